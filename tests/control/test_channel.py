@@ -63,12 +63,12 @@ DRIVER = """
     from pathlib import Path
     from tidemill.control.channel import ControlServer
     from tidemill.state.lock import StateDirectoryLock
-    class Desk:
+    class Handler:
         def worker_joined(self, step, worker): pass
         def worker_left(self, step, worker): pass
     lock = StateDirectoryLock.acquire(Path(sys.argv[1]), timeout_s=5)
     server = ControlServer(lock.fileno())
-    server.register("thread", Desk())
+    server.register("thread", Handler())
     print(server.address, server.key.hex(), flush=True)
     time.sleep(600)
 """
@@ -89,7 +89,7 @@ READING_WORKER = """
 """
 
 
-class Desk:
+class Handler:
     def __init__(self) -> None:
         self.joined: list[tuple[str, int]] = []
         self.workers: list[WorkerProcess] = []
@@ -145,25 +145,25 @@ def said(process: subprocess.Popen[str]) -> str:
 def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and_reports(
     server: ControlServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk = Desk()
-    server.register("thread", desk)
+    handler = Handler()
+    server.register("thread", handler)
     worker = started(ASKING_WORKER, server.address, server.key.hex())
     try:
         assert said(worker) == str(REQUEST)
-        assert said(worker) == str(desk.membership())
+        assert said(worker) == str(handler.membership())
         assert "the driver could not answer AskCommitted: RuntimeError: the brokers are away" in said(worker)
-        assert said(worker) == str(desk.membership()), "a word that is not answered, and that fails, harms nothing"
+        assert said(worker) == str(handler.membership()), "a word that is not answered, and that fails, harms nothing"
         assert "event=control-taking-failed batch=8 problem='RuntimeError: batch 8 is not under way'" in caplog.text
         report = BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5, message="half a pair: \\ud83d")
-        assert desk.heard == [3, (3, report), (3, 7)]
-        assert desk.joined == [("step-1", worker.pid)]
-        assert desk.left.get(timeout=60) == ("step-1", worker.pid), "it has ended"
+        assert handler.heard == [3, (3, report), (3, 7)]
+        assert handler.joined == [("step-1", worker.pid)]
+        assert handler.left.get(timeout=60) == ("step-1", worker.pid), "it has ended"
     finally:
         worker.kill()
 
 
 def test_a_stranger_without_the_key_is_refused_and_the_channel_goes_on(server: ControlServer) -> None:
-    server.register("thread", Desk())
+    server.register("thread", Handler())
     stranger = started(WORKER, server.address, b"wrong".hex())
     worker = started(WORKER, server.address, server.key.hex())
     try:
@@ -185,7 +185,7 @@ HURRIED_WORKER = """
 
 
 def test_a_source_step_hears_that_its_stream_thread_is_needed(server: ControlServer) -> None:
-    server.register("thread", Desk())
+    server.register("thread", Handler())
     server.hurry("thread")  # nobody is there yet
     worker = started(HURRIED_WORKER, server.address, server.key.hex())
     stop = threading.Event()
@@ -207,7 +207,7 @@ def test_a_source_step_hears_that_its_stream_thread_is_needed(server: ControlSer
 
 
 def test_a_worker_whose_channel_is_closed_ends_at_once(server: ControlServer) -> None:
-    server.register("thread", Desk())
+    server.register("thread", Handler())
     worker = started(WORKER, server.address, server.key.hex())
     try:
         assert said(worker) == "joined"
@@ -218,12 +218,12 @@ def test_a_worker_whose_channel_is_closed_ends_at_once(server: ControlServer) ->
 
 
 def test_a_worker_elsewhere_is_dead_when_its_end_of_the_channel_is(server: ControlServer) -> None:
-    desk = Desk()
-    server.register("thread", desk)
+    handler = Handler()
+    server.register("thread", handler)
     worker = started(WORKER, server.address, server.key.hex())
     try:
         assert said(worker) == "joined"
-        [known] = desk.workers
+        [known] = handler.workers
         assert not known.wait_dead(0.1)
         worker.send_signal(signal.SIGSTOP)
         while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED:
@@ -241,12 +241,12 @@ def test_a_worker_elsewhere_is_dead_when_its_end_of_the_channel_is(server: Contr
 def test_a_worker_on_an_executor_answers_reads_says_what_fails_and_late_answers_are_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    server, desk = ControlServer(listener=TcpListener(("127.0.0.1", 0), "127.0.0.1")), Desk()
-    server.register("thread", desk)
+    server, handler = ControlServer(listener=TcpListener(("127.0.0.1", 0), "127.0.0.1")), Handler()
+    server.register("thread", handler)
     worker = started(READING_WORKER, server.address, server.key.hex())
     try:
         assert said(worker) == "joined"
-        [known] = desk.workers
+        [known] = handler.workers
         assert isinstance(known, RemoteWorker)
         assert known.ask(TASK, "", CountEntries(store="counts")) == b"1_0  counts"
         with pytest.raises(StateError, match="ValueError: no such store"):

@@ -43,7 +43,7 @@ there too what they try again on a busy machine, such as a transaction that is n
 
 def stands_out(loads: Mapping[TaskId, float]) -> bool:
     """The hot task among all."""
-    return loads.get(HOT, 0) > 4 * max(load for task, load in loads.items() if task != HOT)
+    return loads.get(HOT, 0) > 6 * max(load for task, load in loads.items() if task != HOT)
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tidemill.query.store_frame import CopyToRead, StoreFrames, readable_store, 
 from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
-from tidemill.steps.state_step import Written
+from tidemill.steps.step_state import Written
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.windows import Windowed
 

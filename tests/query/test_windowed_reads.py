@@ -28,7 +28,7 @@ from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, window_view
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import TaskRows, opened
-from tidemill.steps.state_step import Written
+from tidemill.steps.step_state import Written
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import partition_of_key
 from tidemill.topology.windows import Windowed

@@ -164,7 +164,7 @@ def test_a_record_on_which_a_function_of_columns_raises_is_put_aside_and_all_oth
         assert until(lambda: sum(thread.metrics.skipped for thread in streams.threads) == 2)
         assert sum(thread.metrics.dropped for thread in streams.threads) == 2
         assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
-        assert until(lambda: not any(thread.metrics.lost_in_a_row.count for thread in streams.threads))
+        assert until(lambda: not any(thread.lost_in_a_row.count for thread in streams.threads))
     said = dict(letters[b"bad"].headers())
     assert (letters[b"bad"].value(), letters[b"poison"].value()) == (b"abc", b"7")
     assert said["__streams.errors.exception"] == b"org.apache.spark.SparkNumberFormatException"

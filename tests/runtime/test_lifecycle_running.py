@@ -17,6 +17,7 @@ from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError
 from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.group.member import GroupMember
 from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -92,7 +93,30 @@ def test_one_instance_shuts_all_of_the_application_down(place: Place, tmp_path: 
     assert sum(isinstance(error, ShutdownRequestedError) for error in errors) == 1
 
 
-def test_a_paused_instance_processes_nothing_and_keeps_its_tasks_and_threads_come_and_go(place: Place) -> None:
+def test_an_instance_whose_threads_would_find_no_slot_in_a_shared_session_is_refused(place: Place, tmp_path: Path) -> None:
+    place.create("in", "out", partitions=2)
+    slots = place.spark.sparkContext.defaultParallelism
+    first = place.application(passing_on(place), **{"num.stream.threads": slots - 1})
+    second = place.application(passing_on(place), **{"state.dir": str(tmp_path / "second")})
+    with first:
+        assert first.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
+        taken = rf"has {slots} task slots, of which other instances .* have {slots - 1}, .*close one"
+        with pytest.raises(ConfigError, match=taken):
+            second.start()
+        first.remove_stream_thread()
+        second = place.application(passing_on(place), **{"state.dir": str(tmp_path / "second")})
+        with second:
+            assert second.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
+            with pytest.raises(ConfigError, match="2 task slots for this instance, but 2 stream threads"):
+                second.add_stream_thread()
+        assert first.add_stream_thread()
+
+
+def test_a_paused_instance_processes_nothing_and_keeps_its_tasks_and_threads_come_and_go(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[GroupMember] = []
+    monkeypatch.setattr(GroupMember, "expect_rebalance", lambda self: told.append(self))  # noqa: PLW0108  # list.append takes no self
     place.create("in", "out", partitions=2)
     streams = place.application(passing_on(place))
     streams.pause()
@@ -105,6 +129,7 @@ def test_a_paused_instance_processes_nothing_and_keeps_its_tasks_and_threads_com
         streams.resume()
         assert values(place, 1) == {b"a": 1}
         name = streams.add_stream_thread()
+        assert until(lambda: streams.threads[0]._member in told), "its next heartbeat is not waited for"
         assert name == streams.threads[0].name[:-1] + "2"
         assert until(lambda: [len(thread.tasks) for thread in streams.threads] == [1, 1])
         place.send("in", [(None, b"b")])

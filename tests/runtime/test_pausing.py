@@ -12,7 +12,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import MemberConfig, new_member
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import MicroBatches
-from tidemill.runtime.thread.start_offsets import TaskFacts
+from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.standby import StandbyBounds, StandbyTask
 from tidemill.task.tasks import TaskLayout, Tasks

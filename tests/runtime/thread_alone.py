@@ -27,12 +27,13 @@ from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
-from tidemill.runtime.thread.start_offsets import TaskFacts
 from tidemill.runtime.thread.task_changes import TaskChanges
+from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
 from tidemill.task.lifecycle import Bounds
+from tidemill.task.lost_batches import LostInARow
 from tidemill.task.tasks import BoundsFetched, TaskLayout, no_tasks
 
 KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
@@ -51,15 +52,15 @@ class Engine:
         self.worker_pids = {"step-1": 1}
         self.was_killed = False
         self.asked: list[BatchRequest] = []
-        self.desk: DriverService | None = None
+        self.driver: DriverService | None = None
 
     def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
-        assert self.desk is not None
+        assert self.driver is not None
         self.asked.append(request)
         self.patience.append(patience)
         if self._script:
             taken, end = self._script.pop(0)
-            self.desk.taking(request.batch_id, taken)
+            self.driver.taking(request.batch_id, taken)
             if isinstance(end, Exception):
                 raise end
             return end
@@ -103,7 +104,7 @@ class ThreadAlone:
             metrics=self.metrics, on_change=lambda: None,
         )  # fmt: skip
         self.runner.begin(engine)  # type: ignore[arg-type]
-        engine.desk = DriverService(self.runner, group, member, handover=unused)
+        engine.driver = DriverService(self.runner, group, member, handover=unused)
         self.changes = TaskChanges(
             "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
             commits=commits, rebalance=rebalance, metrics=self.metrics,
@@ -112,6 +113,10 @@ class ThreadAlone:
         self._generation = 0
         self.told: list[frozenset[TaskId]] = []
         """The active tasks, each time that the instance is told of a change."""
+
+    @property
+    def lost_in_a_row(self) -> LostInARow:
+        return self.runner.lost_in_a_row
 
     def assign(self, *active: TaskId, standby: Collection[TaskId] = ()) -> None:
         """The group's assignment is carried out."""

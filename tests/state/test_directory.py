@@ -97,6 +97,20 @@ def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
         StateDirectory(tmp_path / "file", "app").create()
 
 
+def test_a_process_id_that_can_not_be_kept_is_the_environments_problem(
+    directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, text: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tidemill.state.directory.replace_file", full)
+    with pytest.raises(EnvironmentProblem, match=rf"can't keep .*{PROCESS_FILE}: No space left on device\. state\.dir must"):
+        directory.process_id()
+    (directory.path / PROCESS_FILE).mkdir()
+    with pytest.raises(EnvironmentProblem, match=rf"{PROCESS_FILE}: Is a directory"):
+        directory.process_id()
+
+
 def test_a_checkpoint_is_replaced_whole_and_without_entries_removed(tmp_path: Path) -> None:
     path = tmp_path / ".checkpoint"
     write_checkpoint(path, {TopicPartition("t", 0): 5})

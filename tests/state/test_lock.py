@@ -137,6 +137,15 @@ def test_a_directory_that_can_not_be_used_is_named(tmp_path: Path) -> None:
         StateDirectoryLock.acquire(tmp_path / "nowhere", timeout_s=0)
 
 
+def test_a_disk_without_room_for_the_locks_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, content: bytes, offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(EnvironmentProblem, match=r"can't write .*\.lock: No space left on device"):
+        StateDirectoryLock.acquire(tmp_path, timeout_s=0)
+
+
 def _descriptors_of(path: Path) -> int:
     """Descriptors of this process for one file: others come and go with other threads."""
     found = 0

@@ -17,7 +17,6 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle, send_handle
@@ -143,32 +142,18 @@ class ControlServer:
                 return
             connection = Connection(accepted.detach())
             self._connections.add(connection)
-        remote: RemoteWorker | None = None
-        left: Callable[[], None] | None = None
-        leash: tuple[str, str] | None = None
         try:
             greet(connection, self.key)
             hello = unpack(connection.recv_bytes(), Hello)
-            if hello.purpose is Purpose.QUESTIONS:
-                handler = self._handler_of(hello)
-                worker = self._welcome(connection, handler, hello)
-                if worker is not None:
-                    remote = worker if isinstance(worker, RemoteWorker) else None
-                    left = partial(handler.worker_left, hello.step, worker)
-                _answer_questions(connection, handler)
-            remote = self._remote.get(hello.worker)
-            if hello.purpose is Purpose.READS:
-                if remote is None:
-                    raise MisfitError(f"reads are of workers elsewhere, but none has the name {hello.worker!r:.60}")
-                remote.attach_reads(connection)
-                remote.wait_dead(None)  # who asks for reads also receives the answers
-            else:
-                if remote is not None:
-                    remote.attach(connection)
-                with self._lock:
-                    leash = (hello.thread, hello.step)
-                    self._leashes[leash] = connection
-                connection.recv_bytes()  # its other end never says anything
+            match hello.purpose:
+                case Purpose.QUESTIONS:
+                    self._answer_questions(connection, hello)
+                case Purpose.LEASH:
+                    self._hold_leash(connection, hello)
+                case Purpose.READS:
+                    self._ask_reads(connection, hello)
+                case _:
+                    assert_never(hello.purpose)
         except AuthenticationError as problem:  # a stranger without the key
             log.warning(LogEvent("control-refused", problem=problem))
         except MisfitError as problem:  # no worker of ours asks so
@@ -176,17 +161,53 @@ class ControlServer:
         except (EOFError, OSError):
             pass
         finally:
-            if left is not None:
-                left()
-            if remote is not None:
-                remote.died()
-                with contextlib.suppress(KeyError):
-                    del self._remote[remote.name]
             with self._lock:
-                if leash is not None and self._leashes.get(leash) is connection:
-                    del self._leashes[leash]
                 self._connections.discard(connection)
                 connection.close()
+
+    def _answer_questions(self, connection: Connection, hello: Hello) -> NoReturn:
+        """Until the worker is gone (EOFError, OSError), or asks what no worker does (MisfitError)."""
+        handler = self._handler_of(hello)
+        worker = self._welcome(connection, handler, hello)
+        try:
+            while True:
+                _answer(connection, handler)
+        finally:
+            if worker is not None:
+                handler.worker_left(hello.step, worker)
+            if isinstance(worker, RemoteWorker):
+                self._died(worker)
+
+    def _hold_leash(self, connection: Connection, hello: Hello) -> None:
+        """Until the worker is gone."""
+        remote, leash = self._remote.get(hello.worker), (hello.thread, hello.step)
+        try:
+            if remote is not None:
+                remote.attach(connection)
+            with self._lock:
+                self._leashes[leash] = connection
+            connection.recv_bytes()  # its other end never says anything
+        finally:
+            if remote is not None:
+                self._died(remote)
+            with self._lock:
+                if self._leashes.get(leash) is connection:
+                    del self._leashes[leash]
+
+    def _ask_reads(self, connection: Connection, hello: Hello) -> None:
+        """Until the worker is gone."""
+        remote = self._remote.get(hello.worker)
+        if remote is None:
+            raise MisfitError(f"reads are of workers elsewhere, but none has the name {hello.worker!r:.60}")
+        try:
+            remote.attach_reads(connection)
+            remote.wait_dead(None)  # who asks for reads also receives the answers
+        finally:
+            self._died(remote)
+
+    def _died(self, remote: RemoteWorker) -> None:
+        remote.died()
+        self._remote.pop(remote.name, None)
 
     def _handler_of(self, hello: Hello) -> ControlHandler:
         if hello.thread not in self._handlers:
@@ -219,18 +240,16 @@ def _shut(fileno: int) -> None:
         held.shutdown(socket.SHUT_RDWR)
 
 
-def _answer_questions(connection: Connection, handler: ControlHandler) -> NoReturn:
-    """Until the worker is gone (EOFError, OSError), or asks what no worker does (MisfitError)."""
-    while True:
-        question = unpack(connection.recv_bytes(), Asked).question
-        try:
-            answer = DriverAnswer(value=_answered(handler, question))
-        except Exception as problem:  # the worker gives up the batch
-            answer = DriverAnswer(failed=as_utf8(f"{type(problem).__name__}: {problem}"))
-            if isinstance(question, Taking):
-                log.warning(LogEvent("control-taking-failed", batch=question.batch_id, problem=answer.failed), exc_info=True)
-        if not isinstance(question, Taking):
-            connection.send_bytes(pack(answer))
+def _answer(connection: Connection, handler: ControlHandler) -> None:
+    question = unpack(connection.recv_bytes(), Asked).question
+    try:
+        answer = DriverAnswer(value=_answered(handler, question))
+    except Exception as problem:  # the worker gives up the batch
+        answer = DriverAnswer(failed=as_utf8(f"{type(problem).__name__}: {problem}"))
+        if isinstance(question, Taking):
+            log.warning(LogEvent("control-taking-failed", batch=question.batch_id, problem=answer.failed), exc_info=True)
+    if not isinstance(question, Taking):
+        connection.send_bytes(pack(answer))
 
 
 def _answered(handler: ControlHandler, question: Question) -> bytes:

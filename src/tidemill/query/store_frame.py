@@ -33,7 +33,7 @@ from tidemill.state.lmdb import TaskState
 from tidemill.steps.rows.records import Records, to_rows
 from tidemill.steps.rows.schema import DDL, SCHEMA
 from tidemill.steps.rows.task_rows import TaskRows
-from tidemill.steps.state_step import Written
+from tidemill.steps.step_state import Written
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed

@@ -18,10 +18,11 @@ from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin
 from tidemill.membership.topology_fit import looks_internal
-from tidemill.runtime.instance.task_layout import task_facts
+from tidemill.runtime.thread.task_facts import task_facts
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology
+from tidemill.topology.patterns import with_topics_of_patterns
 
 _LOCK_WAIT_S = 15.0
 _GONE_LIMIT_S = 30.0
@@ -78,13 +79,13 @@ def plan_reset(
     """
     application = config.application_id
     require_empty(admin, application)
-    known = task_facts(topology, application)
+    there = admin.topics()
+    known = task_facts(with_topics_of_patterns(topology, application, there), application)
     sources = [topic for topic in known.topics if topic not in known.internal_topics]
     foreign = sorted(set(inputs).difference(sources))
     if foreign:
         raise ConfigError(f"{', '.join(foreign)}: no input of this topology; its inputs are {', '.join(sources)}")
     wanted = [topic for topic in sources if not inputs or topic in inputs]
-    there = admin.topics()
     missing = [topic for topic in wanted if topic not in there]
     if missing:
         raise EnvironmentProblem(

@@ -21,7 +21,7 @@ from tidemill.errors import EnvironmentProblem, StateError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.state import checkpoint
 from tidemill.state.durability import replace_file, sync_directory
-from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.lock import StateDirectoryLock, state_dir_problem
 
 CHECKPOINT_FILE = ".checkpoint"
 PROCESS_FILE = "kafka-streams-process-metadata"
@@ -53,8 +53,17 @@ class StateDirectory:
             ) from error
 
     def process_id(self) -> KeptProcessId:
-        """The id kept here; if there is none, or what is there can't be read, a new one that is kept from now on."""
+        """The id kept here; if there is none, or it is none, a new one that is kept from now on.
+
+        Raises EnvironmentProblem if the file can't be read or written: a disk without room, another user's file.
+        """
         path = self.path / PROCESS_FILE
+        try:
+            return self._process_id(path)
+        except OSError as error:
+            raise state_dir_problem(f"can't keep this instance's id in {path}", error) from error
+
+    def _process_id(self, path: Path) -> KeptProcessId:
         try:
             return KeptProcessId(ProcessId.parse(json.loads(path.read_text(encoding="utf-8"))["processId"]), None)
         except FileNotFoundError:

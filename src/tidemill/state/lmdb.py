@@ -104,14 +104,9 @@ class TaskState:
 
     @classmethod
     def open_to_read(
-        cls,
-        directory: Path,
-        stores: Sequence[str] | None = None,
-        *,
-        whose: StateIdentity | None = None,
-        boot_id: str | None = None,
+        cls, directory: Path, *, whose: StateIdentity | None = None, boot_id: str | None = None
     ) -> TaskState:
-        """Opens for reading, while an owner in this or another process may write; ``stores`` None: all that are there.
+        """Opens all stores for reading, while an owner in this or another process may write.
 
         Raises StateError if there is no state yet, none that can be believed, or another task's than ``whose``. A wiped and
         restored state is followed.
@@ -127,7 +122,7 @@ class TaskState:
         except OSError as error:
             raise StateError(f"{directory} can't be read: {error}. Its files must be readable for this user") from error
         try:
-            state = cls(environment, stores_in(environment) if stores is None else stores, opened_after, boot_id)
+            state = cls(environment, stores_in(environment), opened_after, boot_id)
             with state._missing():
                 require_made(environment, whose)
             return state

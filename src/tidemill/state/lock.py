@@ -64,6 +64,11 @@ class _Holder:
             return True
 
 
+def state_dir_problem(what: str, error: OSError) -> EnvironmentProblem:
+    """The error of a disk without room, or of another user's file."""
+    return EnvironmentProblem(f"{what}: {error.strerror}. state.dir must be a folder with room that this user may write")
+
+
 class StateDirectoryLock:
     """The lock of a state directory, held until ``release`` here and in every process that was given ``fileno()``."""
 
@@ -82,14 +87,14 @@ class StateDirectoryLock:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise EnvironmentProblem(
-                f"can't open {path}: {error.strerror}. state.dir must be a folder that this user may write"
-            ) from error
+            raise state_dir_problem(f"can't open {path}", error) from error
         try:
             cls._wait(directory, descriptor, Deadline.after(timeout_s))
             _Holder.of_this_process().write(descriptor)
-        except BaseException:
+        except BaseException as error:
             os.close(descriptor)
+            if isinstance(error, OSError):
+                raise state_dir_problem(f"can't write {path}", error) from error
             raise
         return cls(directory, descriptor)
 

@@ -373,8 +373,12 @@ def test_records_that_the_broker_refuses_are_found_and_the_batch_counts_without_
     bootstrap_servers: str, topic: str, guarantee: str
 ) -> None:
     settings = {"bootstrap.servers": bootstrap_servers, "log_level": 0}
+    # Longer than this test may take: records of a transaction behind one that was refused are not waited for.
+    beyond_ms = 400_000
     producer: TransactionalProducer | FlushingProducer = (
-        TransactionalProducer(settings, transactional_id=topic, leaves_out=True)
+        TransactionalProducer(
+            {**settings, "transaction.timeout.ms": beyond_ms}, transactional_id=topic, timeout_ms=beyond_ms, leaves_out=True
+        )
         if guarantee == "exactly_once_v2"
         else FlushingProducer(settings, leaves_out=True)
     )

@@ -73,7 +73,7 @@ class ActingMember:
             ),
             self,
         )
-        self.side.membership = lambda: self.member.membership
+        self.side.bind(self.member)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

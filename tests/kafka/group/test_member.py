@@ -337,10 +337,11 @@ def test_committed_waits_for_an_open_transaction(
     timer.join()
 
 
-def test_more_partitions_of_a_subscribed_topic_lead_to_a_rebalance(
-    join: Join, partitions: list[TopicPartition], bootstrap_servers: str
+@pytest.mark.parametrize("metadata_max_age_ms", [300, 3_600_000], ids="asked for after {} ms".format)
+def test_more_partitions_of_a_subscribed_topic_lead_to_a_rebalance_soon(
+    join: Join, partitions: list[TopicPartition], bootstrap_servers: str, metadata_max_age_ms: int
 ) -> None:
-    a, _ = join("a", client_settings={"metadata_max_age_ms": 300})
+    a, _ = join("a", client_settings={"metadata_max_age_ms": metadata_max_age_ms})
     assert _settled(a, owning=4)
     topic = partitions[0].topic
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})

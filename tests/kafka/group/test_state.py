@@ -240,6 +240,18 @@ def test_a_new_assignment_makes_the_next_heartbeat_due_soon(state: MembershipSta
     assert not waiting.is_alive()
 
 
+def test_a_rebalance_that_is_expected_makes_the_next_heartbeat_due_soon(state: MembershipState) -> None:
+    _stable(state, 1)
+    state._expected_at_s = -math.inf  # the last assignment was long ago
+    waiting = threading.Thread(target=state.wait_to_heartbeat, args=(time.monotonic(), 3600.0), daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    state.expect_rebalance()
+    waiting.join(60)
+    assert not waiting.is_alive()
+
+
 def test_an_eager_group_has_no_follow_up_to_look_for() -> None:
     state = MembershipState(None, queue.SimpleQueue().put, has_follow_ups=False)
     _stable(state, 1)

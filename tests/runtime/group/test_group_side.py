@@ -31,7 +31,7 @@ class Group:
         leader: Any = None
         self.tasks = TaskRegistry(no_tasks(identity, TaskLayout()))
         self.side = GroupSide("thread", ["in"], self.tasks, leader, lambda: ({}, frozenset()))
-        self.side.membership = lambda: self.membership
+        self.side.bind(self)  # it has a membership
 
 
 @pytest.fixture

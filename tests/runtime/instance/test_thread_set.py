@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import Any
 
@@ -28,7 +29,11 @@ def test_a_handler_that_raises_or_gives_something_else_ends_the_instance() -> No
     def broken(error: TidemillError) -> Response:
         raise ValueError("oops")
 
+    def leaving(error: TidemillError) -> Response:
+        sys.exit(3)
+
     assert response_to(FAILED, broken, engine_lives=True) is Response.SHUTDOWN_CLIENT
+    assert response_to(FAILED, leaving, engine_lives=True) is Response.SHUTDOWN_CLIENT, "it ends no process on this thread"
     assert response_to(FAILED, lambda error: "REPLACE_THREAD", engine_lives=True) is Response.SHUTDOWN_CLIENT  # type: ignore[arg-type, return-value]
 
 
@@ -64,7 +69,7 @@ class StandIn(threading.Thread):
     def __init__(self, number: int) -> None:
         super().__init__(name=f"t-{number}", daemon=True)
         self.number, self.error, self.told, self.is_stuck = number, None, None, False
-        self.were_workers_ended = False
+        self.were_workers_ended = self.expects_rebalance = False
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
@@ -74,6 +79,9 @@ class StandIn(threading.Thread):
         self.told = leave_group
         if not self.is_stuck:
             self._stop_wanted.set()
+
+    def expect_rebalance(self) -> None:
+        self.expects_rebalance = True
 
     def end_workers(self) -> None:
         self.were_workers_ended = True
@@ -107,7 +115,7 @@ def numbers(threads: ThreadSet) -> list[int]:
 
 def test_threads_are_added_while_there_is_a_slot_to_spare(running: ThreadSet) -> None:
     assert running.add() is running.threads[2]
-    with pytest.raises(ConfigError, match=r"4 task slots, but 4 stream threads .*=local\[5\]"):
+    with pytest.raises(ConfigError, match=r"4 task slots for this instance, but 4 stream threads .*=local\[5\]"):
         running.add()
     assert numbers(running) == [1, 2, 3]
 
@@ -115,6 +123,8 @@ def test_threads_are_added_while_there_is_a_slot_to_spare(running: ThreadSet) ->
 def test_the_last_thread_is_removed_first_and_leaves_the_group(running: ThreadSet) -> None:
     removed: Any = running.remove(LIMIT_S)
     assert (removed.number, removed.told, removed.is_alive()) == (2, True, False)
+    staying: Any = running.threads[0]
+    assert staying.expects_rebalance, "what is given up must not wait for its next heartbeat"
     assert running.remove(LIMIT_S) is not None
     assert running.remove(LIMIT_S) is None
     added = running.add()

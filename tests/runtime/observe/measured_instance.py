@@ -17,6 +17,7 @@ from tidemill.runtime.observe.rebalance_watch import RebalanceCost
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.task.batch import Arrived, BatchReport, FunctionCalls, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.lost_batches import LostInARow
 from tidemill.task.progress import CopyProgress
 from tidemill.task.standby import StandbyTask
 from tidemill.task.tasks import BatchReported, TaskLayout, Tasks, no_tasks
@@ -103,6 +104,7 @@ def measured_thread(clock: Clock, now_ms: int) -> Any:
             CopyProgress(task=FOLLOWS, is_active=False, lag=5, offsets_per_s=None),
         ),
         error=None,
+        lost_in_a_row=LostInARow(),
         is_alive=lambda: True,
     )
 

@@ -61,6 +61,6 @@ def test_copies_are_confirmed_as_long_as_nobody_else_can_have_been_given_them(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     thread: Any = SimpleNamespace(name="thread")
     tasks = SimpleNamespace(member=SimpleNamespace(held={TaskId(1, 0): HeldTask(role=Role.STANDBY, partitions=())}), active={})
-    reads._sides["thread"] = cast("GroupSide", SimpleNamespace(tasks=tasks, confirmed_s=lambda: now - silent_s))
+    reads._sides["thread"] = cast("GroupSide", SimpleNamespace(tasks=tasks, confirmed_s=now - silent_s))
     reads._threads = [thread]
     assert [copy.is_confirmed for copy in reads._held(lambda _: True)] == [is_confirmed]

@@ -10,11 +10,11 @@ import pytest
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.config.values import OffsetReset, OffsetResetByDuration, offset_reset
-from tidemill.errors import StopError
+from tidemill.errors import RetriableError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group.metadata import OffsetAndMetadata
-from tidemill.runtime.instance.task_layout import task_facts
 from tidemill.runtime.thread.start_offsets import StartOffsets
+from tidemill.runtime.thread.task_facts import task_facts
 from tidemill.task.lifecycle import ActiveTask, Bounds
 from tidemill.task.partition_time import PartitionTime, metadata_of
 from tidemill.task.standby import StandbyBounds, StandbyTask
@@ -50,6 +50,35 @@ class Brokers:
     def offsets_at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         self.asked_times.append(timestamp_ms)
         return {tp: 40 for tp in partitions if tp.topic != "quiet"}
+
+
+class WithoutChangelog(Brokers):
+    """The admin client gives up on the ends of a topic that was deleted; ``there``: the brokers still have it."""
+
+    def __init__(self, *, there: bool) -> None:
+        super().__init__({at("words"): 20})
+        self.there = there
+
+    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        raise RetriableError("fetching the end offsets: not done after 30 s")
+
+    def describe_topics(self, topics: Collection[str]) -> dict[str, tuple[object, ...] | None]:
+        return {topic: (object(),) if self.there else None for topic in topics}
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_changelog_that_was_deleted_is_waited_for_no_longer_than_brokers_that_do_not_answer(there: bool) -> None:
+    builder = StreamsBuilder()
+    builder.stream("words", key=STRING, value=STRING).group_by_key().count(store="counts")
+    brokers: Any = WithoutChangelog(there=there)
+    offsets = StartOffsets(task_facts(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, lambda: None)
+    task: Any = ActiveTask(
+        task=TaskId(0, 0), directory="", epoch="", inputs=(at("words"),), changelogs={"counts": at("app-counts-changelog")}
+    )
+    expected: tuple[type[Exception], str] = (StopError, "app-counts-changelog is missing: it was deleted")
+    expected = (RetriableError, "not done after 30 s") if there else expected
+    with pytest.raises(expected[0], match=expected[1]):
+        offsets.bounds({TaskId(0, 0): task})
 
 
 def at(topic: str) -> TopicPartition:

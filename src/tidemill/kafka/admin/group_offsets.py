@@ -24,6 +24,7 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.security.rights import lacks
 
 _SLICE_S = 2.0
+_TRANSACTIONS_LIMIT_MS = 10_000
 
 
 class GroupOffsets:
@@ -68,13 +69,13 @@ class GroupOffsets:
         self._consumer.close()
 
 
-def open_transactions(client_settings: GroupClientSettings, prefix: str, *, timeout_ms: int = 10_000) -> list[str]:
+def open_transactions(client_settings: GroupClientSettings, prefix: str) -> list[str]:
     """The transactional ids that begin with ``prefix`` and have a transaction under way, sorted.
 
     ``client_settings`` under kafka-python's names. RetriableError if the brokers did not answer.
     """
     try:
-        client = KafkaAdminClient(**{**client_settings, "request_timeout_ms": timeout_ms})
+        client = KafkaAdminClient(**{**client_settings, "request_timeout_ms": _TRANSACTIONS_LIMIT_MS})
         try:
             listings = client.list_transactions(state_filters=[TransactionState.ONGOING.value])
         finally:

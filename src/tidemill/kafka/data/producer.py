@@ -58,6 +58,8 @@ class TransactionalProducer(RecordProducer):
     broker has aborted the transaction; ``timeout_ms`` may be less.
     """
 
+    _stops_at_first_error = True
+
     def __init__(
         self,
         settings: DataClientSettings,
@@ -202,6 +204,8 @@ class FlushingProducer(RecordProducer):
     to which a partition is new may refuse the first batch and take the second; it calls the first a duplicate when it is sent
     again. In a transaction the broker sees that a batch is missing.
     """
+
+    _stops_at_first_error = False
 
     def init(self) -> None:
         """Makes a new producer. Raises ConfigError."""

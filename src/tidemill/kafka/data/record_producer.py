@@ -21,6 +21,7 @@ import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from typing import ClassVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -42,6 +43,7 @@ _Content = tuple[str, "bytes | None", "bytes | None", int]
 DeliveryCallback = Callable[["KafkaError | None", Message], None]
 _ANY_PARTITION = -1
 _ROOM_POLL_S = 0.1
+_FLUSH_POLL_S = 0.1
 _DEFAULTS: DataClientSettings = {
     "linger.ms": 2,
     "compression.type": "lz4",
@@ -64,6 +66,9 @@ class CommitOutcome(Enum):
 
 class RecordProducer(ABC):
     """Base of both producers: writing, the ends of partitions, and the replacement of a producer that failed."""
+
+    _stops_at_first_error: ClassVar[bool]
+    """Nothing more of a batch is sent once a record was refused, so that nothing is to be waited for."""
 
     def __init__(self, settings: DataClientSettings, *, timeout_ms: int = 30_000, leaves_out: bool = False) -> None:
         self._settings = settings
@@ -372,8 +377,11 @@ class RecordProducer(ABC):
         """True if every record of the batch is acknowledged; else ``failure`` says why not."""
         assert self._producer is not None
         problem: KafkaException | None = None
+        deadline = Deadline.after(self._timeout_s)
         try:
-            left = self._producer.flush(self._timeout_s)
+            while (left := self._producer.flush(min(_FLUSH_POLL_S, deadline.left_s))) and not deadline.is_over:
+                if self._delivery_error is not None and self._stops_at_first_error:
+                    break
         except KafkaException as caught:
             problem, left = caught, 1
         if left == 0 and self._delivery_error is None:

@@ -192,9 +192,9 @@ class GroupClient:
             raise UnreachableError("the group's coordinator is not known")
         return self.request(message, connection, timeout_ms=timeout_ms)
 
-    def request_any_broker(self, message: ApiMessage, *, timeout_ms: int | None = None) -> ApiMessage:
+    def request_any_broker(self, message: ApiMessage) -> ApiMessage:
         self.coordinator()  # which also brings the list of brokers
-        return self._send(message, None, timeout_ms)
+        return self._send(message, None, None)
 
     def forget_coordinator(self, reason: str) -> None:
         """The next request looks for the coordinator again."""

@@ -92,7 +92,9 @@ __all__ = ["GroupMember", "GroupMemberConfig"]
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 1_000
-_METADATA_MAX_AGE_MS = 300_000
+_COUNTS_CHECK_MS = 10_000
+"""Kafka Streams sees that a source topic was deleted when a fetch fails, librdkafka's consumer passes such an error over; so the
+leader looks more often than ``metadata.max.age.ms`` asks for, and sees added partitions sooner as well."""
 _MISSING_TOPIC_CHECK_MS = 2_000
 _LEFT_BEHIND = "the stream thread has not polled for max.poll.interval.ms"
 
@@ -130,7 +132,8 @@ class GroupMember:
             rebalance_timeout_ms=config.max_poll_interval_ms,
         )
         self._leader = GroupLeader(self._coordinator, protocol, group_id=config.group_id, eager=config.eager)
-        self._metadata_max_age_ms = int(str(config.client_settings.get("metadata_max_age_ms", _METADATA_MAX_AGE_MS)))
+        asked_ms = int(str(config.client_settings.get("metadata_max_age_ms", _COUNTS_CHECK_MS)))
+        self._counts_check_ms = min(asked_ms, _COUNTS_CHECK_MS)
         self._said_by = f"[Consumer clientId={config.client_id}, groupId={config.group_id}]"
         self._polled_at = time.monotonic()
         self._threads: tuple[threading.Thread, ...] = ()
@@ -172,6 +175,10 @@ class GroupMember:
         )
         for thread in self._threads:
             thread.start()
+
+    def expect_rebalance(self) -> None:
+        """Another member of this process is about to join or leave: this one asks for news soon."""
+        self._state.expect_rebalance()
 
     def alive(self) -> None:
         """The stream thread's sign of life, due more often than every max.poll.interval.ms; else the member leaves."""
@@ -384,7 +391,7 @@ class GroupMember:
     def _until_next_check_s(self) -> float | None:
         if not self._leader.watches:
             return None
-        return (_MISSING_TOPIC_CHECK_MS if self._leader.awaits_a_topic else self._metadata_max_age_ms) / 1000
+        return (_MISSING_TOPIC_CHECK_MS if self._leader.awaits_a_topic else self._counts_check_ms) / 1000
 
     def _check_partition_counts(self) -> None:
         if self._state.phase is not GroupPhase.STABLE:

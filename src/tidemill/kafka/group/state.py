@@ -57,15 +57,15 @@ _UNANSWERED = frozenset({GroupPhase.JOINING, GroupPhase.SYNCING})
 _SHORTEST_PAUSE_S = 0.025
 
 
-def heartbeat_due(last_s: float, assigned_s: float, interval_s: float) -> float:
-    """Time of the next heartbeat: pauses are a quarter of the time since the last assignment, up to the interval.
+def heartbeat_due(last_s: float, expected_s: float, interval_s: float) -> float:
+    """Time of the next heartbeat: pauses are a quarter of the time since a rebalance was to be expected, up to the interval.
 
-    A cooperative rebalance is followed by another one as soon as what moves has been given up, and all members must notice
-    before anyone gets it: with pauses of the whole interval that alone would stop every task that moves for seconds. This costs
-    some 25 heartbeats for each rebalance.
+    That is so after each assignment: a cooperative rebalance is followed by another one as soon as what moves has been given up,
+    and all members must notice before anyone gets it: with pauses of the whole interval that alone would stop every task that
+    moves for seconds. This costs some 25 heartbeats for each rebalance.
     """
-    since_s = max(0.0, last_s - assigned_s)
-    return max(last_s, assigned_s) + min(interval_s, max(_SHORTEST_PAUSE_S, since_s / 4))
+    since_s = max(0.0, last_s - expected_s)
+    return max(last_s, expected_s) + min(interval_s, max(_SHORTEST_PAUSE_S, since_s / 4))
 
 
 class MembershipState:
@@ -81,7 +81,7 @@ class MembershipState:
         self._membership = Membership(group_instance_id=group_instance_id)
         self._phase = GroupPhase.OUT
         self._assigned_in = NO_GENERATION
-        self._assigned_at_s = -math.inf
+        self._expected_at_s = -math.inf
         self._joining_since_s: float | None = None
         self._assigned_partitions: tuple[TopicPartition, ...] = ()
         self._rejoin: str | None = "first join"
@@ -123,7 +123,7 @@ class MembershipState:
         """True when the next heartbeat is due after the one at ``last_s`` (time.monotonic); False when ENDED."""
         with self._changed:
             while self._phase is not GroupPhase.ENDED:
-                left_s = heartbeat_due(last_s, self._assigned_at_s, interval_s) - time.monotonic()
+                left_s = heartbeat_due(last_s, self._expected_at_s, interval_s) - time.monotonic()
                 if self._phase not in _HEARTBEATS:
                     self._changed.wait()
                 elif left_s <= 0:
@@ -131,6 +131,12 @@ class MembershipState:
                 else:
                     self._changed.wait(left_s)
             return False
+
+    def expect_rebalance(self) -> None:
+        """Another member is about to join or leave: heartbeats follow each other quickly for a while, as after an assignment."""
+        with self._changed:
+            self._expected_at_s = time.monotonic()
+            self._changed.notify_all()
 
     def wait_ended(self, timeout_s: float) -> bool:
         with self._changed:
@@ -194,7 +200,7 @@ class MembershipState:
             self._membership = replace(membership, is_stable=True)
             self._assigned_in = membership.generation
             if self._has_follow_ups:
-                self._assigned_at_s = time.monotonic()
+                self._expected_at_s = time.monotonic()
             self._assigned_partitions = assignment.partitions
             self._joining_for = None
             self._enter(GroupPhase.STABLE)

@@ -17,6 +17,7 @@ from tidemill.assignment.task_load import TaskLoad
 from tidemill.deadline import Deadline
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group import protocol as group_protocol
+from tidemill.kafka.group.member import GroupMember
 from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member import is_revoking
 from tidemill.membership.member_state import MemberState
@@ -52,10 +53,21 @@ class GroupSide:
         self._is_committing = False
         self._acting = 0
         self._joins_from: tuple[int, int] | None = None
-        self.membership: Callable[[], Membership] = Membership
-        """The group's word on this member; set by who makes the member."""
-        self.confirmed_s: Callable[[], float] = lambda: float("-inf")
-        """The last time at which the coordinator knew this member (``GroupMember.confirmed_s``); set likewise."""
+        self._member: GroupMember | None = None
+
+    def bind(self, member: GroupMember) -> None:
+        """The member that this is the side of: each is made before it knows the other."""
+        self._member = member
+
+    @property
+    def membership(self) -> Membership:
+        """The group's word on this member."""
+        return Membership() if self._member is None else self._member.membership
+
+    @property
+    def confirmed_s(self) -> float:
+        """The last time at which the coordinator knew this member (``GroupMember.confirmed_s``)."""
+        return float("-inf") if self._member is None else self._member.confirmed_s
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
@@ -70,14 +82,14 @@ class GroupSide:
 
     def may_commit(self, tasks: Iterable[TaskId], *, began_incarnation: int) -> bool:
         """Rule 5: the membership is that of the batch's start, and everything that it read is still owned."""
-        now, state = self.membership(), self.state
+        now, state = self.membership, self.state
         return now.is_member and may_commit(state, tasks, began_incarnation=began_incarnation, incarnation=now.incarnation)
 
     def begin_commit(self) -> None:
         """Called before the generation is read for a commit; no join begins from here to ``end_commit``."""
         deadline = Deadline.after(_JOIN_LIMIT_S)
         with self._gate:
-            while self._joins_from == _generation(self.membership()) and not deadline.is_over:
+            while self._joins_from == _generation(self.membership) and not deadline.is_over:
                 self._gate.wait(0.002)
             self._joins_from = None
             self._is_committing = True
@@ -105,7 +117,7 @@ class GroupSide:
             self._gate.wait_for(self._has_taken_up, _TAKE_UP_LIMIT_S)
 
     def _has_taken_up(self) -> bool:
-        now, state = self.membership(), self.state
+        now, state = self.membership, self.state
         is_read = not now.is_member or (state.incarnation, state.generation) >= (now.incarnation, now.generation)
         return is_read and not self._acting and not is_revoking(state)
 
@@ -126,9 +138,9 @@ class GroupSide:
     def _next_subscription(self) -> OwnSubscription:
         with self._gate:
             self._gate.wait_for(lambda: not self._is_committing, _COMMIT_LIMIT_S)
-            self._joins_from = _generation(self.membership())
+            self._joins_from = _generation(self.membership)
         sums, running = self._offset_sums()
-        now = self.membership()
+        now = self.membership
         return self._tasks.joins(
             generation=now.generation, incarnation=now.incarnation, offset_sums=sums, running=running, loads=self._loads()
         )

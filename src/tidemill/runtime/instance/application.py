@@ -44,7 +44,7 @@ from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.observe.instance_html import instance_html, not_started
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
-from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.worker.worker import Fault
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
@@ -85,6 +85,8 @@ class KafkaStreams:
         **settings: object,
     ) -> None:
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
+        for name in self.config.ignored:
+            log.warning(LogEvent("setting-ignored", setting=name, reason="its new name is given as well, without 'default.'"))
         self.topology = configured_topology(topology, self.config.slice(TopologyConfig))
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
         self._launched, self._phases = launched, phases or StartPhases()
@@ -102,6 +104,8 @@ class KafkaStreams:
         self._error: TidemillError | None = None
         self._failing: threading.Thread | None = None
         """Ends what is left after a stream thread has failed."""
+        self._changing: threading.Thread | None = None
+        """Starts or closes it now: a ``close()`` of another thread waits for that."""
         self._parts = OpenParts()
         self._started: Started | None = None
 
@@ -206,7 +210,8 @@ class KafkaStreams:
         return self._started
 
     def set_state_listener(self, listener: StateListener) -> None:
-        """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block."""
+        """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block. What it raises
+        is logged and changes nothing."""
         self._state.listeners.append(listener)
 
     def set_state_restore_listener(self, listener: StateRestoreListener) -> None:
@@ -236,20 +241,34 @@ class KafkaStreams:
         Raises:
             TidemillError: what kept it from starting; nothing is left running then.
         """
-        if self.state is not State.CREATED:
-            raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
+        with self._state.changed:
+            if self._changing is not None:
+                raise StopError("this instance is being started already")
+            if self.state is not State.CREATED:
+                raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
+            self._changing = threading.current_thread()
         try:
             self._started = started(self._as_instance(), self._parts)
         except BaseException:
-            self._parts.close()
-            self._state.never_ran()
+            self._never_ran()
             raise
-        self._state.move(State.REBALANCING, "it was started")
-        self._set.start()
+        with self._state.changed:  # a close() comes before or after, never between the state and the threads
+            self._state.move(State.REBALANCING, "it was started")
+            if self._state.now is State.REBALANCING:
+                self._changing = None
+                self._set.start()
+        if self._changing is not None:
+            self._never_ran()
+            raise StopError("this instance was closed while it was being started")
         count = len(self._threads)
         says = f"stream-client [{self.config.application_id}] Started {count} stream threads"
         log.info(LogEvent("started", says=says, application=self.config.application_id, threads=count))
         return self
+
+    def _never_ran(self) -> None:
+        self._parts.close()
+        self._state.never_ran()
+        self._changing = None
 
     def pause(self) -> None:
         """No record is processed and no punctuator called until ``resume()``; the batch under way may still be ending. The
@@ -316,22 +335,46 @@ class KafkaStreams:
 
         ``leave_group``: whether to leave the group at once, so that others take the tasks over at once; None: as
         ``leave.group.on.close`` says, which is yes but for static members. One that stays keeps its tasks until its session ends.
+
+        While another thread starts or closes it, this waits for that one. Where nothing can be waited for (in a listener or
+        handler that is called on a stream thread, in a signal's handler that has interrupted ``start`` or ``close``) it gives
+        False, and the instance ends as soon as that has returned.
         """
+        own = threading.current_thread()
         with self._state.changed:
-            if self.state in (State.NOT_RUNNING, State.PENDING_SHUTDOWN):
+            if self.state is State.NOT_RUNNING:
                 return True
-            if self.state is State.CREATED:
+            changing, failed = self._changing, self.state in (State.ERROR, State.PENDING_ERROR)
+            if self.state is State.CREATED and changing is None:
                 self._state.never_ran()
                 return True
-            failed = self.state in (State.ERROR, State.PENDING_ERROR)
             if not failed:
+                self._changing = changing or own
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
+        if own in self._threads:
+            if changing is None and not failed:
+                threading.Thread(target=self._end, args=(timeout, leave_group), name="tidemill-close", daemon=True).start()
+            return False
+        if failed:
+            return self._end_failed(timeout, leave_group)
+        if changing is None:
+            return self._end(timeout, leave_group)
+        return changing is not own and self._state.wait(State.NOT_RUNNING, timeout_s=timeout) is State.NOT_RUNNING
+
+    def _end(self, timeout: float, leave_group: bool | None) -> bool:
+        try:
+            ended = self._set.end(timeout, leave_group)
+            self._parts.close()
+        finally:
+            self._changing = None  # one that was interrupted can be asked for again
+        self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
+        return ended
+
+    def _end_failed(self, timeout: float, leave_group: bool | None) -> bool:
         ended = self._set.end(timeout, leave_group)
         self._parts.close()
-        if failed and self._failing is not None and self._failing is not threading.current_thread():
+        if self._failing is not None and self._failing is not threading.current_thread():
             self._failing.join(timeout)  # it may be closing the same parts
-        if not failed:
-            self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
         return ended
 
     def clean_up(self) -> None:
@@ -370,12 +413,15 @@ class KafkaStreams:
             fault=self._fault,
             state=self._state,
             threads=self._set,
-            listeners=self._listeners,
+            callbacks=InstanceCallbacks(
+                on_change=self._thread_changed,
+                on_failure=self._thread_failed,
+                on_join=self._set.expect_rebalance,
+                is_paused=self._paused.is_set,
+                listeners=self._listeners,
+            ),
             require_started=self._asked,
             error=lambda: self._error,
-            on_change=self._thread_changed,
-            on_failure=self._thread_failed,
-            is_paused=self._paused.is_set,
             draining=self._draining,
             phases=self._phases,
         )

@@ -7,6 +7,7 @@ Decides nothing where the program has said it, and nothing of stores that operat
 from __future__ import annotations
 
 import importlib
+import logging
 from dataclasses import replace
 from typing import cast
 
@@ -14,11 +15,17 @@ from tidemill.config.slices import TopologyConfig
 from tidemill.config.values import StoreFormat, StoreSuppliers
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import ConfigError
+from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
 from tidemill.topology.internal_names import require_explicit_names
 from tidemill.topology.nodes import Topology
 
+log = logging.getLogger(__name__)
 _WRAPPER = "processor.wrapper.class"
+_PASSED = (
+    "merge.repartition.topics has moved repartitions above processors: where one forwards other keys than it gets, call"
+    " repartition() behind it, or its records are aggregated or joined in the wrong tasks."
+)
 
 
 def configured_topology(program: Topology | StreamsBuilder, config: TopologyConfig) -> Topology:
@@ -31,6 +38,8 @@ def configured_topology(program: Topology | StreamsBuilder, config: TopologyConf
     """
     if isinstance(program, StreamsBuilder):
         program = program.build(optimization=list(config.topology_optimization))
+    if program.passed_processors:
+        log.warning(LogEvent("repartition-above-processors", says=_PASSED, processors=", ".join(program.passed_processors)))
     if config.ensure_explicit_internal_resource_naming:
         require_explicit_names(program)
     wrapper = processor_wrapper_of(config)

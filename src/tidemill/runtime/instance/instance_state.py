@@ -56,7 +56,8 @@ class InstanceState:
         self.listeners: list[StateListener] = []
 
     def move(self, to: State, cause: str) -> None:
-        """Does nothing if that is no legal transition. Listeners are called on this thread, after it."""
+        """Does nothing if that is no legal transition. Listeners are called on this thread, after it; what they raise is logged
+        only, for it must not keep the instance from ending."""
         with self.changed:
             before, lasted_s = self.now, time.monotonic() - self._since_s
             if to is before or to not in _NEXT[before]:
@@ -75,7 +76,10 @@ class InstanceState:
             )
         )
         for listener in self.listeners:
-            listener(to, before)
+            try:
+                listener(to, before)
+            except (Exception, SystemExit):
+                log.exception(LogEvent("listener-failed", listener="state listener", from_=before.value, to=to.value))
 
     def never_ran(self) -> None:
         """NOT_RUNNING at once; no listener is called."""

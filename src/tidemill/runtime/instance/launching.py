@@ -17,7 +17,7 @@ from tidemill.spark.launch.session import StartingJvm, require_room_for_own
 from tidemill.spark.placement import is_cluster
 from tidemill.start_trace import span
 
-_YOUNG = "96m"
+_YOUNG = "32m"
 """Of a heap whose size is not set: all of it is used before the first collection, however little a batch leaves behind."""
 _SPARE_THREADS = 4
 """Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""

@@ -171,29 +171,3 @@ def written_s(path: Path) -> float:
         except FileNotFoundError:  # its owner is just closing it
             return time.time()
     return max(times) if times else path.stat().st_mtime
-
-
-class StateCleaner:
-    """A thread of its own that looks every ``delay_ms``, as Kafka Streams' cleaner does."""
-
-    def __init__(self, local: LocalState, delay_ms: int) -> None:
-        self._local, self._delay_ms = local, delay_ms
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="tidemill-cleaner", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self, timeout_s: float = 30.0) -> None:
-        """Waits for what is being removed, with a limit."""
-        self._ended.set()
-        self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            log.warning(LogEvent("cleaner-not-ended", after_s=timeout_s, problem="state is still being removed"))
-
-    def _run(self) -> None:
-        while not self._ended.wait(max(self._delay_ms / 1e3, 0.1)):
-            try:
-                self._local.clean(self._delay_ms)
-            except (StateError, OSError) as problem:
-                log.warning(LogEvent("state-not-cleaned", problem=problem))

@@ -1,46 +1,23 @@
 """Purging repartition topics: records whose processing is committed are of no more use (rule 13).
 
-Decides when and up to where; a failure is only logged, since the next round purges more.
+Decides up to where; what one round misses, the next one purges.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Sequence
 
-from tidemill.errors import TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin
-from tidemill.log_format import LogEvent
 from tidemill.runtime.thread.stream_thread import StreamThread
-
-log = logging.getLogger("tidemill.purge")
 
 
 class RepartitionPurge:
-    """A thread of its own: deleting records is slow, and no other part waits for it."""
+    """``topics``: the repartition topics of the application."""
 
-    def __init__(
-        self, admin: Admin, threads: Sequence[StreamThread], topics: frozenset[str], interval_s: float
-    ) -> None:
-        self._admin, self._threads, self._topics, self._interval_s = admin, threads, topics, interval_s
-        self._ended = threading.Event()
+    def __init__(self, admin: Admin, threads: Sequence[StreamThread], topics: frozenset[str]) -> None:
+        self._admin, self._threads, self._topics = admin, threads, topics
         self._purged: dict[TopicPartition, int] = {}
-
-    def start(self) -> None:
-        if self._topics:
-            threading.Thread(target=self._run, name="tidemill-purge", daemon=True).start()
-
-    def close(self) -> None:
-        self._ended.set()
-
-    def _run(self) -> None:
-        while not self._ended.wait(self._interval_s):
-            try:
-                self.purge()
-            except TidemillError as problem:
-                log.warning(LogEvent("purge-failed", problem=problem))
 
     def purge(self) -> None:
         """Deletes up to the positions that committed batches have reached."""

@@ -21,7 +21,7 @@ from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
-from tidemill.runtime.instance.task_layout import task_facts
+from tidemill.runtime.thread.task_facts import task_facts
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.commit.store_layout import form_of, is_other_changelog

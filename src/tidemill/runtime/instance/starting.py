@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -42,28 +42,30 @@ from tidemill.runtime.instance.exception_policies import takes_one_by_one
 from tidemill.runtime.instance.executors import control_listener, executor_disk, master_of, require_one_machine
 from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
-from tidemill.runtime.instance.local_state import LocalState, StateCleaner, remove_outdated
+from tidemill.runtime.instance.local_state import LocalState, remove_outdated
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
+from tidemill.runtime.instance.pattern_topics import LOOK_EVERY_S, LaterTopics, topology_on
+from tidemill.runtime.instance.periodic_thread import PeriodicThread
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
 from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
-from tidemill.runtime.instance.task_layout import task_facts
 from tidemill.runtime.instance.thread_maker import ThreadMaker, WorkerStarters, thread_name
 from tidemill.runtime.instance.thread_set import ThreadSet
-from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
 from tidemill.runtime.observe.instance_status import InstanceStatus
-from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.reads.queries import InstanceReads, store_facts
 from tidemill.runtime.thread.batch_handover import new_batch_folder
+from tidemill.runtime.thread.stream_thread import InstanceCallbacks
+from tidemill.runtime.thread.task_facts import TaskFacts, task_facts
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spark.batch_failures import needing_the_jvm
 from tidemill.spark.launch.session import SparkHandle, adopt_session, require_classic
-from tidemill.spark.placement import Placement, placement_of
+from tidemill.spark.placement import Placement, SlotShare, placement_of
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology
+from tidemill.topology.patterns import patterns_of
 
 log = logging.getLogger("tidemill.application")
 
@@ -94,7 +96,7 @@ class OpenParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartContext:
-    """Context of a start: what an application brings to it, and callbacks for its parts."""
+    """What an application brings to its start."""
 
     config: StreamsConfig
     topology: Topology
@@ -104,12 +106,9 @@ class StartContext:
     fault: Fault | None
     state: InstanceState
     threads: ThreadSet
-    listeners: RestoreListeners
+    callbacks: InstanceCallbacks
     require_started: Callable[[], object]
     error: Callable[[], TidemillError | None]
-    on_change: Callable[[], None]
-    on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
-    is_paused: Callable[[], bool]
     draining: Draining
     phases: StartPhases
 
@@ -130,23 +129,19 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     Raises:
         TidemillError: what kept it from starting.
     """
-    config, topology, phases = instance.config, instance.topology, instance.phases
+    config, phases = instance.config, instance.phases
     phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
         directory, lock, process_id = _claimed_state(config.slice(StateConfig), parts)
     spark_config = config.slice(SparkConfig)
     disk = executor_disk(config.slice(StateConfig), master_of(spark_config, instance.session), process_id)
-    launched = instance.launched
-    if instance.session is not None:
-        require_classic(instance.session)
-    elif launched is None:
-        launched = launch(spark_config, instance.environ)
-    if launched is not None:
-        parts.opened("the JVM", launched.end)
+    launched = _launched(instance, spark_config, parts)
     phases.begin(StartPhase.TOPICS)
     admin = Admin(data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN))
     with span("topics checked"):
+        written, topology = instance.topology, topology_on(admin, instance.topology, config.application_id)
         topics = _checked_topics(config, topology, admin)
+    instance = replace(instance, topology=topology)
     server = ControlServer(lock.fileno(), control_listener(spark_config, instance.session))
     parts.opened("control channel", server.close)
     reads = InstanceReads(
@@ -176,30 +171,54 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         local=local,
         server=server,
         spark=engine.spark,
+        share=engine.share,
         placement=engine.placement,
         disk=disk,
         compiled=engine.compiled,
         reads=reads,
         starters=engine.starters,
-        listeners=instance.listeners,
-        on_change=instance.on_change,
-        on_failure=instance.on_failure,
-        is_paused=instance.is_paused,
+        instance=instance.callbacks,
         batch_folder=new_batch_folder(directory.path),
         fault=instance.fault,
     )
     with span("stream threads made"):
         instance.threads.begin(maker, config.num_stream_threads)
-    in_background: dict[str, RepartitionPurge | StateCleaner | LookupRefresher | HistoryKeeper] = {
-        "history": HistoryKeeper(reads.led, directory.path),
-        "purge": RepartitionPurge(admin, threads, known.internal_topics, config.repartition_purge_interval_ms / 1e3),
-        "cleaner": StateCleaner(local, config.state_cleanup_delay_ms),
-        "refresher": LookupRefresher(engine.compiled.lookups),
-    }
-    for what, part in in_background.items():
-        part.start()
-        parts.opened(what, part.close)
+    background: list[HistoryKeeper | LookupRefresher | PeriodicThread] = [
+        HistoryKeeper(reads.led, directory.path),
+        LookupRefresher(engine.compiled.lookups),
+        *_periodic(instance, config, written, known, local, admin),
+    ]
+    for each in background:
+        each.start()
+        parts.opened(type(each).__name__, each.close)
     return Started(process_id=process_id, reads=reads, status=status, engine_lives=engine.spark.jvm_is_alive)
+
+
+def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> Launched | None:
+    """The JVM, on its way; None where the application has brought a session."""
+    launched = instance.launched
+    if instance.session is not None:
+        require_classic(instance.session)
+    elif launched is None:
+        launched = launch(config, instance.environ)
+    if launched is not None:
+        parts.opened("the JVM", launched.end)
+    return launched
+
+
+def _periodic(
+    instance: StartContext, config: StreamsConfig, written: Topology, known: TaskFacts, local: LocalState, admin: Admin
+) -> Iterator[PeriodicThread]:
+    """``written``: the topology with its patterns; the instance has the topics of the start in their place."""
+    delay_ms = config.state_cleanup_delay_ms
+    every_s = max(delay_ms / 1e3, 0.1)
+    yield PeriodicThread("tidemill-cleaner", every_s, lambda: local.clean(delay_ms), failed="state-not-cleaned")
+    if known.internal_topics:
+        purge = RepartitionPurge(admin, instance.threads.threads, known.internal_topics).purge
+        yield PeriodicThread("tidemill-purge", config.repartition_purge_interval_ms / 1e3, purge, failed="purge-failed")
+    if patterns_of(written):
+        look = LaterTopics(admin, written, instance.topology, config.application_id).look
+        yield PeriodicThread("tidemill-patterns", LOOK_EVERY_S, look, failed="patterns-not-looked-up")
 
 
 def _claimed_state(config: StateConfig, parts: OpenParts) -> tuple[StateDirectory, StateDirectoryLock, ProcessId]:
@@ -231,6 +250,7 @@ class EngineParts:
     """A Spark session, the topology compiled for it, and the workers' processes on their way."""
 
     spark: SparkHandle
+    share: SlotShare
     placement: Placement
     starters: WorkerStarters
     compiled: CompiledTopology
@@ -241,12 +261,22 @@ def _engine_parts(
 ) -> EngineParts:
     config = instance.config
     instance.phases.begin(StartPhase.SPARK)
+    wanted, threads = config.num_stream_threads, instance.threads.threads
+
+    def shared(session: SparkSession) -> SlotShare:
+        share = SlotShare(session, lambda: len(threads) or wanted)
+        parts.opened("task slots", share.give_back)
+        return share
+
     if launched is not None:
         spark = launched.jvm.session()
+        parts.opened("Spark", spark.close)
+        share = shared(spark.session)
     else:
         assert instance.session is not None, "without one a JVM was launched"
-        spark = adopt_session(instance.session, config.num_stream_threads)
-    parts.opened("Spark", spark.close)
+        share = shared(instance.session)
+        spark = adopt_session(instance.session, wanted, share.taken_before)
+        parts.opened("Spark", spark.close)
     instance.phases.begin(StartPhase.PLAN)
     placement = placement_of(spark.session, config.num_stream_threads)
     starters = WorkerStarters(
@@ -257,7 +287,7 @@ def _engine_parts(
     with span("topology compiled, types inferred"):
         compiled = compiled_for(config.slice(TopologyConfig), config.slice(ExceptionConfig), instance.topology, spark.session)
     require_one_machine(config.slice(SparkConfig), instance.session, compiled.batch_functions)
-    return EngineParts(spark=spark, placement=placement, starters=starters, compiled=compiled)
+    return EngineParts(spark=spark, share=share, placement=placement, starters=starters, compiled=compiled)
 
 
 def compiled_for(

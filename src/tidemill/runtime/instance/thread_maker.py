@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,33 +15,30 @@ from tidemill.config.slices import ClientsConfig, ExceptionConfig, GroupConfig, 
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.values import ProcessingGuarantee, RebalanceProtocol
 from tidemill.control.channel import ControlServer
-from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.data.fencing import fence_quietly, transactional_id
-from tidemill.kafka.group import protocol as group_protocol
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
 from tidemill.runtime.instance.exception_policies import unreadable_of
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.local_state import LocalState
-from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
-from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.global_topics import GlobalTopics, global_topics
-from tidemill.runtime.thread.start_offsets import TaskFacts
-from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
+from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.worker.executor_state import ExecutorDisk
 from tidemill.runtime.worker.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.batch_failures import needing_the_jvm
 from tidemill.spark.engine import BatchEngine, start_workers
 from tidemill.spark.launch.session import SparkHandle
-from tidemill.spark.placement import Placement
+from tidemill.spark.placement import Placement, SlotShare
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.spark.plan.stages import stages
 from tidemill.start_trace import span
@@ -96,13 +92,11 @@ class ThreadMaker:
     local: LocalState
     server: ControlServer
     spark: SparkHandle
+    share: SlotShare
     compiled: CompiledTopology
     reads: InstanceReads
     starters: WorkerStarters
-    listeners: RestoreListeners
-    on_change: Callable[[], None]
-    on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
-    is_paused: Callable[[], bool]
+    instance: InstanceCallbacks
     batch_folder: str
     placement: Placement
     disk: ExecutorDisk | None
@@ -111,7 +105,7 @@ class ThreadMaker:
     @property
     def slots(self) -> int:
         with needing_the_jvm():
-            return self.placement.slots
+            return self.placement.slots - self.share.taken_by_others()
 
     def first_join(self, threads: int) -> FirstJoin:
         return FirstJoin(self.config.application_id, threads, self.admin)
@@ -130,16 +124,16 @@ class ThreadMaker:
 
         def make_engine(thread: StreamThread) -> BatchEngine:
             handover = BatchHandover(self.spark.session, config.application_id, self.compiled.batch_functions)
-            self.server.register(thread.name, thread.desk(handover))
+            self.server.register(thread.name, thread.driver_service(handover))
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second worker next to it.
             with span("workers waited for"):
                 self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
             return engine
 
-        def make_member(protocol: group_protocol.GroupProtocol) -> GroupMember:
-            self.reads.has_member(name, protocol)
-            return self._member(number, name, protocol)
+        def make_member(group: GroupSide) -> GroupMember:
+            self.reads.has_member(name, group)
+            return self._member(number, name, group)
 
         return StreamThread(
             name=name,
@@ -160,14 +154,11 @@ class ThreadMaker:
             fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
             first_join=first_join,
             global_topics=GlobalTopics(global_topics(self.compiled.topology), self.admin),
-            on_change=self.on_change,
-            on_failure=self.on_failure,
-            is_paused=self.is_paused,
-            listeners=self.listeners,
+            instance=self.instance,
             hurry=partial(self.server.hurry, name),
         )
 
-    def _member(self, number: int, name: str, protocol: group_protocol.GroupProtocol) -> GroupMember:
+    def _member(self, number: int, name: str, group: GroupSide) -> GroupMember:
         config = self.config
         return GroupMember(
             GroupMemberConfig(
@@ -182,7 +173,7 @@ class ThreadMaker:
                 eager=config.rebalance_protocol is RebalanceProtocol.EAGER,
                 leave_on_close=config.leave_group_on_close,
             ),
-            protocol,
+            group,
         )
 
     def _engine(self, thread: StreamThread, own_id: str | None) -> BatchEngine:

@@ -28,7 +28,7 @@ class ThreadSource(Protocol):
 
     @property
     def slots(self) -> int:
-        """Spark's task slots: one for each thread, and one to spare."""
+        """Spark's task slots but those of other instances: one for each thread, and one to spare."""
 
     def first_join(self, threads: int) -> FirstJoin: ...
 
@@ -64,8 +64,9 @@ class ThreadSet:
             wanted = len(self.threads) + 1
             if self._source.slots < wanted + 1:
                 raise ConfigError(
-                    f"the Spark session has {self._source.slots} task slots, but {wanted} stream threads need one each and one "
-                    f"to spare: start the instance with spark.master=local[{wanted + 1}] or more"
+                    f"the Spark session has {self._source.slots} task slots for this instance, but {wanted} stream threads need "
+                    f"one each and one to spare: start it with spark.master=local[{wanted + 1}] or more (with other instances in "
+                    "the same session, one more for each of their threads)"
                 )
             return self._put(free_number(thread.number for thread in self.threads))
 
@@ -91,6 +92,7 @@ class ThreadSet:
                 return None
             self._leaving.add(thread)
             thread.stop(leave_group=True, within_s=timeout_s)
+            self.expect_rebalance()
         thread.join(timeout_s)
         if thread.is_alive():
             threading.Thread(target=self._drop, args=(thread,), name=f"{thread.name}-remove", daemon=True).start()
@@ -106,6 +108,11 @@ class ThreadSet:
             self._leaving.discard(thread)
             if thread in self.threads:
                 self.threads.remove(thread)
+
+    def expect_rebalance(self) -> None:
+        """A thread is about to join or leave, and its tasks go to or come from the others: none waits for its next heartbeat."""
+        for thread in self.threads:
+            thread.expect_rebalance()
 
     def replace(self, failed: StreamThread, on_problem: Callable[[TidemillError], None]) -> None:
         """Starts another thread under the number of one that has failed, when that one has ended."""

@@ -157,7 +157,7 @@ class InstanceStatus:
         is_alive, why = self.alive()
         if not is_alive:
             return False, why
-        stuck = [_why_stuck(thread) for thread in list(self._threads) if thread.metrics.lost_in_a_row.is_lasting]
+        stuck = [_why_stuck(thread) for thread in list(self._threads) if thread.lost_in_a_row.is_lasting]
         if stuck:
             return False, tuple(stuck)
         if self._state.now is State.RUNNING:
@@ -242,7 +242,7 @@ def _number(value: float | None) -> float | None:
 
 
 def _why_stuck(thread: StreamThread) -> str:
-    lost = thread.metrics.lost_in_a_row
+    lost = thread.lost_in_a_row
     return f"{_short(thread)}: the last {lost.count} batches did not count: {lost.reason}"
 
 

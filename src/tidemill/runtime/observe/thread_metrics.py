@@ -19,7 +19,6 @@ from tidemill.metrics.sensor import Sensor, Window
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
 from tidemill.task.batch import Arrived, BatchReport, FunctionCalls, Outcome
 from tidemill.task.commit import CommitStep
-from tidemill.task.lost_batches import LostInARow
 from tidemill.task.tasks import BatchReported, Event, Tasks
 
 log = logging.getLogger("tidemill.thread")
@@ -69,7 +68,6 @@ class ThreadMetrics:
     started_ms: int = field(default_factory=lambda: int(time.time() * 1e3))
     batches: int = 0
     lost: int = 0
-    lost_in_a_row: LostInARow = field(default_factory=LostInARow)
     records_in: int = 0
     records_restored: int = 0
     records_out: int = 0
@@ -102,7 +100,7 @@ class ThreadMetrics:
         self.recent.append((seconds, report))
         self.sensors.at("batch").record(seconds * 1e3, now_s)
         if report.outcome is not Outcome.COMMITTED:
-            self.lost += 1
+            self.batch_lost()
             return
         self.records_in += report.records_in
         self.records_restored += report.records_restored
@@ -112,6 +110,9 @@ class ThreadMetrics:
         self.ends.update(report.ends)
         self.high_watermarks.update(report.high_watermarks)
         self._record(report, now_s)
+
+    def batch_lost(self) -> None:
+        self.lost += 1
 
     def _record(self, report: BatchReport, now_s: float) -> None:
         at, live, timings = self.sensors.at, self.live.at, report.timings_ms

@@ -20,7 +20,6 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.endpoint import EXPECTED, host_of
 from tidemill.ids import TaskId
 from tidemill.kafka.admin.client import Admin
-from tidemill.kafka.group.protocol import GroupProtocol
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import HeldTask, Hold, Role
 from tidemill.membership.wire import PartitionsByHost
@@ -170,9 +169,8 @@ class InstanceReads:
             self._server.start()
             log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
 
-    def has_member(self, thread: str, side: GroupProtocol) -> None:
+    def has_member(self, thread: str, side: GroupSide) -> None:
         """The group's side of the thread of this name."""
-        assert isinstance(side, GroupSide)
         self._sides[thread] = side
 
     def refresh(self) -> None:
@@ -199,7 +197,7 @@ class InstanceReads:
         for thread in list(self._threads):
             side = self._sides[thread.name]
             tasks = side.tasks
-            is_confirmed = time.monotonic() - side.confirmed_s() < self._config.session_timeout_ms / 1e3
+            is_confirmed = time.monotonic() - side.confirmed_s < self._config.session_timeout_ms / 1e3
             held = {name: had for name, had in tasks.member.held.items() if wanted(name)}
             found += held_copies(held, tasks.active, self._directory.task_path, is_confirmed=is_confirmed)
         return found

@@ -67,6 +67,7 @@ class BatchRunner:
         self._under_way: Batch | None = None
         self._taken = Taken()
         self._asked_s = 0.0
+        self._lost_in_a_row = LostInARow()
         self._has_failed = False
 
     # --- what others see: any thread ---------------------------------------------------------------------------------
@@ -79,6 +80,11 @@ class BatchRunner:
     @property
     def under_way(self) -> Batch | None:
         return self._under_way
+
+    @property
+    def lost_in_a_row(self) -> LostInARow:
+        """The last batches, as far as they did not count."""
+        return self._lost_in_a_row
 
     def is_taking(self, batch_id: int, taken: Taken) -> None:
         """Keeps which records the source step of the batch under way hands over."""
@@ -193,44 +199,51 @@ class BatchRunner:
         if report.skipped:
             log.warning(LogEvent("records-skipped", thread=self._thread, count=report.skipped, reason=report.message))
         if report.outcome is Outcome.FENCED:
-            log.warning(LogEvent("fenced", thread=self._thread, reason=report.message))
-            self._count(report.message, is_misfit=False)
-            self._forget(report)
-            # The broker no longer knows this member as the owner: only a new assignment tells what it may work on.
-            self._member.request_rejoin("a commit was refused")
+            self._fenced(report)
             return
-        is_misfit = report.is_misfit
-        if report.out_of_range:
-            is_misfit &= self._offsets.reset(self._globals.without(report.out_of_range))
+        are_reset = not report.out_of_range or self._offsets.reset(self._globals.without(report.out_of_range))
         before = self._registry.now
         self._registry.handle(BatchReported(report=report))
         has_changed = is_other_phase(before, self._registry.now)
-        if report.outcome is Outcome.COMMITTED:
-            self._metrics.lost_in_a_row = LostInARow()
-            if report.records_out and self._has_written(report):
-                tell_moment(FIRST_OUTPUT)
-            cost = self._rebalance.ran(read)
-            if cost is not None:
-                self._metrics.rebalance(cost)
-        if report.outcome is Outcome.REFUSED:
-            log.info(LogEvent("commit-refused", thread=self._thread, reason=report.message))
-            self._count(report.message, is_misfit=False)
         if report.outcome is Outcome.LOST:
             log.warning(LogEvent("batch-lost", thread=self._thread, reason=report.message))
-            self._count(report.message, is_misfit=is_misfit)
+            self._count(report.message, is_misfit=report.is_misfit and are_reset)
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
-        elif self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
+        elif report.outcome is Outcome.REFUSED:
+            log.info(LogEvent("commit-refused", thread=self._thread, reason=report.message))
+            self._count(report.message, is_misfit=False)
+        else:
+            self._committed(report, read)
+        if has_changed:
+            self._on_change()
+
+    def _committed(self, report: BatchReport, read: Collection[TaskId]) -> None:
+        self._lost_in_a_row = LostInARow()
+        if report.records_out and self._has_written(report):
+            tell_moment(FIRST_OUTPUT)
+        cost = self._rebalance.ran(read)
+        if cost is not None:
+            self._metrics.rebalance(cost)
+        if self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
             self._commits.processed(report.ends, self._registry.now.times)
             if self._batches.are_smaller:
                 self._commits.commit()  # a batch that fails goes back to what is committed: the search for its cause would, too
-        if has_changed:
-            self._on_change()
+
+    def _fenced(self, report: BatchReport) -> None:
+        """Nothing of the batch counts, and what is owned is only known after the next assignment."""
+        log.warning(LogEvent("fenced", thread=self._thread, reason=report.message))
+        self._count(report.message, is_misfit=False)
+        self._commits.forget()
+        self._registry.handle(BatchReported(report=report))
+        self._registry.handle(BatchLost(reason=report.message))
+        # The broker no longer knows this member as the owner: only a new assignment tells what it may work on.
+        self._member.request_rejoin("a commit was refused")
 
     def _batch_lost(self, lost: BatchLostError) -> None:
         reason = str(lost)
         log.warning(LogEvent("batch-lost", thread=self._thread, reason=reason, failures=self._batches.failures))
-        self._metrics.lost += 1
+        self._metrics.batch_lost()
         self._count(reason, is_misfit=isinstance(lost, MisfitError))
         self._commits.forget()
         self._registry.handle(BatchLost(reason=reason))
@@ -241,7 +254,7 @@ class BatchRunner:
 
     def _count(self, reason: str, *, is_misfit: bool) -> None:
         """StopError if it is the same over and over."""
-        row = self._metrics.lost_in_a_row = self._metrics.lost_in_a_row.and_another(reason, is_misfit=is_misfit)
+        row = self._lost_in_a_row = self._lost_in_a_row.and_another(reason, is_misfit=is_misfit)
         if row.is_given_up:
             raise StopError(
                 f"{row.misfits} batches in a row could not be used, the last because {reason}. Nothing outside mends that: "
@@ -257,12 +270,6 @@ class BatchRunner:
                     do="look at the brokers, the group, this instance's memory and disks; no record is lost, none goes on",
                 )
             )
-
-    def _forget(self, report: BatchReport) -> None:
-        """After a refused commit: nothing of the batch counts, and what is owned is only known after the next assignment."""
-        self._commits.forget()
-        self._registry.handle(BatchReported(report=report))
-        self._registry.handle(BatchLost(reason=report.message))
 
     def _has_written(self, report: BatchReport) -> bool:
         """True if the batch has read anything whose results go to the user's topics."""

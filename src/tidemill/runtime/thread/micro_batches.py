@@ -21,7 +21,7 @@ from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.local_tasks import LocalTasks
-from tidemill.runtime.thread.start_offsets import TaskFacts
+from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tidemill.config.values import OffsetReset, OffsetResetByDuration
 from tidemill.errors import RetriableError, StopError
@@ -20,6 +19,7 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.group.member import GroupMember
 from tidemill.kafka.group.metadata import OffsetAndMetadata
 from tidemill.log_format import LogEvent
+from tidemill.runtime.thread.task_facts import ResetPolicy, TaskFacts
 from tidemill.task.lifecycle import ActiveTask, Bounds
 from tidemill.task.partition_time import PartitionTime, from_metadata
 from tidemill.task.standby import StandbyBounds, StandbyTask
@@ -27,25 +27,6 @@ from tidemill.task.standby import StandbyBounds, StandbyTask
 log = logging.getLogger("tidemill.offsets")
 
 _UNSTABLE_LIMIT_MS = 1_000
-
-
-ResetPolicy = OffsetReset | OffsetResetByDuration
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFacts:
-    """Description of the sub-topologies for a thread: changelogs by store, and which inputs are repartition topics."""
-
-    changelogs: Mapping[int, Mapping[str, str]]
-    has_stores: frozenset[int]
-    internal_topics: frozenset[str]
-    source_changelogs: frozenset[str]
-    topics: tuple[str, ...]
-    offset_resets: Mapping[str, ResetPolicy]
-    punctuates: bool = False
-    """True if something may happen by the wall clock alone: processors may schedule punctuators, suppress may wait by it."""
-    has_output: frozenset[int] = frozenset()
-    """Sub-topologies that write to topics of the user's."""
 
 
 class StartOffsets:
@@ -60,7 +41,7 @@ class StartOffsets:
     def bounds(self, tasks: Mapping[TaskId, ActiveTask]) -> dict[TaskId, Bounds]:
         """Rule 10's order: committed offsets until stable, then the changelogs' ends.
 
-        Raises RetriableError when the brokers do not tell, StopError when no policy says where to begin.
+        Raises RetriableError when the brokers do not tell, StopError when no policy says where to begin or a changelog is gone.
         """
         inputs = [tp for task in tasks.values() for tp in task.inputs]
         changelogs = [tp for task in tasks.values() for tp in task.changelogs.values()]
@@ -68,7 +49,7 @@ class StartOffsets:
         starts = {tp: at.offset for tp, at in committed.items()}
         starts.update(self._policy([tp for tp in inputs if tp not in committed]))
         times = {tp: _time_of(tp, at) for tp, at in committed.items()}
-        ends = dict(self._admin.end_offsets(changelogs))
+        ends = self._ends(changelogs)
         sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
         limits = {tp: min(at, ends[tp]) for tp, at in _processed(sources, committed).items()}
         ends.update(limits)
@@ -129,6 +110,21 @@ class StartOffsets:
         if gone:
             found = self._policy(gone)
             self._member.commit({tp: OffsetAndMetadata(found[tp], committed[tp].metadata) for tp in gone})
+
+    def _ends(self, changelogs: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+        try:
+            return dict(self._admin.end_offsets(changelogs))
+        except RetriableError:
+            # Asked for long enough: what is not there now was deleted, and only the leader of a next start makes it anew.
+            own = sorted({tp.topic for tp in changelogs} - set(self._facts.source_changelogs))
+            gone = [topic for topic, found in self._admin.describe_topics(own).items() if found is None]
+            if not gone:
+                raise
+        raise StopError(
+            f"the changelog {', '.join(gone)} is missing: it was deleted while the application ran. The next start makes it "
+            "anew, and its store begins empty; to compute the results again from the source topics, reset the application first: "
+            "tidemill reset APP.py --execute --local-state"
+        )
 
     def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """If an own transaction is still open, it is ended by fencing (rule 6)."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from uuid import uuid4
 
 from tidemill.assignment.task_load import TaskLoad
@@ -19,7 +20,6 @@ from tidemill.deadline import Deadline
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin
-from tidemill.kafka.group import protocol as group_protocol
 from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent, as_text
 from tidemill.membership import member_state as machine
@@ -44,12 +44,14 @@ from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
-from tidemill.runtime.thread.start_offsets import StartOffsets, TaskFacts
+from tidemill.runtime.thread.start_offsets import StartOffsets
 from tidemill.runtime.thread.task_changes import TaskChanges
+from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import span
 from tidemill.task.lifecycle import ActiveTask, Phase
+from tidemill.task.lost_batches import LostInARow
 from tidemill.task.progress import CopyProgress
 from tidemill.task.promotion import Promotions
 from tidemill.task.standby import StandbyTask
@@ -63,10 +65,24 @@ _TELLING_LIMIT_S = 30.0
 """So long a failed thread stays a member to have all instances shut down."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceCallbacks:
+    """The instance as its stream threads see it; called on these."""
+
+    on_change: Callable[[], None]
+    """A thread's tasks or their phases have changed, or it has ended."""
+    on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
+    """A thread has failed: says what becomes of the instance."""
+    on_join: Callable[[], None]
+    """A thread is about to join a group that is at work."""
+    is_paused: Callable[[], bool]
+    """While it is, nothing is processed, restored or followed (KIP-834)."""
+    listeners: RestoreListeners
+
+
 class StreamThread(threading.Thread):
-    """``on_change`` is called, on this thread, when its tasks or their phases have changed and when it ends; ``on_failure`` says
-    what becomes of the instance; ``fence`` ends what a predecessor under the thread's transactional id has left open. While
-    ``is_paused`` nothing is processed, restored or followed."""
+    """``instance``: that it belongs to. ``fence`` ends what a predecessor under the thread's transactional id has left open.
+    Any thread may ``hurry``, which ends the wait for records that a batch may be in."""
 
     def __init__(
         self,
@@ -79,25 +95,22 @@ class StreamThread(threading.Thread):
         leader: Leader,
         identity: machine.MemberConfig,
         local: LocalState,
-        make_member: Callable[[group_protocol.GroupProtocol], GroupMember],
+        make_member: Callable[[GroupSide], GroupMember],
         make_engine: Callable[[StreamThread], BatchEngine],
         fence: Callable[[], None],
         first_join: FirstJoin,
         global_topics: GlobalTopics,
-        on_change: Callable[[], None],
-        on_failure: Callable[[TidemillError], StreamThreadExceptionResponse],
-        is_paused: Callable[[], bool],
-        listeners: RestoreListeners,
+        instance: InstanceCallbacks,
         hurry: Callable[[], None],
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
         self.hurry = hurry
-        """Any thread: ends the wait for records that a batch may be in."""
         self._first_join = first_join
-        self._make_engine, self._on_change, self._on_failure = make_engine, on_change, on_failure
+        self._make_engine, self._on_change, self._on_failure = make_engine, instance.on_change, instance.on_failure
+        self._on_join = instance.on_join
         self.metrics = ThreadMetrics(metrics_window(config))
-        self._restoring = RestoreWatch(name, listeners)
+        self._restoring = RestoreWatch(name, instance.listeners)
         self._rebalance = RebalanceWatch(name)
         layout = TaskLayout(
             changelogs=facts.changelogs, has_stores=facts.has_stores, directory=str(local.directory.path)
@@ -108,13 +121,12 @@ class StreamThread(threading.Thread):
         self._loads = LoadWatch(config, self._registry, self.metrics, local.directory)
         self._group = GroupSide(name, facts.topics, self._registry, leader, self._offset_sums, self._loads.joins)
         self._member = make_member(self._group)
-        self._group.membership = lambda: self._member.membership
-        self._group.confirmed_s = lambda: self._member.confirmed_s
+        self._group.bind(self._member)
         self._member.on_heartbeat = self.metrics.heartbeat
         self._member.on_event = hurry
         self._batches = MicroBatches(
             name, config, facts, registry=self._registry, local=self._local, global_topics=global_topics,
-            fence=fence, is_paused=is_paused,
+            fence=fence, is_paused=instance.is_paused,
         )  # fmt: skip
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._commits = OffsetCommitter(name, self._member, config.commit_interval_ms)
@@ -124,12 +136,12 @@ class StreamThread(threading.Thread):
         self._runner = BatchRunner(
             name, config, batches=self._batches, registry=self._registry, group=self._group, writes=facts.has_output,
             commits=self._commits, offsets=self._offsets, member=self._member, global_topics=global_topics,
-            rebalance=self._rebalance, metrics=self.metrics, on_change=on_change,
+            rebalance=self._rebalance, metrics=self.metrics, on_change=instance.on_change,
         )  # fmt: skip
         self._changes = TaskChanges(
             name, group=self._group, member=self._member, registry=self._registry, local=self._local,
             runner=self._runner, commits=self._commits, rebalance=self._rebalance, metrics=self.metrics,
-            on_change=on_change,
+            on_change=instance.on_change,
         )  # fmt: skip
         self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
@@ -215,6 +227,11 @@ class StreamThread(threading.Thread):
         return {tp: at for task in tasks if task.phase is Phase.RUNNING for tp, at in task.positions.items()}
 
     @property
+    def lost_in_a_row(self) -> LostInARow:
+        """The last batches, as far as they did not count."""
+        return self._runner.lost_in_a_row
+
+    @property
     def engine(self) -> BatchEngine | None:
         return self._runner.engine
 
@@ -226,6 +243,10 @@ class StreamThread(threading.Thread):
             self._leaving.hurry(within_s)
         self._stop_wanted.set()
         self.hurry()
+
+    def expect_rebalance(self) -> None:
+        """Another thread of the instance is about to join or leave."""
+        self._member.expect_rebalance()
 
     def drain(self, wanted: bool = True) -> None:
         """Its tasks are to go as others have caught up with them, while it goes on; False calls that off."""
@@ -271,7 +292,7 @@ class StreamThread(threading.Thread):
             self.response = response
             self._on_change()
 
-    def desk(self, handover: BatchHandover) -> DriverService:
+    def driver_service(self, handover: BatchHandover) -> DriverService:
         """The service for its workers; ``handover`` calls the user's functions on batches."""
         return DriverService(self._runner, self._group, self._member, handover)
 
@@ -289,6 +310,7 @@ class StreamThread(threading.Thread):
             self._first_join.ready()
             with span("other threads waited for"):
                 self._first_join.wait_for_others(self._stop_wanted.is_set)
+            self._on_join()
             self._member.start()
         self._has_plan = True
         self._on_change()
@@ -301,34 +323,42 @@ class StreamThread(threading.Thread):
 
     def _loop(self) -> None:
         while not self._changes.are_over:
-            if self._stop_wanted.is_set():
-                self.hurry()  # nor does the next batch wait for records
-            has_tasks = bool(self._registry.now.active)
-            if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=has_tasks):
-                if self._leaving.has_gathered and self._batches.are_needed:
-                    self._runner.run()  # what has come in since the last batch need not wait until others have taken over
-                self._changes.step(machine.CloseRequested())
-            elif self._shutdown_wanted.is_set():
-                self._changes.step(machine.ApplicationShutdownRequested())
-            if self._drain_wanted is not self._drains:
-                self._drains = self._drain_wanted
-                self._changes.step(machine.DrainRequested(is_wanted=self._drains))
+            self._carry_out_requests()
             has_work = bool(self._registry.now) and self._batches.are_needed
             if not has_work:
                 self._runner.rest()
             self._hear_the_group(wait_s=0 if has_work else _LONGEST_WAIT_S)
             if self._registry.now and not self._changes.are_over:
-                if self._offsets.fetch_bounds():
-                    self._on_change()
-                self._offsets.look_at_standbys()
-                self._ask_for_promotions()
-                self._look_at_loads()
-                if self._batches.are_paused:
-                    self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
-                if self._batches.are_needed:
-                    self._runner.run()
+                self._work()
         if self._changes.fatal is not None:
             raise self._changes.fatal
+
+    def _carry_out_requests(self) -> None:
+        """What others have asked of the thread since the last round: to stop, to shut the application down, to drain."""
+        if self._stop_wanted.is_set():
+            self.hurry()  # nor does the next batch wait for records
+        has_tasks = bool(self._registry.now.active)
+        if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=has_tasks):
+            if self._leaving.has_gathered and self._batches.are_needed:
+                self._runner.run()  # what has come in since the last batch need not wait until others have taken over
+            self._changes.step(machine.CloseRequested())
+        elif self._shutdown_wanted.is_set():
+            self._changes.step(machine.ApplicationShutdownRequested())
+        if self._drain_wanted is not self._drains:
+            self._drains = self._drain_wanted
+            self._changes.step(machine.DrainRequested(is_wanted=self._drains))
+
+    def _work(self) -> None:
+        """One round of what the tasks need: offsets, rebalances that they ask for, a batch."""
+        if self._offsets.fetch_bounds():
+            self._on_change()
+        self._offsets.look_at_standbys()
+        self._ask_for_promotions()
+        self._look_at_loads()
+        if self._batches.are_paused:
+            self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
+        if self._batches.are_needed:
+            self._runner.run()
 
     def _ask_for_promotions(self) -> None:
         if self._standby_replicas is None:

@@ -1,10 +1,9 @@
-"""A task's stores as the Python steps see them, behind one position check.
+"""A task's stores as their owner, the last step's worker, has them open, behind one position check.
 
 Decides when stores count as behind (correctness.md, rule 15) and what is done with files that can't be believed, or that are
 another task's: they are wiped, said so, and restored from the changelog. Another's state is refused where a store has no
-changelog, since what should be there may still be found and put back. In-memory
-stores are kept in a folder that every new owner wipes, so that all steps can read them. The formats and the compare-and-swap
-itself are ``state``'s.
+changelog, since what should be there may still be found and put back. In-memory stores are kept in a folder that every new
+owner wipes, so that all steps can read them. The formats and the compare-and-swap itself are ``state``'s.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from tidemill.errors import (
     BatchLostError,
     CorruptStateError,
     ForeignStateError,
-    NoStateYetError,
     StateBehindError,
     StateError,
     StopError,
@@ -32,9 +30,8 @@ from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.meta import StateIdentity
 from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
 from tidemill.steps.commit.store_layout import form_of
-from tidemill.steps.rows.task_rows import NO_STATE
-from tidemill.steps.state_step import StoreView
 from tidemill.steps.step_spec import StoreSpec
+from tidemill.steps.step_state import StoreView
 from tidemill.task.batch import StoresAt, TaskRun
 
 log = logging.getLogger("tidemill.state")
@@ -178,7 +175,7 @@ class OwnedStores:
         """Many reads of all stores; what they find is as of now."""
         with self._sound(), contextlib.ExitStack() as stack:
             views = [stack.enter_context(state.snapshot()) for state in self._states]
-            yield _Views({name: view for state, view in zip(self._states, views, strict=True) for name in state.stores})
+            yield StoreViews({name: view for state, view in zip(self._states, views, strict=True) for name in state.stores})
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
         with self._sound():
@@ -290,7 +287,7 @@ class OpenTasks:
         return self._open
 
 
-class _Views:
+class StoreViews:
     """Several snapshots as one."""
 
     def __init__(self, view_of: Mapping[str, StoreView]) -> None:
@@ -303,76 +300,3 @@ class _Views:
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._view_of[store].scan(store, low, high, reverse=reverse)
-
-
-class ReadStores:
-    """The tasks' stores for a step that is not the last: opened when first read, never written.
-
-    Before the last step has made them, in a task's first batch, they are empty.
-    """
-
-    def __init__(self, run: TaskRun, specs: Mapping[str, StoreSpec]) -> None:
-        self.run = run
-        self._specs = specs
-        self._states: dict[bool, TaskState] = {}
-
-    @property
-    def at(self) -> StoresAt:
-        return StoresAt(task=self.run.task, changelog={})
-
-    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        state = self._state_of(store)
-        return [None] * len(keys) if state is None else state.get_many(store, keys)
-
-    def scan(
-        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        state = self._state_of(store)
-        return iter(()) if state is None else state.scan(store, low, high, reverse=reverse)
-
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[StoreView]:
-        mine = [spec.name for spec in self._specs.values() if spec.subtopology == self.run.task.subtopology]
-        state_of = {name: self._state_of(name) for name in mine}
-        with contextlib.ExitStack() as stack:
-            views = {state: stack.enter_context(state.snapshot()) for state in set(state_of.values()) if state is not None}
-            yield _Views({name: NO_STATE if state is None else views[state] for name, state in state_of.items()})
-
-    def _state_of(self, store: str) -> TaskState | None:
-        persistent = self._specs[store].persistent
-        if persistent not in self._states:
-            folder = Path(self.run.directory)
-            try:
-                self._states[persistent] = TaskState.open_to_read(folder if persistent else folder / VOLATILE_FOLDER)
-            except NoStateYetError:
-                return None
-        return self._states[persistent]
-
-    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:
-        raise StateError(f"task {self.run.task}: only the last step writes stores, asked to write {sorted(writes)}")
-
-    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
-        del changelog
-        self.check(writes)
-
-    def close(self) -> None:
-        for state in self._states.values():
-            state.close(clean=False)
-
-
-class ReadTasks:
-    """The tasks that a step before the last has open."""
-
-    def __init__(self, specs: Mapping[str, StoreSpec]) -> None:
-        self._specs = specs
-        self._open: dict[TaskId, ReadStores] = {}
-
-    def open(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, ReadStores]:
-        wanted = {run.task: run for run in runs}
-        for task, stores in list(self._open.items()):
-            if task not in wanted or wanted[task].epoch != stores.run.epoch:
-                stores.close()
-                del self._open[task]
-        for task, run in wanted.items():
-            self._open.setdefault(task, ReadStores(run, self._specs))
-        return self._open

@@ -31,13 +31,15 @@ from tidemill.kafka.data.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.data.reader import ThreadReader
 from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
-from tidemill.runtime.worker.task_store import OpenTasks, ReadTasks
+from tidemill.runtime.worker.read_stores import ReadTasks
+from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.steps.alignment import AlignedReader
 from tidemill.steps.commit.batch_file import write_batch
 from tidemill.steps.commit.unreadable import Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
-from tidemill.steps.last_step import run_last_step, run_middle_step
+from tidemill.steps.graph.kept_graphs import KeptGraphs
+from tidemill.steps.last_step import run_last_step
 from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
+from tidemill.steps.middle_step import run_middle_step
 from tidemill.steps.source_step import SourceReader, source_rows
 from tidemill.steps.standing import IS_STANDING, RUN
 from tidemill.steps.step_context import Output, TaskStore

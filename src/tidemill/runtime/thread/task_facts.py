@@ -1,19 +1,44 @@
-"""Tasks of an application by its topology, as far as a stream thread must know them.
+"""Facts of an application's sub-topologies, as far as a stream thread must know them of its tasks.
 
 Decides nothing of its own: which store is restored from which topic, and which topics are internal, is the topology's.
 """
 
 from __future__ import annotations
 
-from tidemill.config.values import offset_reset
-from tidemill.runtime.thread.start_offsets import TaskFacts
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidemill.config.values import OffsetReset, OffsetResetByDuration, offset_reset
 from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
 from tidemill.topology.operations import Operation, ProcessRecords, Suppress, TableTransformValues
 
+ResetPolicy = OffsetReset | OffsetResetByDuration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFacts:
+    """Sub-topologies are by their number, topics by their real names."""
+
+    changelogs: Mapping[int, Mapping[str, str]]
+    """By sub-topology: store -> the topic that it is restored from."""
+    has_stores: frozenset[int]
+    internal_topics: frozenset[str]
+    """Repartition topics."""
+    source_changelogs: frozenset[str]
+    """Source topics that serve as changelogs."""
+    topics: tuple[str, ...]
+    """All that are read, to be subscribed to."""
+    offset_resets: Mapping[str, ResetPolicy]
+    """Of topics whose source has a policy of its own."""
+    punctuates: bool = False
+    """True if something may happen by the wall clock alone: processors may schedule punctuators, suppress may wait by it."""
+    has_output: frozenset[int] = frozenset()
+    """Sub-topologies that write to topics of the user's."""
+
 
 def task_facts(topology: Topology, application: str) -> TaskFacts:
-    """The facts of every sub-topology."""
+    """Those of all sub-topologies."""
     parts = subtopologies(topology, application)
     changelogs = {
         part.id: {s: topic for s in part.state_stores if (topic := changelog_of(topology, application, s)) is not None}

@@ -9,7 +9,7 @@ import pytest
 
 from tidemill import Serdes, StreamsBuilder, Suppressed
 from tidemill.operators.wrapped import wrapped_topology
-from tidemill.runtime.instance.task_layout import task_facts
+from tidemill.runtime.thread.task_facts import task_facts
 from tidemill.topology.nodes import Topology
 
 TEXT = Serdes.string()

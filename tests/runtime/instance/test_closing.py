@@ -1,0 +1,170 @@
+"""Instances that are closed by several threads, while they start, or by their own threads: parts and threads are stand-ins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import StopError
+from tidemill.runtime.instance import application as module
+from tidemill.runtime.instance.application import KafkaStreams, State
+from tidemill.runtime.instance.starting import OpenParts, StartContext, Started
+
+LIMIT_S = 240
+
+
+class StandInThread(threading.Thread):
+    """A stream thread that runs until it is told to stop, and may then finish its batch; ``does`` is called on it first."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(daemon=True)
+        self._scene, self._stop_wanted = scene, threading.Event()
+
+    def run(self) -> None:
+        self._scene.does()
+        self._stop_wanted.wait(LIMIT_S)
+        self._scene.may_end.wait(LIMIT_S)
+        self._scene.happened.append("thread ended")
+
+    def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
+        self._scene.happened.append("thread told to stop")
+        self._stop_wanted.set()
+
+
+@dataclass
+class Scene:
+    """``while_starting`` is called when the parts are there, and the threads are not."""
+
+    streams: KafkaStreams
+    happened: list[str] = field(default_factory=list)
+    may_end: threading.Event = field(default_factory=threading.Event)
+    does: Callable[[], object] = lambda: None
+    while_starting: Callable[[], object] = lambda: None
+
+    def started(self, instance: StartContext, parts: OpenParts) -> Started:
+        parts.opened("parts", lambda: self.happened.append("parts closed"))
+        instance.threads.threads.append(cast("Any", StandInThread(self)))
+        self.while_starting()
+        return cast("Started", None)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+    builder = StreamsBuilder()
+    builder.stream("in", key=Serdes.string(), value=Serdes.string()).to("out")
+    made = Scene(KafkaStreams(builder, {"application.id": "app", "bootstrap.servers": "none:1"}))
+    monkeypatch.setattr(module, "started", made.started)
+    return made
+
+
+def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    answers: list[object] = []
+    thread = threading.Thread(target=lambda: answers.append(call()), daemon=True)
+    thread.start()
+    return thread, answers
+
+
+def test_a_second_close_waits_until_the_first_has_ended_everything(scene: Scene) -> None:
+    scene.streams.start()
+    first, first_answers = in_background(scene.streams.close)
+    assert scene.streams.wait(State.PENDING_SHUTDOWN, timeout=LIMIT_S) is State.PENDING_SHUTDOWN
+    assert scene.streams.close(timeout=0.01) is False, "nothing has ended yet"
+    second, second_answers = in_background(scene.streams.close)
+    scene.may_end.set()
+    first.join(LIMIT_S)
+    second.join(LIMIT_S)
+    assert first_answers == second_answers == [True]
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_an_instance_that_another_thread_closes_while_it_starts_runs_no_thread(scene: Scene) -> None:
+    closers: list[tuple[threading.Thread, list[object]]] = []
+
+    def closed_by_another() -> None:
+        closers.append(in_background(scene.streams.close))
+        assert scene.streams.wait(State.PENDING_SHUTDOWN, timeout=LIMIT_S) is State.PENDING_SHUTDOWN
+
+    scene.while_starting = closed_by_another
+    with pytest.raises(StopError, match="closed while it was being started"):
+        scene.streams.start()
+    closers[0][0].join(LIMIT_S)
+    assert closers[0][1] == [True]
+    assert scene.streams.state is State.NOT_RUNNING
+    assert scene.happened == ["parts closed"]
+
+
+def test_a_signals_handler_closes_an_instance_that_starts(scene: Scene) -> None:
+    """A handler runs on the main thread, in the middle of ``start``."""
+    answers: list[bool] = []
+    scene.while_starting = lambda: answers.append(scene.streams.close())
+    with pytest.raises(StopError, match="closed while it was being started"):
+        scene.streams.start()
+    assert answers == [False], "it ends when the handler has returned"
+    assert scene.streams.state is State.NOT_RUNNING
+    assert scene.happened == ["parts closed"]
+    assert scene.streams.close()
+
+
+def test_a_second_start_while_it_starts_is_refused_and_harms_nothing(scene: Scene) -> None:
+    def again() -> None:
+        with pytest.raises(StopError, match="being started already"):
+            scene.streams.start()
+
+    scene.while_starting = again
+    scene.may_end.set()
+    scene.streams.start()
+    assert scene.streams.state is State.REBALANCING
+    assert scene.happened == []
+    assert scene.streams.close()
+
+
+def test_a_stream_thread_that_closes_its_instance_finishes_before_anything_is_closed_under_it(scene: Scene) -> None:
+    answers: list[bool] = []
+    scene.does = lambda: answers.append(scene.streams.close())
+    scene.streams.start()
+    assert scene.streams.wait(State.PENDING_SHUTDOWN, timeout=LIMIT_S) in (State.PENDING_SHUTDOWN, State.NOT_RUNNING)
+    scene.may_end.set()
+    assert scene.streams.close(LIMIT_S)
+    assert answers == [False], "it can't wait for itself"
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+@pytest.mark.parametrize("raised", [BrokenPipeError("the screen is gone"), SystemExit("the screen is gone")])
+def test_a_listener_that_raises_keeps_no_instance_from_ending(
+    scene: Scene, caplog: pytest.LogCaptureFixture, raised: BaseException
+) -> None:
+    seen: list[State] = []
+
+    def broken(new: State, old: State) -> None:
+        seen.append(new)
+        raise raised
+
+    scene.streams.set_state_listener(broken)
+    scene.may_end.set()
+    scene.streams.start()
+    assert scene.streams.close()
+    assert seen == [State.REBALANCING, State.PENDING_SHUTDOWN, State.NOT_RUNNING]
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+    assert "the screen is gone" in caplog.text
+
+
+def test_a_close_that_was_interrupted_is_asked_for_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.streams.start()
+    end, interrupts = module.ThreadSet.end, [KeyboardInterrupt()]
+
+    def interrupted(*arguments: Any) -> bool:
+        if interrupts:
+            raise interrupts.pop()
+        return end(*arguments)
+
+    monkeypatch.setattr(module.ThreadSet, "end", interrupted)
+    scene.may_end.set()
+    with pytest.raises(KeyboardInterrupt):
+        scene.streams.close()
+    assert scene.streams.close()
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
