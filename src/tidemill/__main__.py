@@ -1,5 +1,5 @@
 """``python -m tidemill`` is the command `tidemill`."""
 
-from tidemill.cli.main import main
+from tidemill.cli.entry import main
 
 main()

@@ -200,7 +200,7 @@ def test_a_tasks_folder_that_is_no_store_is_said_so(folder: Path, capsys: Fixtur
 
 @settings(max_examples=100, deadline=None)
 @given(
-    name=st.sampled_from(list(StreamsConfig.__dataclass_fields__)),
+    name=st.sampled_from([name for name, field in StreamsConfig.__dataclass_fields__.items() if field.metadata]),
     value=st.sampled_from([*TEXTS, *VALUES]) | st.text(max_size=10),
 )
 def test_a_setting_of_any_value_is_taken_or_refused(name: str, value: object) -> None:
@@ -208,6 +208,21 @@ def test_a_setting_of_any_value_is_taken_or_refused(name: str, value: object) ->
     setting = f"{setting}x" if setting.endswith(".") else setting
     with contextlib.suppress(ConfigError):
         StreamsConfig.of({"application.id": "x", "bootstrap.servers": "h:1", setting: value})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "app.py", "--state-dir", ""], ["run", "app.py", "--serve", " "], ["run", "app.py", "--set", "state.dir="],
+        ["state", "ls", ""], ["state", "clean", ""],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_empty_text_is_not_the_current_folder(folder: Path, words: list[str], capsys: Fixture) -> None:
+    (folder / "app.py").write_bytes(PROGRAM.replace(b'"x"}', b'"x", "bootstrap.servers": "localhost:1"}'))
+    before = set(folder.iterdir())
+    assert outcome(words, capsys) == 2
+    assert {path for path in folder.iterdir() if path.name != "__pycache__"} == before
 
 
 @pytest.mark.parametrize("state_dir", ["x" * 5_000, "a\0b", "a file", "a file/below", "/dev/null"])

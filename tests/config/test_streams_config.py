@@ -49,6 +49,27 @@ def test_the_defaults_are_kafka_streams_but_exactly_once() -> None:
     assert config.presum is True
 
 
+@pytest.mark.parametrize("what", ["deserialization", "production"])
+@pytest.mark.parametrize("old_first", [True, False])
+def test_a_new_name_wins_over_the_old_one_wherever_it_is_given(what: str, old_first: bool) -> None:
+    new, old = f"{what}.exception.handler", f"default.{what}.exception.handler"
+    given = {old: "fail", new: "continue"} if old_first else {new: "continue", old: "fail"}
+    config = StreamsConfig.of({**NEEDED, **given})
+    assert getattr(config, f"{what}_exception_handler") is DeserializationHandler.CONTINUE
+    assert config.ignored == (old,)
+    only_old = StreamsConfig.of({**NEEDED, old: "continue"})
+    assert getattr(only_old, f"{what}_exception_handler") is DeserializationHandler.CONTINUE
+    assert only_old.ignored == ()
+    with pytest.raises(ConfigError, match=f"{old} is 'perhaps'"):
+        StreamsConfig.of({**NEEDED, new: "continue", old: "perhaps"})
+
+
+@pytest.mark.parametrize("name", ["state.dir", "task.assignor.class", "errors.dead.letter.queue.topic.name"])
+def test_an_empty_text_is_no_value_of_a_setting_that_needs_one(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(name)} is '', expected the"):
+        StreamsConfig.of({**NEEDED, name: "", "processing.exception.handler": "continue"})
+
+
 @pytest.mark.parametrize(("guarantee", "interval_ms"), [("exactly_once_v2", 50), ("at_least_once", 30_000)])
 def test_the_commit_interval_follows_the_guarantee_unless_given(guarantee: str, interval_ms: int) -> None:
     assert _of(processing__guarantee=guarantee).commit_interval_ms == interval_ms
@@ -115,7 +136,7 @@ def test_text_is_read_by_the_setting_s_type(name: str, text: str, attribute: str
         ("rack.aware.assignment.strategy", "best", "expected none, min_traffic or balance_subtopology"),
         ("kafka.request.timeout.ms", ["x"], "expected text, a number, true or false"),
         ("rack.aware.assignment.tags", [1], "expected names, separated by commas"),
-        ("state.dir", 3, "state.dir is 3, expected text"),
+        ("state.dir", 3, "state.dir is 3, expected the path of a folder"),
     ],
 )
 def test_a_malformed_value_is_told_with_name_value_and_what_was_expected(
@@ -141,6 +162,10 @@ def test_a_malformed_value_is_told_with_name_value_and_what_was_expected(
         ("partition.assignment.strategy", "Kafka Streams always brings its own assignor"),
         ("max.poll.records", "tidemill.batch.max.records"),
         ("buffered.records.per.partition", "a batch takes tidemill.batch.max.records; leave it out"),
+        ("default.timestamp.extractor", "say timestamp_extractor= where a source is read"),
+        ("default.dsl.store", "say dsl.store.suppliers.class instead"),
+        ("main.consumer.fetch.min.bytes", "did you mean 'consumer.fetch.min.bytes'?"),
+        ("request.timeout.ms", "did you mean 'kafka.request.timeout.ms'?"),
     ],
 )
 def test_an_unknown_name_is_an_error_that_suggests_the_nearest(name: str, suggested: str) -> None:

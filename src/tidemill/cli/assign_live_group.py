@@ -105,11 +105,11 @@ def _facts(
     from tidemill.membership.observed_topology import observed_facts
     from tidemill.membership.topology_facts import topology_facts
     from tidemill.membership.wire import known_subscription
+    from tidemill.topology.patterns import with_topics_of_patterns
 
     if topology is not None:
-        return topology_facts(
-            topology, config.application_id, topic_defaults=config.topic, topics_on_broker=group.partition_counts
-        )
+        topology = with_topics_of_patterns(topology, config.application_id, group.partition_counts)
+        return topology_facts(topology, config.application_id, topic_defaults=config.topic)
     partitions_of: dict[TaskId, list[TopicPartition]] = {}
     with_state: set[TaskId] = set()
     for name, info in received.items():

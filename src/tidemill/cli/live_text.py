@@ -5,16 +5,22 @@ Decides how a terminal differs from a file or pipe: there the status is left out
 
 from __future__ import annotations
 
+import errno
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
+from tidemill.log_format import LogEvent
+
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.live import Live
     from rich.spinner import Spinner
+
+log = logging.getLogger("tidemill.cli")
 
 
 class LiveText:
@@ -22,6 +28,7 @@ class LiveText:
 
     def __init__(self, live: Live | None) -> None:
         self._live = live
+        self._is_written = True
         self._spinner: Spinner | None = None
         self._line: _AskedLine | None = None
 
@@ -32,7 +39,7 @@ class LiveText:
     def line(self, text: str) -> None:
         """A line that stays."""
         if self._live is None:
-            typer.echo(text)
+            self._echo(text)
         else:
             self._live.console.print(text, highlight=False, markup=False)
 
@@ -44,7 +51,21 @@ class LiveText:
     def plain_line(self, text: str) -> None:
         """A line that stays, only where there is no terminal."""
         if self._live is None:
+            self._echo(text)
+
+    def _echo(self, text: str) -> None:
+        """A full disk under a file of output ends no instance: lines are missing there, which the log says once. Who has closed
+        a pipe (``| head``) wants the end."""
+        try:
             typer.echo(text)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            if self._is_written:
+                log.warning(LogEvent("output-not-written", error=error))
+            self._is_written = False
+        else:
+            self._is_written = True
 
     def status(self, what: RenderableType) -> None:
         """Text on the terminal now; texts get a spinner before them."""
@@ -91,6 +112,11 @@ class _AskedLine:
         yield line
 
 
+def can_write_over(console: Console) -> bool:
+    """False of a file, a pipe, and a terminal without cursor movements (``TERM=dumb``)."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
 @contextmanager
 def live_text() -> Iterator[LiveText]:
     """Standard output as this process has it: a terminal or not."""
@@ -98,7 +124,7 @@ def live_text() -> Iterator[LiveText]:
     from rich.live import Live
 
     console = Console()
-    if not console.is_terminal:
+    if not can_write_over(console):
         yield LiveText(None)
         return
     with Live(console=console, transient=True, refresh_per_second=8) as live:

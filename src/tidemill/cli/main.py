@@ -9,11 +9,12 @@ Exit codes: 0; 1 a run that went wrong; 2 a program, usage, settings or surround
 from __future__ import annotations
 
 import io
+import os
 import platform
 import sys
 from collections.abc import Sequence
 from importlib import import_module, metadata
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -55,8 +56,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except TidemillError as error:
         sys.stderr.write(f"tidemill: {printable(error, longest=_MOST_SHOWN)}\n")
         sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem, TopologyError)) else 1)
+    except OSError as error:
+        if _can_write(sys.stdout):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries what is left once more at its end, and complains
+        sys.stderr.write(f"tidemill: the output can't be written: {error.strerror}\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _can_write(stream: TextIO) -> bool:
+    """Tried with an empty line; the error alone does not say what could not be written."""
+    try:
+        stream.write("\n")
+        stream.flush()
+    except OSError:
+        return False
+    return True
 
 
 def _app(given: Sequence[str]) -> typer.Typer:

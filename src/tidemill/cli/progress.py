@@ -1,10 +1,12 @@
 """One line on standard error that says what is being waited for.
 
-Decides how: on a terminal the line is written over and goes at the end; elsewhere each new kind of step is printed once.
+Decides how: on a terminal that can move its cursor the line is written over and goes at the end; elsewhere each new kind of step
+is printed once.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -17,7 +19,7 @@ _CLEAR = "\r\x1b[2K"
 def status_line() -> Iterator[Callable[[str], None]]:
     """Gives a function that shows a text as the present step."""
     stream = sys.stderr
-    if not stream.isatty():
+    if not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
         last = ""
 
         def tell(text: str) -> None:

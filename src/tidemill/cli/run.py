@@ -58,7 +58,9 @@ def run(
     app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
     settings: Settings = None,
     config: ConfigFile = None,
-    state_dir: Annotated[Path | None, typer.Option(help="Directory of local state: overrides state.dir.")] = None,
+    state_dir: Annotated[
+        str | None, typer.Option(metavar="PATH", help="Directory of local state: overrides state.dir.")
+    ] = None,
     serve: Annotated[
         str | None, typer.Option(metavar="HOST:PORT", help="Answer reads of state over HTTP: overrides tidemill.http.listen.")
     ] = None,
@@ -73,8 +75,10 @@ def run(
     require_level(log_level)
     overrides = outside_settings(settings or [], config)
     if state_dir is not None:
-        overrides["state.dir"] = str(state_dir)
+        overrides["state.dir"] = state_dir
     if serve is not None:
+        if not serve.strip():
+            raise ConfigError("--serve is '', expected host:port; leave it out to answer no reads")
         overrides["tidemill.http.listen"] = serve
     trace = _traced(trace_start)
     with span("application file"):

@@ -24,7 +24,16 @@ from tidemill.state.lock import StateDirectoryLock
 
 app = typer.Typer(help="Look into a state directory, or clean it.", no_args_is_help=True)
 
-StateDir = Annotated[Path, typer.Argument(help="state.dir, an application's directory in it, or a task's.")]
+
+
+def _path(text: str) -> Path:
+    """An empty text, as of a shell's variable that is unset, would be the current folder."""
+    if not text.strip() or "\0" in text:
+        raise EnvironmentProblem(f"the path is {text!r}, expected that of a state directory")
+    return Path(text)
+
+
+StateDir = Annotated[Path, typer.Argument(parser=_path, help="state.dir, an application's directory in it, or a task's.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _LOCK_WAIT_S = 15.0
@@ -75,7 +84,7 @@ def show(state_dir: StateDir, as_json: AsJson = False) -> None:
 
 @app.command()
 def clean(
-    application_directory: Annotated[Path, typer.Argument(help="<state.dir>/<application.id>")],
+    application_directory: Annotated[Path, typer.Argument(parser=_path, help="<state.dir>/<application.id>")],
 ) -> None:
     """Remove the stores of all tasks of a stopped instance: they are restored from their changelogs when it starts again.
 

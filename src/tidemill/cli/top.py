@@ -37,7 +37,7 @@ def top(
         Path | None, typer.Option(metavar="FILE.toml", help="Settings, such as tidemill.http.token and kafka.* of the group.")
     ] = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; overrides files.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end; so does a pipe or file as output.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --once: print the instances' data as JSON.")] = False,
     interval_s: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between two updates.")] = 1.0,
 ) -> None:
@@ -49,7 +49,7 @@ def top(
     hosts = _hosts(address, bootstrap_server, group, given)
     access = http_access_of(given)
     asked = GroupQuestion(hosts, token=access.token, tls=access.client)
-    if once or as_json:
+    if once or as_json or not _is_followed():
         document = asked.ask()
         if as_json:
             typer.echo(json.dumps(document, ensure_ascii=False))
@@ -118,6 +118,15 @@ def _hosts(
             f"no member of {group} at {bootstrap_server} has an address: start the instances with --serve HOST:PORT"
         )
     return list(found)
+
+
+def _is_followed() -> bool:
+    """Elsewhere than on a screen that can be written over nothing would be seen before the end."""
+    from rich.console import Console
+
+    from tidemill.cli.live_text import can_write_over
+
+    return can_write_over(Console())
 
 
 def _print(document: Document) -> None:

@@ -7,12 +7,16 @@ are, and what their values may be, is `tidemill.config.streams_config`'s.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import Field
 
 from tidemill.errors import ConfigError
 
-_ALSO_CALLED = {"deserialization.exception.handler": "default.deserialization.exception.handler"}
+_ALSO_CALLED = {
+    "default.deserialization.exception.handler": "deserialization.exception.handler",
+    "default.production.exception.handler": "production.exception.handler",
+}
+"""Old names, which Kafka Streams still takes (KIP-1056)."""
 _WITHOUT_MEANING = {
     "partition.assignment.strategy": "Kafka Streams always brings its own assignor",
     "group.id": "the group is named by application.id",
@@ -25,14 +29,27 @@ _WITHOUT_MEANING = {
     "tidemill.batch.max.records",
     "rocksdb.config.setter": "stores are LMDB's",
     "max.poll.records": "say tidemill.batch.max.records instead",
+    "default.timestamp.extractor": "say timestamp_extractor= where a source is read; without it a record's own timestamp counts",
+    "default.dsl.store": "say dsl.store.suppliers.class instead",
+    "default.client.supplier": "clients are librdkafka's and kafka-python's; their settings begin with kafka.",
+    "group.protocol": "members use the classic protocol, in which the group's leader assigns tasks",
+    "upgrade.from": "subscriptions of all versions are understood; members of a group may differ",
+    "task.timeout.ms": "a batch is tried again until max.poll.interval.ms is over",
+    "poll.ms": "sources are read at commit.interval.ms",
+    "log.summary.interval.ms": "metrics and tidemill top show what a thread does",
+    "enable.metrics.push": "metrics are read over HTTP and not sent to brokers",
 }
+_CONSUMERS = ("main.consumer.", "restore.consumer.", "global.consumer.")
+_CLIENTS = (
+    "ssl.", "sasl.", "security.", "request.timeout.ms", "metadata.max.age.ms", "connections.max.idle.ms", "reconnect.backoff.",
+)  # fmt: skip
 
 
 class SettingNames:
     """The fields of a class of settings by the names in their metadata; one that ends in a dot is a prefix."""
 
     def __init__(self, settings: Iterable[Field[object]]) -> None:
-        self._settings = tuple(settings)
+        self._settings = tuple(each for each in settings if each.metadata)
         by_name: dict[str, Field[object]] = {setting.metadata["name"]: setting for setting in self._settings}
         self._prefixes = {name: setting for name, setting in by_name.items() if name.endswith(".")}
         self._single = {name: setting for name, setting in by_name.items() if name not in self._prefixes}
@@ -56,10 +73,17 @@ class SettingNames:
                 return setting, name.removeprefix(prefix)
         raise ConfigError(self._unknown(name))
 
+    def overridden(self, given: Collection[str]) -> tuple[str, ...]:
+        """The old names that are given besides the new ones."""
+        return tuple(name for name in given if name in _ALSO_CALLED and _ALSO_CALLED[name] in given)
+
     def _unknown(self, name: str) -> str:
         if name in _WITHOUT_MEANING:
             return f"{name} is not for you to set here: {_WITHOUT_MEANING[name]}; leave it out"
-        if name.startswith(("ssl.", "sasl.", "security.")):
+        if name.startswith(_CONSUMERS):
+            meant = f"consumer.{name.split('.', 2)[2]}"
+            return f"unknown setting {name!r}; did you mean {meant!r}? (the consumers of data have the same settings)"
+        if name.startswith(_CLIENTS):
             return f"unknown setting {name!r}; did you mean 'kafka.{name}'? (settings of the Kafka clients begin with kafka.)"
         nearest = difflib.get_close_matches(name.replace("_", "."), [*self._single, *_ALSO_CALLED], n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else "docs/configuration.md lists those there are"

@@ -56,7 +56,7 @@ def _group_timings(config: StreamsConfig) -> None:
 def _dead_letters(config: StreamsConfig) -> None:
     fail, aside = DeserializationHandler.FAIL, DeserializationHandler.DEAD_LETTER
     handlers = {
-        "default.deserialization.exception.handler": config.deserialization_exception_handler,
+        "deserialization.exception.handler": config.deserialization_exception_handler,
         "processing.exception.handler": config.processing_exception_handler,
         "production.exception.handler": config.production_exception_handler,
     }

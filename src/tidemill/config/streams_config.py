@@ -33,6 +33,7 @@ from tidemill.config.values import (
     anything,
     client_value,
     endpoint,
+    given_text,
     handler_or,
     http_token,
     name_text,
@@ -87,7 +88,9 @@ class StreamsConfig:
     client_rack: str = _setting("client.rack", name_text, "", "Rack of this instance.")
     application_server: str = _setting("application.server", endpoint, "", "host:port where this instance can be asked.")
     num_stream_threads: int = _setting("num.stream.threads", whole_number(1), 1, "Stream threads of this instance.")
-    state_dir: str = _setting("state.dir", text, "/tmp/kafka-streams", "Where local state lies.")
+    state_dir: str = _setting(
+        "state.dir", given_text("the path of a folder"), "/tmp/kafka-streams", "Where local state lies."
+    )
     state_cleanup_delay_ms: int = _setting(
         "state.cleanup.delay.ms", whole_number(0), 600_000, "How long state that left this instance is kept."
     )
@@ -147,7 +150,7 @@ class StreamsConfig:
         "Whether an instance asks for a rebalance when a warm-up of its has caught up, instead of waiting for the probing one.",
     )  # fmt: skip
     task_assignor_class: str = _setting(
-        "task.assignor.class", text, "HighAvailabilityTaskAssignor",
+        "task.assignor.class", given_text("the name of an assignor"), "HighAvailabilityTaskAssignor",
         "Assignor of tasks: one of Kafka's, balanced, or module:Class of your own.",
     )  # fmt: skip
     task_weights: bool = _setting(
@@ -179,7 +182,7 @@ class StreamsConfig:
     default_key_serde: object = _setting("default.key.serde", anything, None, "Serde of keys: a name or an object.")
     default_value_serde: object = _setting("default.value.serde", anything, None, "Serde of values, likewise.")
     deserialization_exception_handler: DeserializationHandler = _setting(
-        "default.deserialization.exception.handler",
+        "deserialization.exception.handler",
         one_of(DeserializationHandler, JAVA_HANDLERS),
         DeserializationHandler.FAIL,
         "Handler for records that a serde can't read.",
@@ -201,7 +204,7 @@ class StreamsConfig:
         "Handler for records that can't be written.",
     )
     dead_letter_topic: str | None = _setting(
-        "errors.dead.letter.queue.topic.name", text, None, "Where records go that are put aside."
+        "errors.dead.letter.queue.topic.name", given_text("the name of a topic"), None, "Where records go that are put aside."
     )
     max_task_idle_ms: int = _setting(
         "max.task.idle.ms",
@@ -331,6 +334,8 @@ class StreamsConfig:
     short_intervals: bool = _setting(
         "tidemill.test.short.intervals", true_or_false, False, "For tests: allow intervals below Kafka's bounds."
     )
+    ignored: tuple[str, ...] = field(default=(), compare=False)
+    """No setting: old names that were given besides the new ones, which win as in Kafka Streams; for the log."""
 
     @classmethod
     def of(cls, mapping: Mapping[str, object] | None = None, **keywords: object) -> StreamsConfig:
@@ -362,15 +367,18 @@ class StreamsConfig:
         given = {name: value for name, value in mapping.items() if value is not None}
         values: dict[str, Any] = {}
         handed_on: dict[str, dict[str, str]] = {}
+        ignored = _NAMES.overridden(given)
         for name, value in given.items():
             setting, rest = _NAMES.find(name)
             read = _read(setting, name, value)
+            if name in ignored:
+                continue
             if rest:
                 handed_on.setdefault(setting.name, {})[rest] = read
             else:
                 values[setting.name] = read
         values |= {attribute: ClientSettings(settings) for attribute, settings in handed_on.items()}
-        return cls(**values)
+        return cls(**values, ignored=ignored)
 
     def __post_init__(self) -> None:
         if self.commit_interval_ms is None:
@@ -381,19 +389,20 @@ class StreamsConfig:
     def __repr__(self) -> str:
         changed = [
             f"{setting.metadata['name']}={shown(setting.metadata['name'], _plain(getattr(self, setting.name)))}"
-            for setting in fields(self)
+            for setting in _SETTINGS
             if getattr(self, setting.name) != setting.default
         ]
         return f"StreamsConfig({', '.join(changed)})"
 
 
-_NAMES = SettingNames(fields(StreamsConfig))
+_SETTINGS = tuple(each for each in fields(StreamsConfig) if each.metadata)
+_NAMES = SettingNames(_SETTINGS)
 
 
 def setting_table() -> list[tuple[str, str, str]]:
     """Name, default and meaning of every setting, in the order of the documentation."""
     return [
-        (setting.metadata["name"], _default_shown(setting), setting.metadata["meaning"]) for setting in fields(StreamsConfig)
+        (setting.metadata["name"], _default_shown(setting), setting.metadata["meaning"]) for setting in _SETTINGS
     ]
 
 

@@ -188,6 +188,17 @@ def text(value: object) -> str:
     return value.strip()
 
 
+def given_text(described: str) -> Reader:
+    """Text that is not empty."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or not value.strip():
+            raise ValueError(described)
+        return value.strip()
+
+    return read
+
+
 def name_text(value: object) -> str:
     """Text that may be in a log line and go to other members: no control characters."""
     found = text(value)
