@@ -78,7 +78,7 @@ vectors-pure: install-dev
 	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 -m "not broker and not spark"
 
 vectors-spark: install-dev
-	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 --dist worksteal tests/spark/test_operator_vectors.py tests/spark/test_program_vectors.py
+	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 --dist worksteal tests/spark/test_operator_vectors.py tests/spark/test_program_vectors.py tests/spark/test_drawn_programs.py
 
 ifneq ($(wildcard benchmarks/wordcount.py),)
 .PHONY: bench

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -27,16 +28,18 @@ import pyarrow as pa
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.spark.plan import compiled_topology as plan
-from tidemill.spark.plan.serde_inference import NOTHING_KNOWN, Edge, leaving
+from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, leaving_in_step
 from tidemill.spark.plan.stages import stages
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.graph.graph_step import KeptGraphs
+from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
-from tidemill.steps.rows.schema import CHUNK, SCHEMA, first_sequence
+from tidemill.steps.rows.order import sequence
+from tidemill.steps.rows.schema import CHUNK, SCHEMA
 from tidemill.steps.source_step import marker_rows
 from tidemill.steps.step_spec import SourceSpec, StepSpec
 from tidemill.task.batch import BatchRequest, CommittingMember, Marker, Outcome, TaskRun
 from tidemill.task.commit import CommitStep
+from tidemill.task.raw_records import RecordColumns
 from tidemill.topology.nodes import ProcessorNode, SourceNode
 
 HERE = Path(__file__).parent
@@ -56,8 +59,8 @@ class NullOutput:
 
     def begin(self) -> None: ...
 
-    def produce(self, _topic: str, keys: Sequence[Any], *_columns: Any) -> None:
-        self.count += len(keys)
+    def produce(self, _topic: str, records: RecordColumns) -> None:
+        self.count += len(records.keys)
 
     def commit(self, _offsets: Any, _times: Any, _membership: Any) -> Mapping[TopicPartition, int]:
         return {}
@@ -116,7 +119,7 @@ def batches(given: Iterator[Input], source: SourceSpec, size: int) -> Iterator[t
             "node": pa.array([*(source.topics[record[0]].tag for record in chunk), CHUNK], pa.int32()),
             "part": pa.array([*(record[1] for record in chunk), -1], pa.int32()),
             "off": pa.array([*offsets, 0], pa.int64()),
-            "seq": pa.array([*(first_sequence(number, 0) for number in range(count)), 0], pa.int64()),
+            "seq": pa.array([*(sequence(number, 0) for number in range(count)), 0], pa.int64()),
             "ts": pa.array([*(record[4] for record in chunk), count], pa.int64()),
             "key": pa.array([*(record[2] for record in chunk), None], pa.binary()),
             "value": pa.array([*(record[3] for record in chunk), None], pa.binary()),
@@ -133,7 +136,7 @@ def _settled(compiler: Any, _session: None) -> None:
             continue
         serdes.entering[name] = entry = serdes.leaving[topology.parents[name][0]]
         if isinstance(node, ProcessorNode):
-            serdes.leaving[name] = leaving(topology, name, [entry], NOTHING_KNOWN, in_step=True)
+            serdes.leaving[name] = leaving_in_step(topology, name, entry, NOTHING_KNOWN)
 
 
 def measure(program: str, records: int, size: int, folder: Path, profile: cProfile.Profile | None) -> tuple[float, int]:
@@ -148,7 +151,7 @@ def measure(program: str, records: int, size: int, folder: Path, profile: cProfi
     arriving = {name: tag for tag, node in spec.nodes.items() for name in topology.parents[node.name]}
     for topic, source in compiled.source.topics.items():
         if source.node in arriving:
-            compiled.source.topics[topic] = plan.replace(source, tag=arriving[source.node])  # type: ignore[index]
+            compiled.source.topics[topic] = replace(source, tag=arriving[source.node])  # type: ignore[index]
     worker = Worker(spec)
     tasks = [TaskId(0, number) for number in range(PARTITIONS)]
     runs = tuple(TaskRun(task=task, directory=str(folder / str(task)), epoch="e") for task in tasks)

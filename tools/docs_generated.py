@@ -69,7 +69,7 @@ def settings_page() -> str:
 
     from tidemill.config.streams_config import StreamsConfig, setting_table
 
-    attributes = {field.metadata["name"]: field.name for field in fields(StreamsConfig)}
+    attributes = {field.metadata["name"]: field.name for field in fields(StreamsConfig) if field.metadata}
     lines = [
         "# Settings from A to Z",
         "",
