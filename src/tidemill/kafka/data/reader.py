@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from typing import TypeGuard, cast
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
@@ -41,6 +41,11 @@ _LEADERS_LIMIT_S = 0.5
 FIRST_FETCH_LIMIT_S = 0.15
 """So long a batch waits to hear of each partition that it is the first to read: the fetch under way, which is without it, and
 the one after that may each take ``fetch.wait.max.ms``."""
+
+_AHEAD_S = 0.004
+"""So long before the rest of source topics ends what has been fetched is set aside: a fetch takes 1 to 3 ms."""
+_FETCH_LIMIT_S = 0.01
+"""So long the fetch under way is waited for, where more is expected of it."""
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _NO_ENTRY = {
@@ -75,6 +80,8 @@ class PartitionConsumer:
         self._tells_ends = tells_ends
         self._topics: frozenset[str] = frozenset()
         self.out_of_range: set[TopicPartition] = set()
+        self._aside: list[FetchedRecord] = []
+        """Taken out of the client's queue and not read yet."""
 
     def place(self, positions: Mapping[TopicPartition, int]) -> None:
         """Holds exactly these partitions, the next read of each starting at its position; one that was out of range, where
@@ -88,6 +95,7 @@ class PartitionConsumer:
             for tp in stale:
                 del self._placed[tp]
                 self._ended_at.pop(tp, None)
+            self._forget(stale)
         new = {tp: offset for tp, offset in positions.items() if tp not in self._placed}
         if new:
             self._ask_for_leaders(frozenset(tp.topic for tp in new))
@@ -114,9 +122,25 @@ class PartitionConsumer:
         self._ended_at.pop(tp, None)
         if self._placed.pop(tp, None) is not None:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition)])
+        self._forget([tp])
+
+    def _forget(self, gone: Collection[TopicPartition]) -> None:
+        if self._aside:
+            self._aside = [m for m in self._aside if TopicPartition(m.topic(), m.partition()) not in gone]
+
+    def set_aside(self) -> None:
+        """Empties the client's queue for the next read, so that a client that fetches on demand does so by then."""
+        self._aside += self._taken(CHUNK_RECORDS, 0)
 
     def read(self, most: int, timeout_s: float) -> list[FetchedRecord]:
-        """Up to ``most`` messages; waits for the first one only."""
+        """Up to ``most`` messages; waits for the first one only. Behind what was set aside comes what the fetch since then has
+        brought."""
+        if not self._aside or most <= 0:
+            return self._taken(most, timeout_s)
+        records, self._aside = self._aside[:most], self._aside[most:]
+        return records if self._aside else records + self._taken(most - len(records), _FETCH_LIMIT_S)
+
+    def _taken(self, most: int, timeout_s: float) -> list[FetchedRecord]:
         if not self._placed or most <= 0:
             return []
         messages = self._consumer.consume(most, 0) if timeout_s <= 0 else self._consumer.consume(1, timeout_s)
@@ -165,6 +189,8 @@ class PartitionConsumer:
         for found in held:
             tp = TopicPartition(found.topic, found.partition)
             ends[tp] = self._placed[tp] if found.offset == OFFSET_INVALID or found.offset < 0 else found.offset
+        for message in reversed(self._aside):
+            ends[TopicPartition(message.topic(), message.partition())] = message.offset()
         return ends
 
     def at_end(self) -> frozenset[TopicPartition]:
@@ -200,14 +226,23 @@ _INPUTS = (_INTERNAL, _SOURCE)
 _RESTORED = (_CHANGELOG, _STANDBY)
 _TELL_ENDS = (_CHANGELOG, *_INPUTS)
 _SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16_384}
+_ON_DEMAND = {"queued.min.messages": 1}
+"""The client fetches when its queue is empty, of all partitions at once."""
 
 
 class ThreadReader:
     """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind. ``hurried``: set by
-    a part that needs the stream thread; the wait under way, or the next one, ends then with what is there."""
+    a part that needs the stream thread; the wait under way, or the next one, ends then with what is there.
+    ``fetches_on_demand``: source topics are fetched when they are about to be read; else all the time, hundreds of times a second
+    while a few records a millisecond come in (ADR 10)."""
 
-    def __init__(self, settings: DataClientSettings, hurried: threading.Event | None = None) -> None:
+    def __init__(
+        self, settings: DataClientSettings, hurried: threading.Event | None = None, *, fetches_on_demand: bool = False
+    ) -> None:
         self._settings = settings
+        self._prefetch: Mapping[str, DataClientSettings] = {_STANDBY: _SMALL_PREFETCH}
+        if fetches_on_demand:
+            self._prefetch = {**self._prefetch, _SOURCE: _ON_DEMAND}
         self._hurried = hurried or threading.Event()
         self._consumers: dict[str, PartitionConsumer] = {}
         self._watermarks_at = 0.0
@@ -226,8 +261,8 @@ class ThreadReader:
             wanted[_INTERNAL if tp.topic in request.internal else _SOURCE][tp] = position
         for kind, positions in wanted.items():
             if positions and kind not in self._consumers:
-                prefetch = _SMALL_PREFETCH if kind == _STANDBY else {}
-                self._consumers[kind] = PartitionConsumer({**prefetch, **self._settings}, tells_ends=kind in _TELL_ENDS)
+                settings = {**self._prefetch.get(kind, {}), **self._settings}
+                self._consumers[kind] = PartitionConsumer(settings, tells_ends=kind in _TELL_ENDS)
             if kind in self._consumers:
                 self._consumers[kind].place(positions)
         self._limits, self._at_limit = request.limits, {}
@@ -246,6 +281,7 @@ class ThreadReader:
         closes_at = max(began + READ_LIMIT_S, idle_until)
         heard_until = began + FIRST_FETCH_LIMIT_S
         rests_until = {_SOURCE: began + request.sources_rest_ms / 1e3, _INTERNAL: began + request.internal_rest_ms / 1e3}
+        aside_at = rests_until[_SOURCE] - _AHEAD_S if _SOURCE in self._prefetch else began
         found = self.is_full = self.has_read_sources = False
         bytes_left = request.max_bytes
         while self._consumers and now < closes_at:
@@ -255,9 +291,12 @@ class ThreadReader:
                 rests_until = dict.fromkeys(rests_until, began)
             kinds = [kind for kind in _KINDS if kind in self._consumers and now >= rests_until.get(kind, now)]
             self.has_read_sources |= now >= rests_until[_SOURCE]
+            if began < aside_at <= now < rests_until[_SOURCE] and _SOURCE in self._consumers:
+                aside_at = began
+                self._consumers[_SOURCE].set_aside()
             got = 0
             for kind in kinds:
-                messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), 0)
+                messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), self._patience_s(kind, request, left))
                 if messages:
                     bytes_left -= sum(map(len, messages))
                     handed_over = time.monotonic()
@@ -279,7 +318,7 @@ class ThreadReader:
                 return
             if (found or now >= idle_until) and (now >= heard_until or not self._is_one_unheard(kinds, left)):
                 return
-            until = min([at for at in (idle_until, heard_until, *rests_until.values()) if at > now], default=closes_at)
+            until = min([at for at in (idle_until, heard_until, aside_at, *rests_until.values()) if at > now], default=closes_at)
             waiting = [kind for kind in kinds if self._consumers[kind].holds_any and left[kind] > 0]
             is_brief = len(waiting) > 1 and now - began < _IDLE_AFTER_S
             slice_s = min(_WAIT_SLICE_S if is_brief else _IDLE_SLICE_S, until - now)
@@ -288,6 +327,11 @@ class ThreadReader:
             if came == _STANDBY:
                 idle_until = min(idle_until, time.monotonic() + _STANDBY_DELAY_S)
             now = time.monotonic()
+
+    def _patience_s(self, kind: str, request: BatchRequest, left: Mapping[str, int]) -> float:
+        """While a backlog is read on demand the next fetch is waited for: what is queued is one fetch, not all that there is."""
+        is_on_demand = kind == _SOURCE and kind in self._prefetch
+        return _FETCH_LIMIT_S if is_on_demand and request.max_records - left[kind] >= _WORTH_ANOTHER_LOOK else 0
 
     def _is_one_unheard(self, kinds: Sequence[str], left: Mapping[str, int]) -> bool:
         """True if a partition that the last placing has added has not been heard of and may still be read in this batch."""

@@ -89,9 +89,10 @@ class Worker:
         self.batches = 0
         self._collected = time.monotonic()
         self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step)
-        self.reader: SourceReader = AlignedReader(
-            ThreadReader(spec.consumer, self.control.hurried), spec.source.together, spec.source.idle_ms
-        )
+        # Only where source topics rest between batches, and no input has to be known to its end before another is taken.
+        fetches_on_demand = spec.transactional_id is not None and not spec.source.together
+        reader = ThreadReader(spec.consumer, self.control.hurried, fetches_on_demand=fetches_on_demand)
+        self.reader: SourceReader = AlignedReader(reader, spec.source.together, spec.source.idle_ms)
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = spec.unreadable
         self.graphs = KeptGraphs(spec.unreadable.handlers)
