@@ -3,7 +3,8 @@
     python benchmarks/idle.py [--seconds 30] [--peer] [--interval MS]
 
 Some lines are counted, then nothing comes any more; after half a minute the processor time of the application and of the broker
-is taken over the seconds asked for. Prints a table and one JSON line.
+is taken over the seconds asked for, and then, when the application has ended, that of the same broker without any client: a row
+of its own, since a broker that has nothing to do takes a few per cent as well. Prints a table and one JSON line.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from zipf_lines import zipf_lines
 
 _LINES = 200
 _SETTLES_S = 30
+_ENDS_S = 10
+"""The broker takes the member out of the group and closes connections."""
 _START_LIMIT_S = 240.0
 
 
@@ -54,12 +57,20 @@ def idle(system: System, seconds: int, settings: dict[str, str], folder: Path) -
                 ends = time.time()
         finally:
             instance.stop()
-    span = ends - begins
+        time.sleep(_ENDS_S)
+        with ProcessWatch([broker.pid]) as alone_watch:
+            time.sleep(seconds)
+            alone = time.time()
     return {
         "system": system.name,
-        "core_percent": 100 * (watch.cpu_s_at(ends) - watch.cpu_s_at(begins)) / span,
-        "broker_percent": 100 * (broker_watch.cpu_s_at(ends) - broker_watch.cpu_s_at(begins)) / span,
+        "core_percent": _percent(watch, begins, ends),
+        "broker_percent": _percent(broker_watch, begins, ends),
+        "broker_alone_percent": _percent(alone_watch, alone_watch.began_s, alone),
     }
+
+
+def _percent(watch: ProcessWatch, begins: float, ends: float) -> float:
+    return 100 * (watch.cpu_s_at(ends) - watch.cpu_s_at(begins)) / (ends - begins)
 
 
 def main() -> int:
@@ -78,6 +89,7 @@ def main() -> int:
             found = idle(system, options.seconds, settings, Path(folder) / system.name.replace(" ", "-"))
             results.append(found)
             table.add_row(system.name, f"{found['core_percent']:.1f}", f"{found['broker_percent']:.1f}")
+            table.add_row("the same broker, no client", "", f"{found['broker_alone_percent']:.1f}")
     Console().print(table)
     sys.stdout.write(json.dumps({"benchmark": "idle", "command": " ".join(sys.argv), "results": results}) + "\n")
     return 0

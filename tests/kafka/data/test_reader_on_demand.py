@@ -100,7 +100,8 @@ def test_each_record_is_read_once_and_in_order_with_rests_and_without(
             send(bootstrap_servers, source, RECORDS * (number + 1) // 2)
         rest_ms = (0, 50, 20)[number % 3]
         # As few as two records: what is set aside may be more than a batch takes.
-        request = BatchRequest(batch_id=number, inputs=dict(at), wait_ms=200, sources_rest_ms=rest_ms, max_records=2 + number % 40)
+        most = 2 + number % 40
+        request = BatchRequest(batch_id=number, inputs=dict(at), wait_ms=200, sources_rest_ms=rest_ms, max_records=most)
         reader.place(request)
         for _, messages in reader.read(request):
             for message in messages:

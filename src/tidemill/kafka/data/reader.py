@@ -42,10 +42,11 @@ FIRST_FETCH_LIMIT_S = 0.15
 """So long a batch waits to hear of each partition that it is the first to read: the fetch under way, which is without it, and
 the one after that may each take ``fetch.wait.max.ms``."""
 
-_AHEAD_S = 0.004
-"""So long before the rest of source topics ends what has been fetched is set aside: a fetch takes 1 to 3 ms."""
+_ASIDE_BEFORE_S = (0.021, 0.013, 0.005)
+"""Before the rest of source topics ends: when what was fetched of them is set aside. A fetch takes 1 to 3 ms, or ten when busy;
+of the last one, at least what the one before has brought is there in time."""
 _FETCH_LIMIT_S = 0.01
-"""So long the fetch under way is waited for, where more is expected of it."""
+"""So long a batch that reads a backlog on demand waits for the fetch under way."""
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _NO_ENTRY = {
@@ -129,16 +130,15 @@ class PartitionConsumer:
             self._aside = [m for m in self._aside if TopicPartition(m.topic(), m.partition()) not in gone]
 
     def set_aside(self) -> None:
-        """Empties the client's queue for the next read, so that a client that fetches on demand does so by then."""
+        """Takes what is in the client's queue out for the next read: one that fetches on demand fetches again."""
         self._aside += self._taken(CHUNK_RECORDS, 0)
 
     def read(self, most: int, timeout_s: float) -> list[FetchedRecord]:
-        """Up to ``most`` messages; waits for the first one only. Behind what was set aside comes what the fetch since then has
-        brought."""
+        """Up to ``most`` messages, those set aside first; waits for the first one only."""
         if not self._aside or most <= 0:
             return self._taken(most, timeout_s)
         records, self._aside = self._aside[:most], self._aside[most:]
-        return records if self._aside else records + self._taken(most - len(records), _FETCH_LIMIT_S)
+        return records if self._aside else records + self._taken(most - len(records), 0)
 
     def _taken(self, most: int, timeout_s: float) -> list[FetchedRecord]:
         if not self._placed or most <= 0:
@@ -281,7 +281,8 @@ class ThreadReader:
         closes_at = max(began + READ_LIMIT_S, idle_until)
         heard_until = began + FIRST_FETCH_LIMIT_S
         rests_until = {_SOURCE: began + request.sources_rest_ms / 1e3, _INTERNAL: began + request.internal_rest_ms / 1e3}
-        aside_at = rests_until[_SOURCE] - _AHEAD_S if _SOURCE in self._prefetch else began
+        aside_at = [rests_until[_SOURCE] - before_s for before_s in _ASIDE_BEFORE_S] if _SOURCE in self._prefetch else []
+        aside_at = [at for at in aside_at if at > began]
         found = self.is_full = self.has_read_sources = False
         bytes_left = request.max_bytes
         while self._consumers and now < closes_at:
@@ -291,9 +292,10 @@ class ThreadReader:
                 rests_until = dict.fromkeys(rests_until, began)
             kinds = [kind for kind in _KINDS if kind in self._consumers and now >= rests_until.get(kind, now)]
             self.has_read_sources |= now >= rests_until[_SOURCE]
-            if began < aside_at <= now < rests_until[_SOURCE] and _SOURCE in self._consumers:
-                aside_at = began
-                self._consumers[_SOURCE].set_aside()
+            if aside_at and now >= aside_at[0]:
+                aside_at = [at for at in aside_at if at > now]
+                if _SOURCE not in kinds and _SOURCE in self._consumers:
+                    self._consumers[_SOURCE].set_aside()
             got = 0
             for kind in kinds:
                 messages = self._consumers[kind].read(min(left[kind], CHUNK_RECORDS), self._patience_s(kind, request, left))
@@ -318,7 +320,7 @@ class ThreadReader:
                 return
             if (found or now >= idle_until) and (now >= heard_until or not self._is_one_unheard(kinds, left)):
                 return
-            until = min([at for at in (idle_until, heard_until, aside_at, *rests_until.values()) if at > now], default=closes_at)
+            until = min([at for at in (idle_until, heard_until, *aside_at, *rests_until.values()) if at > now], default=closes_at)
             waiting = [kind for kind in kinds if self._consumers[kind].holds_any and left[kind] > 0]
             is_brief = len(waiting) > 1 and now - began < _IDLE_AFTER_S
             slice_s = min(_WAIT_SLICE_S if is_brief else _IDLE_SLICE_S, until - now)
