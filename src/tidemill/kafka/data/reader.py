@@ -42,7 +42,7 @@ FIRST_FETCH_LIMIT_S = 0.15
 """So long a batch waits to hear of each partition that it is the first to read: the fetch under way, which is without it, and
 the one after that may each take ``fetch.wait.max.ms``."""
 
-_ASIDE_BEFORE_S = (0.021, 0.013, 0.005)
+_ASIDE_BEFORE_S = (0.02, 0.012, 0.004)
 """Before the rest of source topics ends: when what was fetched of them is set aside. A fetch takes 1 to 3 ms, or ten when busy;
 of the last one, at least what the one before has brought is there in time."""
 _FETCH_LIMIT_S = 0.01
@@ -129,9 +129,11 @@ class PartitionConsumer:
         if self._aside:
             self._aside = [m for m in self._aside if TopicPartition(m.topic(), m.partition()) not in gone]
 
-    def set_aside(self) -> None:
-        """Takes what is in the client's queue out for the next read: one that fetches on demand fetches again."""
+    def set_aside(self) -> bool:
+        """Takes what is in the client's queue out for the next read: one that fetches on demand fetches again. True if there is
+        any for it."""
         self._aside += self._taken(CHUNK_RECORDS, 0)
+        return bool(self._aside)
 
     def read(self, most: int, timeout_s: float) -> list[FetchedRecord]:
         """Up to ``most`` messages, those set aside first; waits for the first one only."""
@@ -281,8 +283,14 @@ class ThreadReader:
         closes_at = max(began + READ_LIMIT_S, idle_until)
         heard_until = began + FIRST_FETCH_LIMIT_S
         rests_until = {_SOURCE: began + request.sources_rest_ms / 1e3, _INTERNAL: began + request.internal_rest_ms / 1e3}
-        aside_at = [rests_until[_SOURCE] - before_s for before_s in _ASIDE_BEFORE_S] if _SOURCE in self._prefetch else []
-        aside_at = [at for at in aside_at if at > began]
+        aside_at: list[float] = []
+        if _SOURCE in self._prefetch and _SOURCE in self._consumers:
+            is_late = request.sources_rest_ms / 1e3 < _ASIDE_BEFORE_S[-1]
+            if self._consumers[_SOURCE].set_aside() and is_late:
+                # What is queued may be as old as the last batch. What a fetch brings now belongs to this one, which reads both.
+                time.sleep(_ASIDE_BEFORE_S[-1])
+                now = time.monotonic()
+            aside_at = [at for at in (rests_until[_SOURCE] - before_s for before_s in _ASIDE_BEFORE_S) if at > began]
         found = self.is_full = self.has_read_sources = False
         bytes_left = request.max_bytes
         while self._consumers and now < closes_at:
@@ -294,7 +302,7 @@ class ThreadReader:
             self.has_read_sources |= now >= rests_until[_SOURCE]
             if aside_at and now >= aside_at[0]:
                 aside_at = [at for at in aside_at if at > now]
-                if _SOURCE not in kinds and _SOURCE in self._consumers:
+                if _SOURCE not in kinds:
                     self._consumers[_SOURCE].set_aside()
             got = 0
             for kind in kinds:
