@@ -113,7 +113,7 @@ def _merged(state: ApplicationState, target: Assignment, kept: Sequence[KeptTask
 
 
 def _drop_other_warmups(parts: dict[ProcessId, ClientAssignment], kept: Sequence[KeptTask]) -> None:
-    """Of a task that waits here, only the copy that it waits for is warmed up."""
+    """For a task that waits on a draining client, keeps only the warm-up that it waits for."""
     waits_for = {one.task: one.target for one in kept}
     for process_id, part in parts.items():
         others = frozenset(task for task in part.warmup if waits_for.get(task, process_id) != process_id)

@@ -29,7 +29,8 @@ def lag_of(offset_sum: int, end_offset_sum: int) -> int:
 
 
 def is_caught_up(lag: int, acceptable_recovery_lag: int) -> bool:
-    """At most ``acceptable.recovery.lag`` behind, or running as active; an unknown lag is not, unless everybody is."""
+    """True for a lag up to ``acceptable.recovery.lag`` and for a running active; for an unknown lag only if every lag is
+    accepted."""
     return (
         0 <= lag <= acceptable_recovery_lag or lag == LATEST_OFFSET or acceptable_recovery_lag == LONG_MAX
     )

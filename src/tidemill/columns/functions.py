@@ -80,7 +80,7 @@ def column_functions(topology: Topology) -> Iterator[ColumnFunction]:
 def functions_of(
     operation: Operation, node: str, key: str | None = None, value: str | None = None
 ) -> Iterator[ColumnFunction]:
-    """Those of one node; ``key`` and ``value`` are the Spark types of what arrives there."""
+    """The functions of one node; ``key`` and ``value`` are the Spark types of what arrives there."""
     both, types = ("key", "value"), (key, value)
 
     def found(

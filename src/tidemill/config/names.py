@@ -1,4 +1,4 @@
-"""Names of settings, and the refusal of a name that means none.
+"""Names of settings, and the error for an unknown one.
 
 Decides other names of settings, and what Kafka Streams' settings that have no meaning here are answered. Which settings there
 are, and what their values may be, is `tidemill.config.streams_config`'s.

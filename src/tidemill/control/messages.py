@@ -85,7 +85,7 @@ class HandOver(ControlMessage, frozen=True, tag=True):
 
 
 class Taking(ControlMessage, frozen=True, tag=True):
-    """From the source step: what it is about to hand over. Sent before each chunk, and not answered, since nothing depends on
+    """The records that the source step is about to pass to functions. Sent before each chunk, not answered: nothing depends on
     it."""
 
     batch_id: int

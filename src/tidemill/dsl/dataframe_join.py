@@ -60,7 +60,7 @@ def dataframe_join(
 
 
 def _takes_key(joiner: ColumnJoiner | ColumnJoinerWithKey) -> bool:
-    """As for the joiners of other joins."""
+    """True for (key, value, row), False for (value, row); TopologyError for other arguments."""
     try:
         function_of(joiner, ("value", "row"), _JOIN)
     except TopologyError:

@@ -93,4 +93,4 @@ ForeachBatchFunction = Callable[["DataFrame", BatchId], object]
 """``function(dataframe, batch_id)``, of ``foreach_batch``: called in the driver with the records of a micro-batch."""
 
 FrameSource = Union["DataFrame", Callable[["SparkSession"], "DataFrame"]]
-"""Of ``join_dataframe``: a DataFrame, or ``frame(session)``, which makes it at each refresh."""
+"""The static side of ``join_dataframe``: a DataFrame, or ``frame(session)``, which makes it at each refresh."""

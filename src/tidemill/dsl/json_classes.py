@@ -35,7 +35,8 @@ _EXPECTED = (
 )
 
 
-# --- how values are made of what was read: values themselves, so that they travel ------------------------------------------
+# --- converters from parsed JSON to objects: values themselves, so that they can be pickled
+# ------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _of_class(cls: Any, members: Sequence[tuple[str, bool, Maker | None]]) -> Ma
 
 
 def _refused(cls: type, problem: Exception) -> Misfit:
-    """By the class: a Pydantic model says where and why."""
+    """The class's own reason; a Pydantic model gives place and reason."""
     errors = getattr(problem, "errors", None)
     if not callable(errors):
         return Misfit(f"is refused by {cls.__name__}: {type(problem).__name__}: {problem}")
@@ -343,7 +344,7 @@ def _no_form(annotation: Any, place: str) -> TopologyError:
 
 @dataclass(frozen=True, slots=True)
 class _OneOf:
-    """Of a Literal."""
+    """Check of a Literal: one of its values."""
 
     values: tuple[object, ...]
 

@@ -135,12 +135,12 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
 
     @staticmethod
     def of_null(name: str) -> Misfit:
-        """Of a required field."""
+        """A required field is missing or null."""
         return Misfit("is missing or null, expected a value: the schema requires one").inside(f".{name}")
 
     @staticmethod
     def of_size(value: float, kind: JsonType) -> Misfit:
-        """Of a number."""
+        """A number does not fit in its type."""
         if isinstance(value, int) and kind.ddl not in ("float", "double") and abs(value) < 10**25:
             return Misfit(f"is {value}, which does not fit in its type {kind.ddl}")
         return Misfit(f"is too large for its type {kind.ddl}")

@@ -21,7 +21,7 @@ def send_old_values(recorder: Recorder, table: int) -> None:
 
 
 def send_old_values_if_kept(recorder: Recorder, table: int) -> bool:
-    """As ``send_old_values``, but only if no source table has to get a store for it; whether it could be done."""
+    """Like ``send_old_values``, but only if no source table needs a store for it; True if it was done."""
     return _send(recorder, table, force=False)
 
 
@@ -103,7 +103,7 @@ def _mark(recorder: Recorder, table: int) -> None:
 
 
 def _above(recorder: Recorder, table: int) -> int:
-    """The table that another is made of."""
+    """The parent of a derived table."""
     return recorder.graph.parents[table][0]
 
 

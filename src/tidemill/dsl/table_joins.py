@@ -22,7 +22,7 @@ from tidemill.topology.naming import legal_name
 
 @dataclass(frozen=True, slots=True)
 class _Keeps:
-    """Which side's rows stay without a row of the other."""
+    """The sides whose rows are in the result without a row of the other side."""
 
     left: bool
     right: bool

@@ -230,7 +230,7 @@ def _reconcile(state: MemberState) -> Step:
 
 
 def _holds_what_it_should(state: MemberState) -> bool:
-    """As after most rebalances."""
+    """True if the tasks held are the assigned ones, with nothing to open, close or promote: the case after most rebalances."""
     if len(state.held) != len(state.active) + len(state.standby):
         return False
     for task, had in state.held.items():

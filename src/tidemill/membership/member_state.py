@@ -150,7 +150,7 @@ class MembershipLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksReleased:
-    """These tasks are closed, and no batch works on them any more; committed if that was asked and could be."""
+    """Tasks that are closed: no batch works on them any more, and their offsets are committed if that was asked and possible."""
 
     tasks: frozenset[TaskId]
 

@@ -1,4 +1,4 @@
-"""The context of an operator: the contract between operators and the graph that runs them, for the record that is handled.
+"""The context of an operator: the contract between operators and the graph that runs them, for the current record.
 
 ``task_graph`` runs them; stores are ``stores``' matter.
 """
@@ -23,7 +23,7 @@ class RecordMetadata(NamedTuple):
 
 
 Getter = Callable[[Key], "TableRow | None"]
-"""Looks a table's row up by key, as of now; None where there is none (KTableValueGetter)."""
+"""Returns a table's current row of a key; None if there is none (KTableValueGetter)."""
 
 
 AsOfGetter = Callable[[Key, int], "TableRow | None"]

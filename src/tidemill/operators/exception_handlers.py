@@ -28,7 +28,7 @@ class ExceptionResponse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorContext:
-    """Where it happened: ``topic``, ``partition`` and ``offset`` are the source record's; ``offset`` None in a punctuator,
+    """The place of an error: ``topic``, ``partition`` and ``offset`` are the source record's; ``offset`` None in a punctuator,
     ``task`` None where the records of all of a thread's tasks are sent together."""
 
     task: TaskId | None
@@ -78,7 +78,7 @@ class ExceptionHandlers:
 
     @property
     def of_global_stores(self) -> ExceptionHandlers:
-        """Those that are asked about global stores."""
+        """The handlers for records of global stores."""
         return self if self.cover_global_stores else FAILING
 
     @property

@@ -1,4 +1,4 @@
-"""The foreign-key join of two tables: five steps, between which lie two internal topics.
+"""The foreign-key join of two tables: five processors, with two internal topics between them.
 
     left change   -> Subscribe -> subscription topic -> Receive -> Lookup -> answer topic -> Resolve -> result
     right change  -> Change    -----------------------------------------------^
@@ -156,7 +156,7 @@ class ForeignKeyReceive:
 
 
 class ForeignKeyLookup:
-    """A subscription is answered with the right row as it is now, where it asks for an answer."""
+    """Answers a subscription with the current right row, if the subscription asks for an answer."""
 
     def __init__(self, operation: op.ForeignKeyLookup, context: Context) -> None:
         self._forward = context.forward

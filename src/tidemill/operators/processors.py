@@ -2,7 +2,7 @@
 
 A processor is what its supplier makes, once for each task: an object with ``process(record)`` and, if it likes, ``init(context)``
 and ``close()``. A table's transformer has ``transform(key, value)`` instead of ``process``. Decides what they may do and what
-``ProcessorContext`` tells them; when punctuators are due is ``punctuation``'s matter.
+``ProcessorContext`` has them; schedules of punctuators are ``punctuation``'s.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ProcessorContext:
         self.fixed_key: object = _ANY_KEY
         """The key that what is forwarded must have, where it may not change."""
         self.is_in_init = False
-        """Nothing can be forwarded then: the nodes below are not made yet."""
+        """True during ``init``: nothing can be forwarded, since the nodes below do not exist yet."""
         self.operator: Operator | None = None
         """The operator of the DSL that a wrapped processor is of (``wrapped``)."""
 
@@ -207,7 +207,7 @@ def _refuse_if(problem: str) -> None:
 
 
 _alive: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""What suppliers have made in this process, by identity, as long as it is in use."""
+"""Objects that suppliers have returned in this process, by identity, as long as they are referenced."""
 
 
 def made_processor(context: Context, supplier: Callable[[], _Made], seen: ProcessorContext, does: str = "process") -> _Made:

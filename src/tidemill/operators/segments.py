@@ -1,4 +1,4 @@
-"""Rows that expire with time, kept in segments: what window and session stores have in common.
+"""Rows that expire with time, in segments: the common part of window and session stores.
 
 A row's key begins with the number of its segment (8 bytes), which its time decides: ``time // interval``. Decides what is live
 and what may still be seen, with Kafka Streams' rules: stream time is the highest time that was written; what lies in a segment
@@ -18,7 +18,7 @@ from tidemill.operators.rows import Rows
 
 LONG_MAX = (1 << 63) - 1
 DAY_MS = 86_400_000
-"""How long a windowed store that does not say it keeps its rows."""
+"""Retention of a windowed store that names none."""
 _MIN_INTERVAL_MS = 60_000
 _INDEX = b"\xfe"
 _META = b"\xff"

@@ -1,4 +1,4 @@
-"""Aggregates in sessions (KStreamSessionWindowAggregate).
+"""Aggregations in session windows (KStreamSessionWindowAggregate).
 
 A record joins all sessions of its key that end or begin within the gap of it into one; whether it is too late is decided by
 the end of that one: it must not lie before stream time - grace - gap. First a tombstone for each session that was joined, in

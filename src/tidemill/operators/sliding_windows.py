@@ -1,4 +1,4 @@
-"""Aggregates in sliding windows (KStreamSlidingWindowAggregate).
+"""Aggregations in sliding windows (KStreamSlidingWindowAggregate).
 
 A window holds records that are at most ``difference`` apart, both ends included. A record at t makes the window that ends at
 t (its left one), and the one that begins at t + 1 (its right one) once a later record lies in it; so does, for its sake, the

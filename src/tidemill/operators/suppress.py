@@ -1,4 +1,4 @@
-"""Holding back the changes of a table until its window has closed, or for a time (KTableSuppressProcessor).
+"""Suppression of a table's changes until a window has closed, or for a time (KTableSuppressProcessor).
 
 After each change: what is due by the highest timestamp that this node has seen leaves, the oldest first; then, if the buffer
 is beyond its limits, more of the oldest leaves, or the instance stops. Until the window closes: due at the window's end +

@@ -5,7 +5,7 @@ one side alone makes a result. An inner join passes a change on iff the other si
 whatever may have made a result before or makes one now. A result has the later timestamp of both rows, or the change's if
 there is no other row. Changes of versioned tables that are not the latest are dropped. Null keys are dropped.
 
-The joined table, if it has no store, answers look-ups by joining the rows of the tables that it is made of.
+The joined table, if it has no store, answers look-ups by joining the rows of its two tables.
 """
 
 from __future__ import annotations

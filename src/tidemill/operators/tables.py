@@ -124,7 +124,7 @@ def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedT
 
 
 def changed_values(_operation: ChangedValues, context: Context) -> Step:
-    """Each change as a pair; nothing for what was not there and is not."""
+    """Forwards each change as a pair of new and old value; nothing if both are null."""
     forward = context.forward
 
     def process(record: Record) -> None:

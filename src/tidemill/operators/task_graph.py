@@ -240,13 +240,14 @@ class TaskGraph:
         return cast("Subscriber", self.operator(node))
 
     def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
-        """Passes over what ``node`` has failed on (None: a punctuation), if the exception handlers say so; else raises."""
+        """Skips the record on which ``node`` has failed (None: a punctuation), if the exception handlers decide so; else
+        raises."""
         is_sink = isinstance(self.topology.nodes[node], SinkNode)
         self._judge(node, node, record, problem, in_sink=is_sink)
 
     def _extractor_failed(self, sink: str, record: Record, problem: Exception) -> None:
-        """As `refuse`, in the name of the nodes above: Kafka Streams meets such an error where they forward, a source outside of
-        all handlers."""
+        """Like `refuse`, but the handler sees the nodes above: in Kafka Streams the error occurs where these forward, and for a
+        source outside of all handlers."""
         nodes = self.topology.nodes
         above = [name for name in self.topology.parents[sink] if not isinstance(nodes[name], SourceNode)]
         if not above:

@@ -1,4 +1,4 @@
-"""Aggregates in tumbling, hopping and unlimited windows (KStreamWindowAggregate).
+"""Aggregations in tumbling, hopping and unlimited windows (KStreamWindowAggregate).
 
 Null keys are dropped; null values are not, the aggregation gets them. A window takes records while its end is later than
 stream time - grace, where stream time is the highest timestamp that this operator has seen with a key; each window that a

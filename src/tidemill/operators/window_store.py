@@ -132,7 +132,7 @@ class WindowStore:
         return self.fetch_all(0, LONG_MAX, reverse=reverse)
 
     def fetch_keys(self, low: object, high: object, first: int, last: int) -> Iterator[tuple[Windowed, Value]]:
-        """As ``fetch_all``, of keys whose bytes lie in ``low .. high``, both included; None = open."""
+        """Like ``fetch_all``, for keys whose bytes are in ``low .. high``, both included; None: no bound."""
         at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
         for windowed, value in self.fetch_all(first, last):
             data = self.encode_key(windowed.key) or b""
@@ -152,7 +152,7 @@ class WindowStore:
         return self._segments.clock(node)
 
     def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
-        """Of a store ordered by time, the windows that begin at ``first .. last`` and are still shown: each is given once."""
+        """The windows of a time-ordered store that start at ``first .. last`` and have not expired; each is returned once."""
         segments = self._segments
         found = []
         for entry in segments.indexed(max(first, segments.oldest_shown), last):

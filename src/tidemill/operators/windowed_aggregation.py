@@ -1,4 +1,4 @@
-"""How an aggregate in a window begins, goes on and, of sessions, is joined with another: count, reduce, aggregate.
+"""Steps of windowed aggregations (count, reduce, aggregate): initial value, next value and, for sessions, merge.
 
 A reduction begins with None and takes the first value as it is, as Kafka Streams' does.
 """

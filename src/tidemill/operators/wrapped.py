@@ -30,7 +30,7 @@ class ProcessorWrapper(Protocol):
         """The supplier to use for the node ``name`` instead of ``supplier``, or that itself to leave the node as it is.
 
         Called once for each node while the topology is made. What the given supplier makes has ``process(record)`` and may have
-        ``init(context)`` and ``close()``; what the result makes gets these calls, and hands on those that the inner one needs.
+        ``init(context)`` and ``close()``; the wrapper's processor gets these calls, and forwards them to the inner one.
         Records of a table have a ``Change`` (``old``, ``new``) as value.
         """
 

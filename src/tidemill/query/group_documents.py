@@ -1,4 +1,4 @@
-"""Documents of instances and groups, as types: the contents of /instance, /group, /decisions and /tasks.
+"""Types of the documents of instances and groups: /instance, /group, /decisions and /tasks.
 
 Names and meanings are the JSON's (docs/dashboard.md). What another instance answers is read into these types before anything is
 done with it (``document_reader``).

@@ -1,4 +1,4 @@
-"""Connections of an instance's HTTP server: their number, and the time that each may take.
+"""Connections of an instance's HTTP server: limits of their number and time.
 
 The server shares the process, and so its file descriptors, with the stream threads: clients must not be able to use them up.
 
@@ -173,7 +173,7 @@ class LimitedConnection(H11Protocol):
         self.transport.close()
 
     def end(self) -> None:
-        """At once: what has not been sent is lost."""
+        """Closes the connection at once; unsent bytes are lost."""
         self._forget()
         self.transport.abort()
 

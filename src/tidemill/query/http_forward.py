@@ -27,7 +27,7 @@ from tidemill.task.progress import CopyProgress
 
 ROWS_PATH = "rows"
 MOST_BYTES = 32 << 20
-"""Of an answer: what more is comes from no instance."""
+"""Largest answer that is read; no instance sends a larger one."""
 _PART_BYTES = 65_536
 _FOREIGN = "answers, but is no instance of this application's version of Tidemill"
 

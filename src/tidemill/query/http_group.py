@@ -96,14 +96,14 @@ def merged(application: str, asked: str | None, found: Sequence[MemberDocument],
     )
 
 
-def merged_history(told: Mapping[str, HistoryDocument]) -> tuple[RebalanceDocument, ...]:
-    """The last hundred rebalances of all, oldest first; ``told``: by the name of the instance that has led them."""
-    found = [replace(led, led_by=name) for name, history in told.items() for led in history.rebalances]
+def merged_history(histories: Mapping[str, HistoryDocument]) -> tuple[RebalanceDocument, ...]:
+    """The last hundred rebalances of all, oldest first; ``histories``: by instance."""
+    found = [replace(led, led_by=name) for name, history in histories.items() for led in history.rebalances]
     return tuple(sorted(found, key=lambda led: (led.at_ms, led.led_by))[-_MOST_OF_HISTORY:])
 
 
 def _with_roles(member: MemberDocument, newest: RebalanceDocument | None) -> MemberDocument:
-    """Its copies as the leader means them."""
+    """The member, with its copies marked as warm-ups or standbys by the leader's assignment."""
     reported = member.reported
     if reported is None:
         return member

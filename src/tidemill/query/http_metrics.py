@@ -32,7 +32,7 @@ def exported_name(group: str, name: str) -> str:
 
 
 def all_exported_names() -> frozenset[str]:
-    """Of every metric that there is at the level TRACE."""
+    """Prometheus names of all metrics of the level TRACE."""
     return frozenset(exported_name(group, name) for group, name, _ in all_names() if name not in _LEFT_OUT)
 
 

@@ -19,7 +19,7 @@ from tidemill.query.store_facts import StoreFacts
 MOST_ROWS = 10_000
 DEFAULT_ROWS = 1_000
 UNASKED_BYTES = 32 << 20
-"""Of rows for an instance that names no limit of its own, which gets all of them or none."""
+"""Limit of rows for an instance whose request names none: it gets all rows or none."""
 _MOST_PARAMETERS = 16
 _LAST_MS = (1 << 63) - 1
 

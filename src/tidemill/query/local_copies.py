@@ -26,7 +26,7 @@ from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
 
 _FIRST_CHUNK, _LARGEST_CHUNK, _CHUNK_BYTES = 16, 1000, 1 << 20
-"""Of a scan: in rows, and in bytes by the size of the rows before."""
+"""Chunks of a scan: rows of the first and of the largest one, and bytes, by the size of the rows before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

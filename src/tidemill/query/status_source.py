@@ -11,7 +11,7 @@ from tidemill.query.metadata import HostMap
 
 
 class StatusSource(Protocol):
-    """May be asked from any thread; every answer is of the moment, and free of secrets."""
+    """Thread-safe; every answer is current and without secrets."""
 
     def status(self) -> dict[str, object]:
         """State, threads, tasks, copies, rates, and the rebalances that it has led."""

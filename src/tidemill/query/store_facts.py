@@ -1,4 +1,4 @@
-"""Description of a store for readers: where its tasks' state lies, and how its entries become keys and values."""
+"""Description of a store for readers: directories of its tasks, serdes of its keys and values."""
 
 from __future__ import annotations
 

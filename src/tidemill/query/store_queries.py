@@ -1,4 +1,4 @@
-"""Everything that can be asked about an instance's state: the one object behind KafkaStreams' methods and the HTTP server.
+"""Interactive queries of an instance's stores: the object behind KafkaStreams' methods and the HTTP server.
 
 Decides which questions need the broker (how many partitions a store has, where changelogs end) and remembers the answers as
 long as they hold. Copies, maps of hosts and the broker's answers are handed in as functions, so it knows no stream thread.
@@ -51,7 +51,7 @@ class Broker:
 
 
 class StoreQueries:
-    """May be used from any thread. ``hosts`` gives the newest map; ``require_started`` raises if the instance doesn't run."""
+    """Thread-safe. ``hosts`` returns the newest host map; ``require_started`` raises if the instance doesn't run."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class StoreQueries:
         return self._progress()
 
     def lags(self) -> dict[str, dict[int, LagInfo]]:
-        """Of every logged store's copies here, by partition. An active that runs is at its end by definition, as in Kafka."""
+        """Lags of this instance's copies of logged stores, by partition. A running active has lag 0, as in Kafka."""
         self._require_started()
         logged = {name: store for name, store in self.stores.items() if store.changelog is not None}
         open_now = {name: self.copies.open(store, stale=True).readers for name, store in logged.items()}

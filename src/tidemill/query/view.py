@@ -1,4 +1,4 @@
-"""``streams.store(name)``: a store as this instance has it, read-only, through its serdes.
+"""``streams.store(name)``: read-only view of a store's copies on this instance, through its serdes.
 
 Decides what an answer needs: for a key the copy of its partition, for ranges every partition that this instance is the active
 of. A view holds nothing: each call asks again what is here, so it may be kept over rebalances and used from any thread.
@@ -43,7 +43,7 @@ class ReadOnlyStore:
     partition: int | None = None
     with_timestamps: bool = False
     at_least: Position | None = None
-    """What is read is at least there; a copy that is not can't be read yet."""
+    """Lower bound of the position of copies that are read."""
 
     @property
     def timestamped(self) -> ReadOnlyStore:
@@ -110,7 +110,7 @@ class ReadOnlyStore:
 
     @property
     def position(self) -> Position:
-        """Where the copies here are that a range is read from: for ``position=`` of a later read, here or elsewhere."""
+        """Positions of the copies that a range is read from: for ``position=`` of a later read, here or on another instance."""
         return Position({reader.partition: reader.position() for reader in self.readers()})
 
     def _required(self, reader: CopyReader) -> CopyReader:

@@ -1,4 +1,5 @@
-"""``streams.window_store(name)`` and ``streams.session_store(name)``: windowed stores as this instance has them, read-only.
+"""``streams.window_store(name)`` and ``streams.session_store(name)``: read-only views of windowed stores' copies on this
+instance.
 
 Decides nothing about copies, which is ``view``'s, nor about what a store still shows, which is the operators' stores': a read
 opens such a store over the rows of a copy. Every call asks again, so a view may be kept over rebalances and used from any thread.
@@ -40,7 +41,7 @@ class ReadOnlyWindowStore:
 
     @property
     def position(self) -> Position:
-        """As ``ReadOnlyStore.position``."""
+        """See ``ReadOnlyStore.position``."""
         return self.copies.position
 
     def fetch(self, key: object, start: int) -> Value:
@@ -79,7 +80,7 @@ class ReadOnlySessionStore:
 
     @property
     def position(self) -> Position:
-        """As ``ReadOnlyStore.position``."""
+        """See ``ReadOnlyStore.position``."""
         return self.copies.position
 
     def fetch(self, key: object) -> list[tuple[Windowed, Value]]:

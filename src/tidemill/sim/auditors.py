@@ -22,7 +22,7 @@ from tidemill.task.tasks import Tasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auditors:
-    """They see everything and change nothing."""
+    """Checks of a run that change nothing."""
 
     of_steps: tuple[Callable[[Collection[SimulatedClient]], Iterable[str]], ...] = ()
     of_rounds: tuple[Callable[[Round], Iterable[str]], ...] = ()

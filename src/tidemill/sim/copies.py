@@ -15,7 +15,7 @@ from tidemill.ids import TaskId
 from tidemill.sim.logs import SimulatedLog
 
 ROUNDING = 1e-6
-"""Of a record; finished means nearer than this."""
+"""Part of a record; a copy nearer to the end than this is complete."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -103,7 +103,7 @@ class Group:
         self._remove(thread, f"{thread.name} left")
 
     def evict(self, thread: Thread, reason: str) -> None:
-        """The group counts the member out; it hears of it if it can."""
+        """The group removes the member, which is notified if it is alive."""
         if thread.name not in self.present:
             return
         thread.incarnation += 1
@@ -232,10 +232,10 @@ class Group:
 
 
 def source_topic(subtopology: int) -> str:
-    """The one topic that a simulated sub-topology reads."""
+    """The source topic of a simulated sub-topology."""
     return f"input-{subtopology}"
 
 
 def changelog_topic(subtopology: int) -> str:
-    """Of a simulated sub-topology with state."""
+    """The changelog of a simulated sub-topology with state."""
     return f"store-{subtopology}-changelog"

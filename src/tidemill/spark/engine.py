@@ -76,7 +76,7 @@ def start_workers(
     warm: ArrowStep,
     placement: Placement | None = None,
 ) -> threading.Thread:
-    """Has Spark start a thread's Python workers while its plan is still being compiled: they take a second to import."""
+    """Starts a thread's Python workers with a job of their own while the plan is compiled: their imports take a second."""
     placement = placement or BesideTheDriver(session)
 
     def run() -> None:
@@ -134,7 +134,7 @@ class BatchEngine:
         self._run: Run | None = None
         self._job: Future[None] | None = None
         self._plans: dict[bool, _Plan] = {}
-        """By whether rows are summed in the JVM; the second one is built when it is first needed."""
+        """Plans by a flag: rows are summed in the JVM. The second one is built when first needed."""
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
         reports_itself(self._jobs.name)

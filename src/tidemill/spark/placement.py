@@ -34,7 +34,7 @@ _REPLACEMENT_LIMIT_S = 15.0
 """Seconds that a thread whose executor is gone waits for one with a free slot, before it shares one."""
 _SETTLE_LIMIT_S = 0.5
 _GONE_LIMIT_S = 1.0
-"""So late the driver may hear that an executor is gone, after a batch has failed of it."""
+"""Seconds after which the driver knows of a lost executor, once a batch has failed because of it."""
 _POLL_S = 0.1
 _DRIVER = "driver"
 _PORT = re.compile(r":\d+$")
@@ -87,7 +87,7 @@ class Placement(Protocol):
         """For threads, and one to spare."""
 
     def root(self, thread: str) -> DataFrame:
-        """The one row, with a bigint ``id``, that a plan of this thread begins with."""
+        """The leaf of this thread's plan: one row with a bigint ``id``."""
 
     def settle(self, thread: str) -> bool:
         """True if the thread has a place for its next batch; waits a moment for one."""
@@ -100,7 +100,7 @@ class Placement(Protocol):
 
 
 class BesideTheDriver:
-    """``local[...]``: there is one place only."""
+    """``local[...]``: all workers are processes of the driver's machine."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -214,7 +214,7 @@ class OnExecutors:
         self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap()).put(0, places)
 
     def executors(self) -> list[Executor]:
-        """Those that live, as far as the driver knows."""
+        """Live executors, as far as the driver knows."""
         found = self._session.sparkContext._jsc.sc().statusStore().executorList(True)
         summaries = [found.apply(at) for at in range(found.size())]
         return sorted(
@@ -240,14 +240,17 @@ class OnExecutors:
 
 
 def placement_of(session: SparkSession, threads: int) -> Placement:
-    """As the session's master has it."""
+    """The placement for the session's master."""
     return OnExecutors(session, threads) if is_cluster(session.sparkContext.master or "") else BesideTheDriver(session)
 
 
 class SlotShare:
-    """An instance's task slots in a Spark session that several instances of this process share, as in a notebook; ``threads``
-    tells how many it has, until ``give_back``. A stream thread's job keeps its slot as long as the thread lives, and one that
-    finds none would wait without a word: who needs slots asks first how many others have."""
+    """An instance's task slots in a Spark session that several instances of this process share, as in a notebook.
+
+    ``threads`` returns the number of slots in use, until ``give_back``. A stream thread's job occupies its slot as long as the
+    thread lives, and a job without a slot would wait silently: so the slots of other instances are counted before a thread is
+    added.
+    """
 
     def __init__(self, session: SparkSession, threads: Callable[[], int]) -> None:
         self._context, self._threads = session.sparkContext.applicationId, threads

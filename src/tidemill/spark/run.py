@@ -25,9 +25,9 @@ class Run:
         self._began = self._asked = time.monotonic()
         self._changed = threading.Condition()
         self._request: BatchRequest | None = None
-        """Not taken yet."""
+        """The request that the source step has not taken yet."""
         self._under_way: int | None = None
-        """The batch whose report has not come."""
+        """Id of the batch whose report is awaited."""
         self._report: BatchReport | None = None
         self._is_ending = self._is_over = False
 
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def idle_s(self) -> float:
-        """Since the last request."""
+        """Time since the last request, in s."""
         return time.monotonic() - self._asked
 
     def ask(self, request: BatchRequest) -> None:
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def is_ending(self) -> bool:
-        """It serves no other request."""
+        """True if it serves no further request."""
         return self._is_ending or self._is_over
 
     def end(self) -> None:

@@ -1,4 +1,4 @@
-"""The order in which a task takes records of its several inputs: always the input whose next record is the oldest.
+"""Order of a task's inputs by timestamp: the next record is always the oldest one.
 
 Decides, as Kafka Streams' PartitionGroup and ``max.task.idle.ms`` do, when that is known: an input that has nothing to take is
 waited for as long as its broker has more (0, the default), some time longer than that (above 0), or not at all (-1). What must
@@ -24,11 +24,11 @@ from tidemill.task.batch import BatchRequest
 from tidemill.task.raw_records import FetchedRecord
 
 MUCH = 200_000
-"""Records of all inputs together."""
+"""Limit of held records, of all inputs together."""
 MANY_BYTES = 64 << 20
 _CHUNK = 10_000
 _HELD_WAIT_MS = 100
-"""So long a batch waits for records while a task waits for those of its other inputs."""
+"""Wait for records while a task waits for those of its other inputs."""
 NEVER_IDLE = -1
 Messages = Sequence[FetchedRecord]
 Group = tuple[int | str, int]
@@ -51,7 +51,7 @@ class AlignedReader:
     idle_ms: int = 0
     much: int = MUCH
     many_bytes: int = MANY_BYTES
-    """Of the values of what is held back, from where on it is much, too."""
+    """Limit of the values' bytes of held records."""
     _held: dict[TopicPartition, list[FetchedRecord]] = field(default_factory=dict)
     """Records read and not taken yet."""
     _read_to: dict[TopicPartition, int] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from tidemill.task.partition_time import Times
 
 @dataclass(slots=True)
 class StepBatch:
-    """A batch in a step: what has arrived, and what its nodes have made of it."""
+    """A batch in a step: the rows that have arrived, and the results of its nodes."""
 
     spec: StepSpec
     context: StepContext
@@ -43,7 +43,7 @@ class StepBatch:
     """Partition times of the inputs at the batch's end."""
     outputs: Outputs = field(default_factory=Outputs)
     onward: list[list[tuple[GraphExit, Records]]] = field(default_factory=list)
-    """Of each graph, the records that go on to columns."""
+    """Records for columns, by graph."""
     unreadable: list[pa.Table] = field(default_factory=list)
     """Rows whose bytes a graph's serdes can't read."""
 
@@ -95,7 +95,7 @@ def run_nodes(batch: StepBatch) -> None:
 
 
 def _without_null_values(records: Records) -> Records:
-    """Records that are counted as rows that come from the JVM are: what has a null value has no key."""
+    """Records for a count, in the form of rows from the JVM: a record with a null value has no key."""
     if None not in records.values:
         return records
     sides = zip(records.keys, records.values, strict=True)
@@ -110,7 +110,7 @@ def _run_graphs(batch: StepBatch, running: Mapping[TaskId, str]) -> None:
     for graph in batch.spec.graphs:
         dropped = batch.state.dropped
         made = run_graph(graph, batch.tables, batch.state, kept, batch.request, running)
-        if graph.is_global and not batch.spec.last:  # the last step tells what it drops and can't read
+        if graph.is_global and not batch.spec.last:  # the last step reports dropped and unreadable records
             batch.state.dropped = dropped
             continue
         batch.unreadable += made.unreadable

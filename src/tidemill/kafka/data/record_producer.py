@@ -61,7 +61,7 @@ class CommitOutcome(Enum):
     ABORTED = "aborted"
     """Known not to count: the commit was never asked for."""
     UNKNOWN = "unknown"
-    """Asked for, and not answered with success: fence by ``init``, then read the committed offsets."""
+    """The commit was requested, and no success was returned: fence by ``init``, then read the committed offsets."""
 
 
 class RecordProducer(ABC):

@@ -138,8 +138,8 @@ class GroupMember:
         self._polled_at = time.monotonic()
         self._threads: tuple[threading.Thread, ...] = ()
         self.confirmed_s = float("-inf")
-        """When (time.monotonic) the last heartbeat was sent that the coordinator has answered as a member's. Until a session
-        timeout later no other member is assigned what this one has."""
+        """Time (time.monotonic) at which the last heartbeat was sent that the coordinator has accepted. Until a session timeout
+        later no other member is assigned this member's partitions."""
         self.on_heartbeat: Callable[[float], None] = lambda _ms: None
         """Called on the heartbeat thread with the ms that each answer has taken. It must not block."""
         self.on_event: Callable[[], None] = lambda: None
@@ -177,7 +177,7 @@ class GroupMember:
             thread.start()
 
     def expect_rebalance(self) -> None:
-        """Another member of this process is about to join or leave: this one asks for news soon."""
+        """Another member of this process is about to join or leave: the next heartbeats follow quickly."""
         self._state.expect_rebalance()
 
     def alive(self) -> None:

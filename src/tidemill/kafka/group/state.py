@@ -98,7 +98,7 @@ class MembershipState:
 
     @property
     def joining_since_s(self) -> float | None:
-        """When (time.monotonic) the join was sent that no assignment has answered yet; None if there is none."""
+        """Time (time.monotonic) of the join that waits for an assignment; None if there is none."""
         return self._joining_since_s
 
     @property

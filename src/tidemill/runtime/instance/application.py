@@ -103,9 +103,9 @@ class KafkaStreams:
         self._paused = threading.Event()
         self._error: TidemillError | None = None
         self._failing: threading.Thread | None = None
-        """Ends what is left after a stream thread has failed."""
+        """Closes the instance after a stream thread has failed."""
         self._changing: threading.Thread | None = None
-        """Starts or closes it now: a ``close()`` of another thread waits for that."""
+        """The thread that is starting or closing the instance: ``close()`` on another thread waits for it."""
         self._parts = OpenParts()
         self._started: Started | None = None
 
@@ -184,7 +184,7 @@ class KafkaStreams:
         return self._asked().lags()
 
     def metrics(self) -> Mapping[MetricName, Metric]:
-        """Every metric up to ``metrics.recording.level`` under Kafka Streams' names, as of now; none before ``start()``."""
+        """Every metric up to ``metrics.recording.level`` under Kafka Streams' names, at this time; none before ``start()``."""
         return {} if self._started is None else self._started.status.metrics()
 
     def _asked(self) -> StoreQueries:
@@ -318,8 +318,8 @@ class KafkaStreams:
         return thread.name
 
     def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
-        """Has other instances catch up with this one's tasks and take them over, then closes it; no task waits longer than for a
-        hand-over. True once it is closed; False if that was not done within ``timeout`` s: the instance goes on then.
+        """Drains the instance and closes it: other instances catch up with its tasks and take them over, so that no task pauses
+        longer than for a hand-over. True once it is closed; False after ``timeout`` s: the instance then continues.
 
         Where the group's leader knows of no drains (Kafka's own class leads, or an earlier version) it closes at once.
 
@@ -452,7 +452,7 @@ class KafkaStreams:
                 self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
 
     def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
-        """On the thread that has failed."""
+        """Called on the thread that has failed."""
         response = response_to(error, self._handler, engine_lives=self._require_started().engine_lives())
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             for thread in list(self._threads):

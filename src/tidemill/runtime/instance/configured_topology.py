@@ -1,7 +1,7 @@
-"""A program as an application's settings have it: optimizations, the processor wrapper (``processor.wrapper.class``, KIP-1112),
-and what they say of stores that the program leaves open (``dsl.store.suppliers.class``, ``dsl.store.format``).
+"""The topology of a program under an application's settings: optimizations, processor wrapper (``processor.wrapper.class``,
+KIP-1112), default kinds of stores (``dsl.store.suppliers.class``, ``dsl.store.format``).
 
-Decides nothing where the program has said it, and nothing of stores that operators need as they are (versioned ones, buffers).
+What the program sets itself stays, and so do stores of a fixed kind (versioned ones, buffers).
 """
 
 from __future__ import annotations

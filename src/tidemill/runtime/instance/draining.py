@@ -29,10 +29,10 @@ DRAIN_LIMIT_S = 1_800.0
 """The default limit of a drain."""
 _LOOK_S = 0.1
 _UNREAD_LIMIT_S = 10.0
-"""So long a drain whose progress was read over HTTP waits at most until its end is read too, before the instance closes: whoever
-asks now and then could not tell otherwise that the instance has not failed."""
+"""Longest wait before closing until the end of the drain is read over HTTP, if its progress was: a client that polls could not
+distinguish a closed instance from a failed one otherwise."""
 _SHOWN_S = 1.0
-"""So long the end can be read in any case, and after it was read: by another one, perhaps, or the answer is still under way."""
+"""Shortest time for which the end can be read, also after it was read once: another client may poll, too."""
 _GROUP_LIMIT_S = 5.0
 
 _UNKNOWN = (
@@ -45,8 +45,8 @@ CLOSING, CALLED_OFF = "closing", "called off"
 
 
 class Draining:
-    """Of one instance; ``threads`` may grow and shrink. ``close`` ends it; ``is_open``: it runs or rebalances. Any thread may
-    ask."""
+    """The drain of one instance; thread-safe. ``threads`` may grow and shrink. ``close`` closes the instance; ``is_open``: it
+    runs or rebalances."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Draining:
             self._waiter.start()
 
     def wait(self) -> bool:
-        """Until the drain is over; whether the instance has been closed."""
+        """Waits for the end of the drain; True if the instance was closed."""
         waiter = self._waiter
         if waiter is not None:
             waiter.join()

@@ -45,16 +45,17 @@ class LocalState:
         self._lock = threading.Lock()
         self._held_by: dict[str, Callable[[], Collection[TaskId]]] = {}
         self._open_in: dict[TaskId, str] = {}
-        """The first thread that asked, as long as it holds the task."""
+        """The thread that has a task open: the first that asked, as long as it holds the task."""
         self._joining: set[str] = set()
 
     def begins(self, thread: str, held: Callable[[], Collection[TaskId]]) -> None:
-        """From now on ``held`` gives, to any thread, the tasks that this one has, or is about to open."""
+        """Registers a thread; ``held`` returns, on any thread, the tasks that it has or is about to open."""
         with self._lock:
             self._held_by[thread] = held
 
     def opens(self, thread: str, tasks: Collection[TaskId]) -> frozenset[TaskId]:
-        """Those of the thread's tasks that no other thread has open; they are its own until it holds them no more."""
+        """Locks the thread's tasks that no other thread has open, and returns them; released when the thread no longer holds
+        them."""
         with self._lock:
             held = {name: frozenset(ask()) for name, ask in self._held_by.items()}
             self._open_in = {task: owner for task, owner in self._open_in.items() if task in held.get(owner, ())}
@@ -107,7 +108,7 @@ class LocalState:
         return _read(self.directory, task, lambda state: state.positions().changelog)
 
     def _held(self) -> frozenset[TaskId]:
-        """By any thread. A thread that takes a task up asks for its positions next, which waits for who has looked here."""
+        """Tasks of all threads. A thread that gets a task asks for its positions next, which waits for the lock held here."""
         return frozenset(task for ask in self._held_by.values() for task in ask())
 
     def _kept(self, task: TaskId) -> int | None:

@@ -106,7 +106,7 @@ def _found(plan: TopicPlan, admin: Admin) -> TopicsFound:
 
 
 def _policies(topics: Iterable[str], admin: Admin) -> dict[str, str]:
-    """As far as they may be seen: nothing else needs the right to describe configs, and none is refused for the lack of it."""
+    """Cleanup policies, as far as they can be read: nothing else needs the ACL to describe configs, so its lack is no error."""
     found = {}
     for topic in topics:
         try:
@@ -156,7 +156,7 @@ _READ_AND_WRITTEN = frozenset({Operation.READ, Operation.WRITE})
 
 
 def needed_operations(topology: Topology, config: TopicsConfig) -> dict[str, frozenset[Operation]]:
-    """By topic. What a topic extractor will name is not known before."""
+    """Operations by topic. Topics of a topic extractor are not known before."""
     known = task_facts(topology, config.application_id)
     needs: dict[str, set[Operation]] = {topic: {Operation.READ} for topic in known.topics}
     for changelogs in known.changelogs.values():

@@ -1,4 +1,4 @@
-"""An instance as a notebook shows it: its state, and each thread with its tasks, from the document that it serves.
+"""HTML of an instance for notebooks: its state, and its threads with their tasks, from the document of /instance.
 
 Decides what of the document is shown; what is in it is ``instance_status``'.
 """

@@ -27,7 +27,7 @@ _RATE_WINDOW_S = 10.0
 
 
 class RestoreWatch:
-    """Hears of each change on the stream thread; ``copies`` may be read by any."""
+    """Called for each change on the stream thread; ``copies`` may be read by any thread."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class RestoreWatch:
         if isinstance(event, ThreadEnded):
             self.end()
         elif isinstance(event, BatchReported):
-            self.look(after.active, after.standby, event.report.restored)
+            self.update(after.active, after.standby, event.report.restored)
         elif (before.active, before.standby) != (after.active, after.standby):
-            self.look(after.active, after.standby)
+            self.update(after.active, after.standby)
 
-    def look(
+    def update(
         self,
         active: Mapping[TaskId, ActiveTask],
         standbys: Mapping[TaskId, StandbyTask],
@@ -62,12 +62,12 @@ class RestoreWatch:
         self._progress, events = advanced(self._progress, active, standbys, restored)
         self._measure()
         for event in events:
-            self._listeners.tell(event)
+            self._listeners.notify(event)
 
     def end(self) -> None:
         """Nothing is held any more. Never raises: the thread ends anyway."""
         try:
-            self.look({}, {})
+            self.update({}, {})
         except StopError as problem:
             log.error(LogEvent("listener-failed", thread=self._thread, problem=problem))
 

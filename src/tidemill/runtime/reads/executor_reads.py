@@ -1,4 +1,4 @@
-"""Reads of stores that lie on executors: asked of the worker that has them open, over the control channel.
+"""Reads of stores on executors: requests to the worker that has them open, over the control channel.
 
 Decides which worker that is: the last step's of the thread that has the task. Looks to a reader like a state on this machine's
 disk; whatever goes wrong on the way is a StateError, and the reader asks again.

@@ -170,7 +170,7 @@ class InstanceReads:
             log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
 
     def has_member(self, thread: str, side: GroupSide) -> None:
-        """The group's side of the thread of this name."""
+        """Registers the group side of the thread of this name."""
         self._sides[thread] = side
 
     def refresh(self) -> None:
@@ -203,7 +203,7 @@ class InstanceReads:
         return found
 
     def _hosts(self) -> HostMap:
-        """As the newest assignment tells; the same object until there is a newer one."""
+        """The host map of the newest assignment; the same object until there is a newer one."""
         states = [side.state for side in self._sides.values()]
         if not states:
             return self._map

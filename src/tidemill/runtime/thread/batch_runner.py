@@ -83,7 +83,7 @@ class BatchRunner:
 
     @property
     def lost_in_a_row(self) -> LostInARow:
-        """The last batches, as far as they did not count."""
+        """The batches that were lost since the last committed one."""
         return self._lost_in_a_row
 
     def is_taking(self, batch_id: int, taken: Taken) -> None:
@@ -103,7 +103,7 @@ class BatchRunner:
     # --- the engine --------------------------------------------------------------------------------------------------
 
     def begin(self, engine: BatchEngine) -> None:
-        """From now on batches can run."""
+        """Sets the engine, after which batches can run."""
         self._engine = engine
 
     def rest(self) -> None:
@@ -237,7 +237,7 @@ class BatchRunner:
         self._commits.forget()
         self._registry.handle(BatchReported(report=report))
         self._registry.handle(BatchLost(reason=report.message))
-        # The broker no longer knows this member as the owner: only a new assignment tells what it may work on.
+        # The broker no longer knows this member as the owner: only a new assignment shows which tasks it has.
         self._member.request_rejoin("a commit was refused")
 
     def _batch_lost(self, lost: BatchLostError) -> None:

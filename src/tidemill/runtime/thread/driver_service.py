@@ -1,6 +1,6 @@
 """Requests of a stream thread's workers to their driver: the batch under way, the membership for a commit, committed offsets.
 
-Decides only whether a commit, or a call of the user's function on a batch, may still be made; everything else is handed on.
+Decides only whether a commit, or a call of the user's function on a batch, may still be made; all else is forwarded.
 Asked on the control channel's threads, while the stream thread waits for the batch.
 """
 

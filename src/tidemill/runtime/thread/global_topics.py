@@ -77,7 +77,7 @@ class GlobalTopics:
             self._ends = {}
 
     def without(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Those of other topics."""
+        """The partitions of other topics."""
         return tuple(tp for tp in partitions if tp.topic not in self._topics)
 
     def _fetch_ends(self) -> bool:

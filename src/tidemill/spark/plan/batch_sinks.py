@@ -47,7 +47,7 @@ def batch_frame(session: SparkSession, path: str, made: BatchFunction) -> DataFr
 
 
 def batch_functions(topology: Topology, sinks: Mapping[str, BatchSinkSpec]) -> dict[str, BatchFunction]:
-    """By node; ``topology`` as the program has made it."""
+    """Functions of ``foreach_batch`` by node; ``topology`` is the program's."""
     functions = operations_of(topology, ForeachBatch)
     return {
         name: BatchFunction(

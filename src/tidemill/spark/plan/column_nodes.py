@@ -1,4 +1,4 @@
-"""Nodes of columns: what one does to a wave of rows, as expressions; the user's functions are called here, once.
+"""Nodes of columns as expressions on a wave of rows; the user's functions are called here, once.
 
 Decides that for each operation that the table of operations (``operators.operation_table``) has run in a layer; nothing about
 where a node runs or in which projection. Functions are called while now-like functions give the batch's wall clock (``clock``);
@@ -33,7 +33,7 @@ Predicates = list[tuple[ColumnFunction, Column]]
 """Predicates with what they gave, to find the one that Spark refuses."""
 
 _SIDES = ("left", "right")
-"""Of a change that comes as a pair: its new value and its old one."""
+"""Fields of a change that arrives as a pair: new value, old value."""
 
 # --- one record of one, at most ---------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ def _mapped_values(node: ProcessorNode, operation: op.MapValues, frame: DataFram
 def _filtered_table(
     node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair, _predicates: Predicates
 ) -> Pair:
-    """Null stays null, and what is refused becomes null."""
+    """Null stays null; a refused value becomes null."""
     if operation.of_changes:
         return _filtered_changes(node, operation, frame, at)
     own: Predicates = []
@@ -78,7 +78,7 @@ def _filtered_table(
 
 
 def _filtered_changes(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair) -> Pair:
-    """Nothing goes on for what did not pass before and does not."""
+    """Filters new and old value; drops a change of which neither passes."""
     own: Predicates = []
     sides = [at.with_value(frame, at.value[side]) for side in _SIDES]
     new, old = (F.when(_passes(node, operation, side, own), side.value) for side in sides)

@@ -1,4 +1,4 @@
-"""Rows that the JVM makes one of before Python sees them: sums before a count, merges of a ``reduce(of_columns(f))``.
+"""Rows that the JVM combines before a Python step: sums before a count, merges of a ``reduce(of_columns(f))``.
 
     a count     one row for each key, which says of how many it is the sum             (``presummed``)
     a reduce    layer   one row for each key: the merge of its records, in their order  (``merged``)

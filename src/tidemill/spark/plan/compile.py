@@ -62,7 +62,7 @@ class Compiler:
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
         self.multiplying_layers: set[int] = set()
-        """Those that make several rows of one."""
+        """Numbers of the layers that make several rows of one."""
         self._mergings: dict[str, Merging] = {}
         self.has_sums = False
         """Rows of some layer may be summed in the JVM."""
@@ -78,7 +78,7 @@ class Compiler:
 
     @property
     def has_columns(self) -> bool:
-        """Does anything run in the JVM?"""
+        """True if anything runs in the JVM."""
         own = all(name in self.stages.part_of for name in self._sources())
         return not own or any(left_to_columns(self.topology, part) for part in self.stages.parts)
 
@@ -110,7 +110,7 @@ class Compiler:
         return [name for name, node in self.topology.nodes.items() if isinstance(node, SourceNode)]
 
     def _column_sources(self) -> list[str]:
-        """Those whose records enter the JVM."""
+        """Sources whose records enter the JVM."""
         return [name for name in self._sources() if name not in self.stages.part_of]
 
     def build(
@@ -180,7 +180,7 @@ class Compiler:
         return self.topology.children(name)
 
     def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> _FanOut:
-        """The way of waves that have ``left`` a node to its children; ``entering`` are about to enter their node already."""
+        """Passes waves that have ``left`` a node to its children; ``entering``: waves that already have their next node."""
         fan_out = _FanOut({wave.node: [wave] for wave in entering})
         for wave in left:
             node = self.topology.nodes[wave.node]
@@ -247,8 +247,8 @@ class Compiler:
             name = children[0]
 
     def _may_follow(self, name: str, at: Pair) -> bool:
-        """May the node run in the projection that filters rows out? These must reach no function, which may fail on them, and
-        no check of what is written; nor must they be multiplied."""
+        """True if the node may run in the projection that filters rows out: such rows must reach no function, which could fail on
+        them, no check of written values, and no explode."""
         if only_forwards(self.topology, name):
             return True
         if at.conditions:
@@ -256,7 +256,7 @@ class Compiler:
         return at.is_plain or self._ends_here(name)
 
     def _may_fail(self, name: str, at: Pair) -> bool:
-        """May a row that enters the node fail there: in a function of its own, or as a struct that its schema refuses?"""
+        """True if a row may fail in the node: in a function, or as a struct that its schema refuses."""
         node = self.topology.nodes[name]
         calls = isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation)
         return bool(calls) or any(isinstance(kind, StructType) for kind in at.types)
@@ -324,12 +324,12 @@ class Compiler:
 
 @dataclass(slots=True)
 class _FanOut:
-    """Waves between the nodes that they have left and those that they enter next."""
+    """Waves between two nodes, and the new tags of their rows."""
 
     arrivals: dict[str, list[Wave]]
-    """By the node that they enter."""
+    """Waves by the node that they enter."""
     retagged: list[tuple[int, list[Column]]] = field(default_factory=list)
-    """Tags that the rows of a tag go on with: several multiply the tags only, not the rows' contents."""
+    """New tags of the rows of a tag; several tags multiply the rows by ``explode``, without copying expressions."""
     predicates: Predicates = field(default_factory=list)
 
     @property

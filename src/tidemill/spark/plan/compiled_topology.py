@@ -45,9 +45,9 @@ class CompiledTopology:
     lookups: Lookups
     """The static sides of ``join_dataframe``."""
     batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
-    """Of ``foreach_batch``, by node."""
+    """Functions of ``foreach_batch``, by node."""
     shared: Mapping[bool, SharedPlan] = field(default_factory=lambda: {sums: SharedPlan() for sums in (False, True)})
-    """By whether rows are summed in the JVM."""
+    """Shared plans by a flag: rows are summed in the JVM."""
     _checked: set[bool] = field(default_factory=set)
     _checking: threading.Lock = field(default_factory=threading.Lock)
 

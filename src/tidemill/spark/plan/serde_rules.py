@@ -108,7 +108,8 @@ def leaving_in_step(topology: Topology, name: str, arriving: Edge, default: Edge
 def _value_left(
     topology: Topology, node: ProcessorNode, of_value: Leaves, said: Serde | None, arriving: Edge
 ) -> Serde | None:
-    """What ``said`` leaves open, the operation says: a count is a long, a store keeps the result, what arrives goes on."""
+    """``said``, or else the operation's serde: long for a count, the store's for a stored result, that of the records that
+    arrive."""
     value, store = said, kept_store(node.operation)
     if of_value is Leaves.COUNT:
         value = value or Serdes.long()
@@ -163,7 +164,7 @@ def _sinks_below(topology: Topology, names: Sequence[str]) -> list[SinkNode]:
 
 
 def _passes_on(operation: Operation) -> bool:
-    """Does it pass on records as they are, or drop them?"""
+    """True if it forwards records unchanged or drops them."""
     entry = entry_of(operation)
     return entry.is_stateless and entry.key is Leaves.ARRIVING and entry.value is Leaves.ARRIVING
 
@@ -181,8 +182,8 @@ def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
 def pair_of_sides(
     topology: Topology, join: str, above: Sequence[Edge], known: Mapping[str, Edge], default: Edge
 ) -> PairSerde | None:
-    """Of a node that hands on pairs: the values that its sides' stores keep, or its stream and table have. ``known``: what leaves
-    other nodes."""
+    """The serde of a node that forwards pairs: of the values in its sides' stores, or of its stream and table. ``known``: serdes
+    that leave other nodes."""
     node = _processor(topology, join)
     kept_by = {kept.store: name for name, kept in operations_of(topology, JoinWindowed).items()}
 

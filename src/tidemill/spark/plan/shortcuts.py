@@ -1,4 +1,4 @@
-"""Which nodes may take the shortcut for whole batches that the table of operations names, by their place in the topology.
+"""Nodes that use the vectorised shortcut of their operation, by their place in the topology.
 
 Decides by the topology around a node. Three shortcuts take nodes out of their part into a vectorised step: *groups*,
 neighbours that could be a part (``graph_parts``), but of which every node that needs Python values has one. A shortcut passes on

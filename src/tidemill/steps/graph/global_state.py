@@ -1,4 +1,4 @@
-"""The global stores of a worker: one copy in memory for all of its tasks, kept by the records of all partitions.
+"""The global stores of a worker: one copy in memory for all of its tasks, updated by the records of all partitions.
 
 Decides when what is held is what the driver thinks it is: a batch reads on where the stores stand, or from the beginning and
 then everything is forgotten first. They belong to no transaction: what a batch has read of them counts whatever becomes of

@@ -53,7 +53,7 @@ REFUSED = -6
 HEAD = -7
 """The source's first row of a batch: ``value`` holds the request, packed, so that no step has to ask for it."""
 FILLER = -8
-"""A filler, which makes Spark hand on the rows before it (``standing``). No step sees it."""
+"""A filler row, which makes Spark pass the rows before it on (``standing``). No step sees it."""
 FUNCTION_CALLS = -9
 """Calls of functions in an earlier Python step: ``value`` holds them by node, packed."""
 WRITE = -10_000

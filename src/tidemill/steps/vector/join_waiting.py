@@ -112,7 +112,7 @@ class Waiting:
 
 
 class _JoinContext:
-    """As much of an operator's context as a join asks for."""
+    """The part of an operator's context that a join uses."""
 
     node = ""
     wall_clock = 0
@@ -122,5 +122,5 @@ class _JoinContext:
         self.stores: dict[str, OuterJoinStore | Segments] = {}
 
     def store(self, name: str) -> OuterJoinStore | Segments:
-        """Of the sides' stores their segments, which have the clocks: the join that runs reads them."""
+        """The outer join's store; for a side's store its segments, which have the clock."""
         return self.stores[name]

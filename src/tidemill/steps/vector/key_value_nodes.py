@@ -190,7 +190,8 @@ def with_held(node: NodeSpec, operation: HeldAggregates, records: Records, state
 def keep_latest(
     node: NodeSpec, operation: MergedAggregates | TableSource | TableFilter | TableMapValues, records: Records, state: StepState
 ) -> Records:
-    """Every update is forwarded, but what a filter refuses as before; the store keeps the last one; null keys are dropped."""
+    """Forwards every update, except tombstones of a filter for keys that did not pass before; stores the last one; drops null
+    keys."""
     store = operation.store
     assert store is not None
     out = Records.empty(olds=node.sends_old)
@@ -216,7 +217,7 @@ def keep_latest(
 
 
 def changed_values(node: NodeSpec, _operation: ChangedValues, records: Records, _state: StepState) -> Records:
-    """Each change as a pair, for the JVM; nothing for what was not there and is not."""
+    """Forwards each change as a pair of new and old value, for the JVM; nothing if both are null."""
     pair, olds = node.out_value_serde, records.olds
     assert isinstance(pair, PairSerde)
     assert olds is not None
@@ -231,7 +232,7 @@ def _held(task: TaskId, store: str, keys: Sequence[bytes | None], state: StepSta
 
 
 def _value_of(row: bytes | None) -> bytes | None:
-    """What a row holds behind its timestamp."""
+    """The value of a row, without its timestamp."""
     return None if row is None else row[8:]
 
 

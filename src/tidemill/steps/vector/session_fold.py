@@ -68,7 +68,7 @@ class _Fold:
     decode_key: Callable[[bytes], object] | None
     """None: no function asks for keys."""
     decode: Callable[[Any], object] | None
-    """Of what is remembered of a session; None: that is the aggregate itself."""
+    """Decodes a remembered aggregate; None: aggregates are remembered themselves."""
     encode: Callable[[object], bytes | None]
     values: list[object] | None
     late: int = 0

@@ -1,6 +1,6 @@
-"""One vectorised node of a Python step on a batch: which function handles it, and in which form it gets its records.
+"""Vectorised nodes of a Python step: the function for each operation, and the form of its records.
 
-Decides that for each operation that the table of operations (``operators.operation_table``) has run in a step. Leaves results to
+Covers every operation that the table of operations (``operators.operation_table``) runs in a step. The results are decided by
 the functions: counts, folds and tables are ``key_value_nodes``', windows and sessions ``window_count``'s and ``session_fold``'s,
 lookups ``table_lookup``'s.
 """
@@ -41,7 +41,7 @@ ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]
     MergedAggregates: keep_latest,
     ChangedValues: changed_values,
 }
-"""Those that get their batch as records."""
+"""Functions for operations that get their batch as records."""
 ON_ROWS: Mapping[type, Callable[[NodeSpec, Any, pa.Table, StepState], Records]] = {
     op.WindowAggregate: count_windows,
     op.SessionAggregate: fold_sessions,
@@ -53,7 +53,7 @@ ON_ROWS: Mapping[type, Callable[[NodeSpec, Any, pa.Table, StepState], Records]] 
     batch_op.FilterInBatches: in_batches.filter_in_batches,
     batch_op.PeekInBatches: in_batches.peek_in_batches,
 }
-"""Those that get it as rows in the order of their ``seq``."""
+"""Functions for operations that get it as rows in the order of their ``seq``."""
 
 
 def takes_rows(node: NodeSpec) -> bool:

@@ -41,13 +41,13 @@ class _Sums:
     """Counts that a batch adds: per touched (key, window), in the order of start and key."""
 
     codes: Longs
-    """Which key."""
+    """Indexes of the keys."""
     starts: Longs
     counts: Longs
     latest: Longs
     """The highest timestamp."""
     last: Longs
-    """Which record was the last."""
+    """Indexes of the last records."""
     late: int
 
 

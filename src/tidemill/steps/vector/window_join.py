@@ -89,7 +89,7 @@ class JoinTask:
         self._write, self._target = join.value_serde.serialize, join.targets[0]
 
     def close(self) -> None:
-        """Nothing is held that has to be let go."""
+        """Does nothing: a join has no resources."""
 
     def run(self, given: Arrivals, now_ms: int = 0) -> JoinResults:
         """Joins a batch, and writes it to the stores. ``now_ms``: the wall clock.
@@ -244,7 +244,7 @@ def _order(shown: Shown) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Of each arrival: its side and time, from which to which time it looks, whether its store takes it, and its number there."""
+    """For each record: side, time, range of times that it joins, whether its store takes it, and its number there."""
 
     which: list[bool]
     times: list[int]
