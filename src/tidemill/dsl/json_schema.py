@@ -123,7 +123,7 @@ def parts_of(kind: JsonType) -> Iterator[JsonType]:
 
 @dataclass(slots=True)
 class Misfit(Exception):  # noqa: N818  # between readers, writers and their caller only
-    """A value is not of its type. ``problem`` goes on after the place, which grows on the way out."""
+    """A value is not of its type. ``problem`` continues the sentence after the place, which is built from the inside out."""
 
     problem: str
     places: list[str] = field(default_factory=list)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinKind:
-    """Inner, left or outer: whether records of the left side and of the right side go on without a match."""
+    """Inner, left or outer: records without a match are forwarded for no side, the left side, both sides."""
 
     operator: str
     left: bool = False

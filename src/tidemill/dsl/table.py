@@ -151,7 +151,7 @@ class KTable:
         """Holds results back: ``Suppressed.until_window_closes()``, ``Suppressed.until_time_limit(wait)`` (KIP-328), or
         ``Suppressed.until_wall_clock_limit(wait)``.
 
-        Keys, values and serdes stay; fewer changes go on.
+        Keys, values and serdes stay; fewer changes are forwarded.
 
         Raises:
             TopologyError: until windows close, of a table that is not windowed; a versioned table.

@@ -23,7 +23,7 @@ Rules
    was scheduled. An assignment that asks for it at once right after another that did is answered after a pause, because an
    owner may need longer for its last batch than a rebalance takes; that owner's own rejoin usually comes first.
 6. An error code ends the member in good order: what it holds is committed and released before it leaves.
-7. A member that drains says so with each join and goes on as before; the leader's answer shows whether it knows of drains.
+7. A draining member says so in each join and continues as before; the leader's answer shows whether it knows of drains.
 
 An event that is in no line is a fault, and raises.
 
@@ -203,7 +203,7 @@ def _reconcile(state: MemberState) -> Step:
         if had.hold is not Hold.OPEN:
             continue  # on its way out already: what follows from this assignment is found again when it is released
         if had.role is Role.ACTIVE and state.active.get(task) != had.partitions:
-            # Also where the same task is to have other partitions: its batches would go on with the old ones.
+            # Also where the same task is to have other partitions: its batches would continue with the old ones.
             revoked.add(task)
             held[task] = replace(had, hold=Hold.RELEASING)
         elif had.role is Role.STANDBY and task in state.active:

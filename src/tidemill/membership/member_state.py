@@ -157,7 +157,7 @@ class TasksReleased:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeAllRequested:
-    """Eager groups: everything is to be given up before the join goes on."""
+    """Eager groups: all tasks must be revoked before the join continues."""
 
     reason: str
 
@@ -249,7 +249,7 @@ class ScheduleRejoin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmRevoked:
-    """Eager groups: everything is given up, the join may go on."""
+    """Eager groups: all tasks are revoked, the join may continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +261,7 @@ class ShutDownApplication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFatal:
-    """The member can't go on; it gives its tasks up in good order and leaves."""
+    """A fatal error: the member closes its tasks and leaves the group."""
 
     code: AssignorError
     reason: str

@@ -2,8 +2,8 @@
 that several make together (COGROUPKSTREAM-MERGE).
 
 Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's, the
-record's own where nothing was stored; a null result deletes the row and goes on as a tombstone. Where nothing was stored, the
-old value is what the initializer gives (of count: 0), and null for reduce. Over a versioned store the table also answers with
+record's own where nothing was stored; a null result deletes the row and is forwarded as a tombstone. Where nothing was stored,
+the old value is what the initializer gives (of count: 0), and null for reduce. Over a versioned store the table also answers with
 its row as of a time.
 """
 

@@ -93,7 +93,7 @@ class Context(Protocol):
         """Hands ``record`` to all children, or to the one named, and returns when they are through with it (depth first)."""
 
     def forward_as(self, origin: RecordMetadata, record: Record) -> None:
-        """``forward`` of a record that was held back: it goes on with the origin that it came with."""
+        """``forward`` for a record that was held back: keeps its original topic, partition and offset."""
 
     def drop(self, count: int = 1) -> None:
         """Counts dropped records (dropped-records-total)."""

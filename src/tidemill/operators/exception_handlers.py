@@ -1,8 +1,8 @@
 """Records that a function or a serde fails on: Kafka Streams' processing and production exception handlers.
 
-Decides whether a task goes on without such a record (``processing.exception.handler``, KIP-1033; ``production.exception.handler``
-for what a sink can't write) and whether the record is put aside (KIP-1034). Finding errors and putting aside are left to others.
-What the node did with the record before it failed stays, as in Kafka Streams.
+Decides whether a task continues without such a record (``processing.exception.handler``, KIP-1033;
+``production.exception.handler`` for what a sink can't write) and whether the record is put aside (KIP-1034). Finding errors and
+putting aside are left to others. What the node did with the record before it failed stays, as in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ExceptionHandlers:
         return self.processing is ExceptionResponse.FAIL and self.production is ExceptionResponse.FAIL
 
     def judge(self, context: ErrorContext, record: Record | None, problem: Exception, *, in_sink: bool) -> Refused | None:
-        """None if the task can't go on. What a handler of the user raises comes out as it is."""
+        """None if the task must fail. Exceptions of the user's handler are not caught."""
         handler = self.production if in_sink else self.processing
         response = handler if isinstance(handler, ExceptionResponse) else ExceptionResponse(handler(context, record, problem))
         if response is ExceptionResponse.FAIL:

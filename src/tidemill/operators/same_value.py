@@ -1,7 +1,7 @@
-"""Whether two keys are one key, as Java's ``equals`` says, and so their bytes.
+"""Equality of keys as in Java (``equals``), and so of their bytes.
 
-Python's ``==`` says otherwise of numbers: NaN is not itself, 0.0 is -0.0, and a decimal is one of another scale. What is in doubt
-differs: taken for one, two keys would give wrong results, while one key taken for two gives a result in between.
+Python's ``==`` differs for numbers: NaN is not equal to itself, 0.0 equals -0.0, and decimals of different scales are equal. In
+doubt keys are unequal: two keys taken for one give wrong results, one key taken for two an additional intermediate result.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from decimal import Decimal
 
 
 def is_same_value(one: object, other: object) -> bool:
-    """Are both the same value, also within structs, arrays and windowed keys?"""
+    """True if both are the same value, also within structs, arrays and windowed keys."""
     if one is other:
         return True
     if isinstance(one, float) and isinstance(other, float):

@@ -73,7 +73,7 @@ class Segments:
         return self.oldest_shown if self.is_exact else 0
 
     def advance(self, time: int) -> bool:
-        """Stream time goes on to ``time``; old segments are deleted. False: ``time`` itself has expired."""
+        """Advances stream time to ``time``; old segments are deleted. False: ``time`` itself has expired."""
         if time > self.observed:
             self.observed = time
             oldest = self._oldest_segment()

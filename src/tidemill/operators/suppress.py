@@ -2,8 +2,8 @@
 
 After each change: what is due by the highest timestamp that this node has seen leaves, the oldest first; then, if the buffer
 is beyond its limits, more of the oldest leaves, or the instance stops. Until the window closes: due at the window's end +
-grace, tombstones vanish. Until a time limit: due at the time of the key's first change + the limit, tombstones go on. By the
-wall clock this time is when the change came here, and what is due leaves whether or not records come.
+grace, tombstones vanish. Until a time limit: due at the time of the key's first change + the limit, tombstones are forwarded. By
+the wall clock this time is when the change came here, and what is due leaves whether or not records come.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tables grouped by other keys: the selection of these keys, and aggregates that subtract old values and add new ones.
 
-A change whose group stays goes on as one record with both values, else the old group's goes first. What a function gives as a
+A change within a group is forwarded as one record with both values, else the old group's comes first. What a function gives as a
 null key or value leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
 what its subtractor gives. The result's timestamp is the later of the stored one and the record's wherever something was
 subtracted or added to what was there, else the record's.
@@ -39,7 +39,7 @@ def table_select(operation: op.TableSelect, context: Context) -> Step:
 
 
 class _GroupedTable:
-    """The rows of an aggregated table, and how a result is kept and goes on."""
+    """The rows of an aggregated table: stores and forwards a result."""
 
     def __init__(self, store: str, context: Context) -> None:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old

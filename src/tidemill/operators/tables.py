@@ -1,6 +1,6 @@
 """Operators of tables that keep their keys: sources, filters, mappings, and the way back to a stream.
 
-Decides what of a change goes on. Old values are carried where the node is asked for them (``Context.sends_old``): from the
+Decides the forwarded changes. They have old values if a node below needs them (``Context.sends_old``): from the
 store if there is one, else computed from the change. A put that a versioned store refuses as too old ends here.
 
 Each table answers ``get(key)`` with its row, from its store or, without one, from the table above; over a versioned store
@@ -101,7 +101,7 @@ class DerivedTable:
 def table_filter(operation: op.TableFilter, context: Context) -> DerivedTable:
     """KTABLE-FILTER: what does not pass is a tombstone.
 
-    Where old values are known, nothing goes on for what was not there and is not, unless the table above is versioned.
+    With old values, nothing is forwarded if both values are null, unless the table above is versioned.
     """
     predicate, negate = plain(operation.predicate), operation.negate
 

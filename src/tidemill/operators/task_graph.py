@@ -2,7 +2,7 @@
 
 Decides the order in which nodes see records (children in the order of their definition, each through before the next), the
 task's stream time, when punctuators run (after the record that made them due, or when the wall clock is moved) and how an
-error is named. Leaves what a node does to its operator (``operation_table``), whether an error is one to go on after to
+error is named. Leaves what a node does to its operator (``operation_table``), whether processing continues after an error to
 ``exception_handlers``, rows to ``Rows``, and commits, tasks and topics to its caller.
 
     graph = TaskGraph(topology, TaskId(0, 0), rows=lambda store: ..., key_serde=..., value_serde=...)

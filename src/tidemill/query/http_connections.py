@@ -181,7 +181,7 @@ class LimitedConnection(H11Protocol):
         return None if self.cycle is None or self.cycle.response_complete else self.cycle
 
     def _watch(self) -> None:
-        """The time begins again. It goes on while the connection is being closed: a client may not take the rest."""
+        """Restarts the time limit. It also applies while the connection is closed: a client may not read the rest."""
         self._forget()
         self._under_way = self._request()
         if self._under_way is None:

@@ -1,6 +1,6 @@
 """The copies of stores that this instance has, read in the driver while workers write them.
 
-Decides which copy may be read. A running active always; one whose last batch was lost goes on being read at what was
+Decides which copy may be read. A running active always; one whose last batch was lost is still read, at the state that was
 committed, as long as its files hold at least what they held while it ran (a wiped store that is being filled again does not);
 a standby, or an active that is being restored, only for those who take stale answers. What is read is always some committed
 batch: workers write stores after their Kafka transaction, in one LMDB transaction of which a reader sees all or nothing.
@@ -230,5 +230,5 @@ class LocalCopies:
 
     def _close(self, folders: Sequence[Path]) -> None:
         for folder in folders:
-            with suppress(StateError):  # of files that are not read any more, and the stream thread must go on
+            with suppress(StateError):  # files that are no longer read; the stream thread must not fail
                 self._states.pop(folder).close(clean=False)

@@ -169,7 +169,7 @@ def _wanted(
 
 
 def _wait_gone(admin: Admin, topics: Collection[str]) -> None:
-    """Deleting goes on in the brokers after they have answered; an instance that starts before finds half a topic."""
+    """Brokers delete topics after they have answered; an instance that starts before that finds half a topic."""
     deadline = Deadline.after(_GONE_LIMIT_S)
     while left := admin.topics() & set(topics):
         if deadline.is_over:

@@ -1,6 +1,6 @@
 """Auditors: invariants at each step of a simulated run, whatever happens in it.
 
-Decides what is wrong, in sentences; a run goes on all the same, so that all of it can be seen. What must hold of one
+Decides what is wrong, in sentences; a run continues, so that all of it can be seen. What must hold of one
 assignment is asked of ``assignment.invariants``.
 """
 

@@ -89,7 +89,7 @@ class SimulatedStateDirectory:
             self.freeze(task, now_ms)
 
     def thaw(self, now_ms: int) -> None:
-        """Open copies go on from where they are."""
+        """Open copies continue from their positions."""
         self.advance(now_ms)
         for task, copy in self.copies.items():
             if copy.closed_ms is None and not copy.follows and task not in self._restoring:

@@ -1,7 +1,7 @@
 """A simulated stream thread: drives the task manager that real ones have, and carries out what it says, in virtual time.
 
 Decides only how long things take. What is opened, closed, committed or rejoined for is ``task.manager``'s, what is claimed
-``membership.member_subscription``'s. A thread whose process is paused does nothing until it goes on.
+``membership.member_subscription``'s. A thread whose process is paused does nothing until it is resumed.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Thread:
         return self.tasks.member
 
     def tell(self, event: GroupEvent) -> None:
-        """An event for the state machine, now or when the process goes on."""
+        """Passes an event to the state machine, now or when the process is resumed."""
         self.process.when_awake(lambda: self._step(event))
 
     def subscription(self, rack: str | None) -> Subscription:

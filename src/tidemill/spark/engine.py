@@ -259,7 +259,7 @@ class BatchEngine:
                 raise failure from None
             raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from None
         if report is not None and report.outcome is not Outcome.LOST:
-            # A standing run goes on, also after REFUSED, FENCED and STOPPED: its workers have given the batch up in order.
+            # A standing run continues, also after REFUSED, FENCED and STOPPED: its workers have ended the batch in order.
             if not run.is_standing:
                 self._end_run(run)
             return report

@@ -149,7 +149,7 @@ class AlignedReader:
         return taken
 
     def _has_waited(self, group: Group, now_ms: int) -> bool:
-        """True if a task that has read its other inputs to their ends may go on without those that are empty."""
+        """True if a task that has read its other inputs to their ends may continue without those that are empty."""
         return now_ms - self._waits_since.setdefault(group, now_ms) >= self.idle_ms
 
     # --- positions -------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
     event                    what follows
     of the group             the member's machine decides which tasks come and go (``membership.member``); the tables follow
-    TasksClosed              the tasks are gone, the member's machine hears of it, and may take up what waited for it
+    TasksClosed              the tasks are closed; the member's machine is notified, and may start tasks that waited for it
     PositionsRead            new tasks know where their stores are, if those are theirs
     BoundsFetched,           the phases of active tasks (``task.lifecycle``), and what standbys follow (``task.standby``)
     StandbyBoundsFetched,
@@ -165,7 +165,7 @@ def _followed(tasks: Tasks, said: Sequence[machine.Instruction]) -> Handled:
 
 
 def _close(tasks: Tasks, going: Mapping[TaskId, str], kept: frozenset[TaskId]) -> tuple[Tasks, CloseTasks]:
-    """Stores count as open also where nothing is left to work on: a batch of nothing has the readers let go of what they hold."""
+    """Stores count as open also if no task is left to run: an empty batch makes the readers release their partitions."""
     tasks = replace(tasks, closing={**tasks.closing, **going})
     have_stores = any(task in tasks.standby or tasks.active[task].directory for task in going) or not any(tasks.at_work)
     return tasks, CloseTasks(tasks=going, kept=kept, have_stores=have_stores)
@@ -240,7 +240,7 @@ def _is_kept_open(tasks: Tasks, task: TaskId) -> bool:
 
 
 def _with_positions(tasks: Tasks, found: Mapping[TaskId, Mapping[str, int]]) -> Tasks:
-    """A worker checks them when it opens the stores (correctness.md, rule 15); other stores than the task's tell nothing."""
+    """A worker checks them when it opens the stores (correctness.md, rule 15); other stores' positions are ignored."""
     active = {
         name: replace(task, stores=found[name]) if _are_its_own(task, found.get(name)) else task
         for name, task in tasks.active.items()

@@ -38,7 +38,7 @@ class TaskLayout:
         return f"{self.directory}/{task}"
 
     def changelogs_of(self, task: TaskId) -> dict[str, TopicPartition]:
-        """By store."""
+        """Changelog partitions of a task by store."""
         topics = self.changelogs.get(task.subtopology, {})
         return {store: TopicPartition(topic, task.partition) for store, topic in topics.items()}
 
@@ -184,7 +184,7 @@ class BatchReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLost:
-    """It is unknown what became of a micro-batch, or nothing of it counts."""
+    """The outcome of a micro-batch is unknown, or nothing of it was committed."""
 
     reason: str
 
@@ -205,7 +205,7 @@ GroupEvent: TypeAlias = (
     | machine.DrainRequested
     | machine.CloseRequested
 )
-"""Those of the member's events that come from outside; TasksReleased is the manager's own word to the member's machine."""
+"""Events of the member from outside; TasksReleased is sent by the manager to the member's state machine."""
 
 Event: TypeAlias = (
     GroupEvent

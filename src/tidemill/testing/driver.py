@@ -89,7 +89,7 @@ class TopologyTestDriver:
         self._globals = {TopicPartition(topic, 0): 0 for topic in _global_topics(topology)}
         self._written: dict[str, list[RawRecord]] = {}
         self._read: dict[int, ReadStores] = {}
-        """By sub-topology, once a store of it was asked for."""
+        """Open stores by sub-topology, for reads of tests."""
         self._batch = 0
         self.wall_clock_ms = start_ms
         self.dropped = 0
@@ -128,7 +128,7 @@ class TopologyTestDriver:
         self._pipe([])
 
     def refresh_dataframes(self) -> None:
-        """Has the DataFrames of ``join_dataframe`` read again, as an instance does every ``refresh_interval``."""
+        """Reads the DataFrames of ``join_dataframe`` again, as an instance does every ``refresh_interval``."""
         self._compiled.lookups.refresh()
 
     @property

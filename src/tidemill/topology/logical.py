@@ -1,4 +1,4 @@
-"""The logical graph: what a program said, operator by operator, before any optimisation.
+"""The logical graph: the operators of a program, before any optimisation.
 
 Decides how operators hang together and in which order they count (``priority``: Kafka Streams' build priority, which
 is the order in which they become nodes). Every change gives a new graph. Leaves rewrites to ``optimization``, and what
@@ -89,7 +89,7 @@ class Process:
     value_serde: Serde | None = None
     sends_old: bool = False
     window_close_ms: int | None = None
-    """Of a windowed aggregation: how long after its end a window is closed (the grace; of sessions the gap, too)."""
+    """Time from the end of a window to its close: the grace, for sessions also the gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

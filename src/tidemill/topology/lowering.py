@@ -1,4 +1,4 @@
-"""From the logical graph to the topology: operators become nodes, stores and repartition topics.
+"""Conversion of the logical graph to the topology: operators become nodes, stores and repartition topics.
 
 Decides the insertion order of the nodes, on which the numbers of sub-topologies rest: of all operators whose parents
 are written, the one of the least priority is written next; and which nodes a composite operator becomes. What can't stand
@@ -52,7 +52,7 @@ def lower(graph: LogicalGraph) -> Topology:
 
 
 def _above_relaxed_joins(graph: LogicalGraph) -> set[int]:
-    """The nodes above a left or outer join of a stream, where records without a key go on (KIP-962)."""
+    """The nodes above a left or outer join of a stream, where records without a key are forwarded (KIP-962)."""
     found: set[int] = set()
     todo = [node for node, made in graph.nodes.items() if _lets_null_keys_through(made.effect)]
     while todo:

@@ -179,11 +179,11 @@ class TableSource:
 
 @dataclass(frozen=True, slots=True)
 class TableFilter:
-    """KTABLE-FILTER: what ``predicate(key, value)`` refuses goes on as a tombstone; null values stay null.
+    """KTABLE-FILTER: rows that ``predicate(key, value)`` refuses become tombstones; null values stay null.
 
     ``negate`` as in Filter. ``store`` None = not materialized. ``forgets_versions``: the program has given a ``Materialized``
-    that keeps nothing; Kafka Streams then takes the changes that go on for those of a table without versions. ``of_changes``,
-    ``gives_changes``: of the plan's own form (``spark.plan.planned_topology``), where pairs of new and old value arrive or go on.
+    that keeps nothing; Kafka Streams then takes the result for a table without versions. ``of_changes``, ``gives_changes``: set
+    in the planned topology (``spark.plan.planned_topology``) if pairs of new and old value arrive or are forwarded.
     """
 
     predicate: UserFunction
@@ -300,7 +300,8 @@ class StreamStreamJoin:
     """KStreamKStreamJoin of one side. ``joiner(left, right)`` or, where ``takes_key``, ``joiner(key, left, right)``.
 
     ``other_store`` is the other side's window store; ``outer_store``, set on both sides of left and outer joins, holds what has
-    found no match yet. ``outer``: records of this side go on without a match. ``windows`` are the left side's on both sides.
+    found no match yet. ``outer``: records of this side are forwarded without a match. ``windows`` are the left side's on both
+    sides.
     """
 
     is_left: bool

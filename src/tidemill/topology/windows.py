@@ -1,4 +1,4 @@
-"""Windows: which window a record falls in and how long a window stays open. All times in ms, windows never start below 0.
+"""Windows: the windows of a record, and the time for which a window is open. All times in ms, windows never start below 0.
 
 Values with Kafka Streams' rules (TimeWindows, SlidingWindows, SessionWindows, JoinWindows); what is done in a window is
 the operators' matter, and its store has the time that its rows are kept.

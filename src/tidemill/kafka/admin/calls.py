@@ -38,7 +38,7 @@ _PASSING = {
     KafkaError._RESOLVE, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
     KafkaError._NOENT,  # of a partition: no leader is known
 }  # fmt: skip
-# librdkafka asks the leader that it remembers, and goes on doing so until its metadata is fetched again.
+# librdkafka asks the leader that it knows until its metadata is fetched again.
 _OLD_METADATA = {
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT,

@@ -7,7 +7,7 @@ Kafka's, in underscores.
 
 Three threads of its own: the membership thread joins, asks the application (GroupProtocol) and watches the partition counts if
 it leads; the heartbeat thread keeps the session alive meanwhile, whatever the application or the leader's assignor is doing;
-the network thread is the client library's. Invariants: heartbeats go on from the answer to JoinGroup to the next JoinGroup;
+the network thread is the client library's. Invariants: heartbeats are sent from the response to JoinGroup to the next JoinGroup;
 owned partitions are claimed only while the membership in which they were assigned lasts; every request carries the Membership
 that was current when it was decided on (see ``state`` for what becomes of the answer).
 """

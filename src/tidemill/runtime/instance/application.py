@@ -278,7 +278,7 @@ class KafkaStreams:
         self._hurry_threads()
 
     def resume(self) -> None:
-        """Processing goes on after ``pause()``."""
+        """Resumes processing after ``pause()``."""
         self._paused.clear()
         self._hurry_threads()
 
@@ -460,7 +460,7 @@ class KafkaStreams:
         return response
 
     def _end_in_error(self, error: TidemillError) -> None:
-        """A thread can't go on: the others end in order, then the instance is in ERROR."""
+        """A thread has failed: the others are closed, then the instance is in ERROR."""
         with self._state.changed:
             if self.state not in (State.RUNNING, State.REBALANCING):
                 return

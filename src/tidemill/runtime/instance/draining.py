@@ -1,7 +1,7 @@
 """The drain of an instance: its tasks warm up elsewhere, are handed over, and then it closes.
 
 Decides how long that may take and what follows: closed once nothing is held; closed at once where the group's leader knows of no
-drains; called off when the time is over, after which the instance goes on as before. Which task goes when is the leader's
+drains; called off when the time is over, after which the instance continues. The order of tasks is the leader's
 (``assignment.drain``), how far the drain is ``membership.drain_progress``'s.
 """
 
@@ -67,7 +67,7 @@ class Draining:
         self._reported: dict[str, object] | None = None
 
     def begin(self, timeout_s: float) -> None:
-        """Asks the threads to drain and returns; a drain that is under way goes on, with its own limit.
+        """Asks the threads to drain and returns; a drain that is under way continues, with its own limit.
 
         Raises:
             DrainRefusedError: no other instance is in the group, another one drains, or this one does not run.

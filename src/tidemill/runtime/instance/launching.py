@@ -18,7 +18,8 @@ from tidemill.spark.placement import is_cluster
 from tidemill.start_trace import span
 
 _YOUNG = "32m"
-"""Of a heap whose size is not set: all of it is used before the first collection, however little a batch leaves behind."""
+"""Size of the young generation, if the heap size is not set: it is filled before the first collection, however little lives
+on."""
 _SPARE_THREADS = 4
 """Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
 _WORKER_MODULES = ("pyspark.daemon", "pyspark.worker", "pyarrow.compute", "tidemill.runtime.worker.worker")

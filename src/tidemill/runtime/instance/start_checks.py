@@ -76,7 +76,7 @@ def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
 
 
 def require_fitting_topics(application: str, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
-    """TopologyMismatchError if the topology can't go on with the internal topics that are there."""
+    """TopologyMismatchError if the topology does not fit the existing internal topics."""
     try:
         plan = plan_topics(facts, ClusterMetadata(partition_counts=sources), CopartitionCheck.AS_KAFKA)
     except AssignmentError:

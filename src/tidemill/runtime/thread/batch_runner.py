@@ -139,7 +139,7 @@ class BatchRunner:
 
     def close_stores(self, *, are_open: bool) -> None:
         """The stores of the tasks that are closing: a batch without them makes the worker close them, and its report is the
-        proof. There is none where nothing is open (``are_open``): what is read for others goes on, and the last batch has
+        proof. There is none where nothing is open (``are_open``): reading for other tasks continues, and the last batch has
         answered. Without an acknowledgement the workers' death is as good."""
         has_workers = self._engine is not None and bool(self._engine.worker_pids)
         if has_workers and (are_open or self._batches.failures) and not self._is_closed():

@@ -53,7 +53,7 @@ class DriverService:
         return self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
-        """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
+        """Not answered like ``membership``: the group may rebalance while the function runs, and refuse the commit."""
         batch = self._runner.under_way
         if batch is None:
             raise BatchLostError("no batch is under way")

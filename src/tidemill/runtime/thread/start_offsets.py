@@ -91,7 +91,7 @@ class StartOffsets:
         return _processed(sources, found)
 
     def reset(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commits where the policy says that reading goes on, so that every later start agrees; nothing where the committed
+        """Commits the offsets that the reset policy gives, so that every later start agrees; nothing where the committed
         offset exists after all, since a consumer may speak of a position that it has left since. The partition's time stays,
         as in Kafka Streams.
 

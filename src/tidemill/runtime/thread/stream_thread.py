@@ -249,7 +249,7 @@ class StreamThread(threading.Thread):
         self._member.expect_rebalance()
 
     def drain(self, wanted: bool = True) -> None:
-        """Its tasks are to go as others have caught up with them, while it goes on; False calls that off."""
+        """Starts or cancels a drain: tasks move as others catch up with them, while the thread continues."""
         if wanted is not self._drain_wanted:  # asked over and over, and each hurry is a micro-batch of its own
             self._drain_wanted = wanted
             self.hurry()

@@ -52,7 +52,7 @@ class Pair:
         return replace(self, value=value, value_type=type_of(frame, value), is_plain=False)
 
     def passing(self, condition: Column, lost: int = DROPPED) -> Pair:
-        """Only the rows that meet ``condition`` go on; the others are tagged ``lost``."""
+        """Only the rows that meet ``condition`` are forwarded; the others are tagged ``lost``."""
         return replace(self, conditions=(*self.conditions, (condition, lost)))
 
     def tagged(self, tag: Column) -> Column:

@@ -1,7 +1,7 @@
 """The rules by which the serdes of an edge follow from those of the edges above it.
 
 Decides by what the program says (node, the function's own serde), then by what the table of operations says of the operation:
-that a count is a long, that what arrives goes on, that the store keeps the result; then by the defaults. Nodes that run record by
+long for a count, the serde of the arriving records, that of the store; then by the defaults. Nodes that run record by
 record and those of a vectorised step have the same rules for values. A step differs in that it makes bytes of its results: what
 it does not change it passes on as it came, and where nothing says how a result is written, it asks the sinks below, or takes the
 serde of what arrives. None where nothing is known, which is an error only if bytes are needed there.
@@ -275,7 +275,7 @@ def sink_edge(topology: Topology, name: str, known: Mapping[str, Edge], default:
 
 
 def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
-    """The serdes of what goes on to a node of columns; all its parents in the part must have the same.
+    """The serdes of records for a node of columns; all its parents in the part must have the same.
 
     Raises:
         TopologyError: they have not, or nothing says which.

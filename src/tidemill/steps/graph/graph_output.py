@@ -1,6 +1,6 @@
 """Output of a part of the topology in a batch: records to send by destination, records for columns by node.
 
-Decides which records share a list, since their order among each other counts, and the bytes of what goes on to columns.
+Decides which records share a list, since their order among each other counts, and the bytes of records for columns.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class GraphOutput:
         return found
 
     def of_node(self, node: str) -> Records:
-        """The list for records that go on to a node of columns, of a part that hands each on once."""
+        """The list of records for a node of columns, of a part that forwards each record once."""
         return self.onward.setdefault(node, Records.empty())
 
     def put(

@@ -121,7 +121,7 @@ def _address(to: Destination, records: Records, at: int) -> Headers:
             partition = None if records.partitions is None else _INT.pack(records.partitions[at])
             return [("sink", name.encode()), ("topic", None if topic is None else topic.encode()), ("partition", partition)]
         case ToNode(name):
-            raise AssertionError(f"rows that have left {name} go on with the plan, not to the producer")
+            raise AssertionError(f"rows that have left {name} belong to a later layer, not to the producer")
 
 
 def _addressed(headers: Headers) -> tuple[Destination, int | None, Headers]:

@@ -1,7 +1,7 @@
 """Calls of a coroutine function, a bounded number at the same time, on an event loop that lives as long as the process.
 
 Decides that results keep the order of the calls, that a call ends within its time, and that nothing of a batch is under way when
-the batch goes on. The loop has a thread of its own, since the process may have another one.
+the batch continues. The loop has a thread of its own, since the process may have another one.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ class JoinTask:
                 self._show(is_right, key, (time, numbers[at], values[at] if keeps[is_right] else rows[at]))
 
     def _match_or_wait(self, waiting: Waiting, given: Arrivals, seen: _Seen) -> None:
-        """``_match`` where records of a side go on without a match, once their windows are closed."""
+        """Like ``_match``, for joins that forward records without a match once their windows are closed."""
         left, right = self._sides
         lows, highs, live, numbers = seen.lows, seen.highs, seen.live, seen.numbers
         of = left.shown.by_key, right.shown.by_key
