@@ -9,23 +9,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from tidemill.topology.functions import OfColumns, PerRecord
+from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Topology
 from tidemill.topology.operations import (
     Branch,
     Filter,
     FlatMap,
     FlatMapValues,
-    GlobalTableJoin,
     Map,
     MapValues,
-    OfColumns,
     Operation,
-    PerRecord,
     Reduce,
     SelectKey,
-    StreamSelfJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
     TableFilter,
     TableMapValues,
 )

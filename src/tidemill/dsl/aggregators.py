@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
-from tidemill.topology.operations import PerRecord
+from tidemill.topology.functions import PerRecord
 from tidemill.topology.values import Serde, Value
 
 Of = Callable[[Value], Value]

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from tidemill.config.values import offset_reset
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
+from tidemill.topology.functions import JoinFunction, OfColumns, PerRecord, UserFunction
 from tidemill.topology.naming import legal_name
-from tidemill.topology.operations import JoinFunction, OfColumns, PerRecord, UserFunction
 from tidemill.topology.values import Serde
 
 _ROW_BY_ROW_UDFS = (100, 101)

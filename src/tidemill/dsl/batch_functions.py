@@ -28,7 +28,7 @@ from tidemill.topology.batch_operations import (
     SelectKeyInBatches,
 )
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.values import Serde
 
 P = TypeVar("P")

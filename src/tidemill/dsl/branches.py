@@ -14,9 +14,10 @@ from tidemill.dsl.arguments import function_of
 from tidemill.dsl.function_types import Predicate
 from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
+from tidemill.topology.functions import PerRecord
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name
-from tidemill.topology.operations import Branch, PassThrough, PerRecord
+from tidemill.topology.operations import Branch, PassThrough
 from tidemill.topology.values import Serde
 
 Stream_co = TypeVar("Stream_co", covariant=True)

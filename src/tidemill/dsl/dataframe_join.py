@@ -8,7 +8,7 @@ from tidemill.dsl.arguments import function_of
 from tidemill.dsl.function_types import ColumnJoiner, ColumnJoinerWithKey, FrameSource, KeyValueMapper
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.operations import PerRecord
+from tidemill.topology.functions import PerRecord
 from tidemill.topology.spark_operations import DataFrameJoin
 
 _JOIN = "join_dataframe"

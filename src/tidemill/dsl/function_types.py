@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Union
 from tidemill.operators.processors import ValueTransformerWithKey
 from tidemill.operators.record import Record
 from tidemill.task.batch_id import BatchId
-from tidemill.topology.operations import OfColumns
+from tidemill.topology.functions import OfColumns
 from tidemill.topology.values import Key, Value
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.logical import (
     KTableJoin,
     KTableSource,
@@ -24,7 +25,6 @@ from tidemill.topology.logical import (
 )
 from tidemill.topology.naming import legal_name, numbered, repartition_nodes, repartition_topic
 from tidemill.topology.nodes import Store
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.values import Serde
 
 

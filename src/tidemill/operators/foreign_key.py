@@ -30,7 +30,7 @@ from tidemill.operators.record import Change, Headers, Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
 from tidemill.operators.subscription_store import SubscriptionStore
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
 from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
 from tidemill.topology.values import Key, Serde, TableRow, Value
 

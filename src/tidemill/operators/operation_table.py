@@ -22,8 +22,10 @@ from tidemill.operators.sliding_windows import window_aggregate
 from tidemill.operators.stream_table_join import GlobalTableJoin, StreamTableJoin
 from tidemill.operators.suppress import Suppress
 from tidemill.topology import batch_operations as batch_op
+from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
 from tidemill.topology import spark_operations as spark_op
+from tidemill.topology.functions import PerRecord, UserFunction
 from tidemill.topology.nodes import ProcessorNode, Topology
 
 
@@ -270,44 +272,44 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         kafka="KTableReduce", operator=table_groups.TableReduce, runs=_graph, stores=_STORE, table=_kept, value=_arriving
     ),
     # --- joins -----------------------------------------------------------------------------------------------------
-    op.JoinWindowed: OperationEntry(
+    join_op.JoinWindowed: OperationEntry(
         kafka="KStreamJoinWindow", operator=stream_join.JoinWindowed, runs=_graph, stores=_STORE, shortcut=Shortcut.WINDOW_JOIN,
         value=_arriving,
     ),
-    op.StreamStreamJoin: OperationEntry(
+    join_op.StreamStreamJoin: OperationEntry(
         kafka="KStreamKStreamJoin", operator=stream_join.StreamStreamJoin, runs=_graph,
         stores=("own_store", "other_store", "outer_store"), shortcut=Shortcut.WINDOW_JOIN,
     ),
-    op.StreamSelfJoin: OperationEntry(
+    join_op.StreamSelfJoin: OperationEntry(
         kafka="KStreamKStreamSelfJoin", operator=stream_join.StreamSelfJoin, runs=_graph, stores=_STORE
     ),
-    op.StreamTableJoin: OperationEntry(
+    join_op.StreamTableJoin: OperationEntry(
         kafka="KStreamKTableJoin", operator=StreamTableJoin, runs=_graph, stores=("buffer",), tables=("table",),
         shortcut=Shortcut.TABLE_LOOKUP,
     ),
-    op.GlobalTableJoin: OperationEntry(
+    join_op.GlobalTableJoin: OperationEntry(
         kafka="KStreamGlobalKTableJoin", operator=GlobalTableJoin, runs=_graph, stores=_STORE
     ),
-    op.TableTableJoin: OperationEntry(
+    join_op.TableTableJoin: OperationEntry(
         kafka="KTableKTableJoin", operator=table_join.TableTableJoin, runs=_graph, tables=("other",)
     ),
-    op.TableJoinMerge: OperationEntry(
+    join_op.TableJoinMerge: OperationEntry(
         kafka="KTableKTableJoinMerger", operator=table_join.TableJoinMerge, runs=_graph, stores=_STORE, table=_kept,
         value=_arriving,
     ),
-    op.ForeignKeySubscribe: OperationEntry(
+    join_op.ForeignKeySubscribe: OperationEntry(
         kafka="SubscriptionSendProcessor", operator=foreign_key.ForeignKeySubscribe, runs=_graph, key=_own
     ),
-    op.ForeignKeyReceive: OperationEntry(
+    join_op.ForeignKeyReceive: OperationEntry(
         kafka="SubscriptionReceiveProcessor", operator=foreign_key.ForeignKeyReceive, runs=_graph, stores=_STORE, key=_own
     ),
-    op.ForeignKeyLookup: OperationEntry(
+    join_op.ForeignKeyLookup: OperationEntry(
         kafka="SubscriptionJoinProcessor", operator=foreign_key.ForeignKeyLookup, runs=_graph, tables=("table",), key=_own
     ),
-    op.ForeignKeyChange: OperationEntry(
+    join_op.ForeignKeyChange: OperationEntry(
         kafka="ForeignTableJoinProcessor", operator=foreign_key.ForeignKeyChange, runs=_graph, stores=_STORE, key=_own
     ),
-    op.ForeignKeyResolve: OperationEntry(
+    join_op.ForeignKeyResolve: OperationEntry(
         kafka="ResponseJoinProcessor", operator=foreign_key.ForeignKeyResolve, runs=_graph, tables=("table",)
     ),
     # --- the Processor API -----------------------------------------------------------------------------------------
@@ -341,9 +343,9 @@ def runs(operation: op.Operation) -> Runs:
     return entry.runs if entry.with_store is None or kept_store(operation) is None else entry.with_store
 
 
-def functions_of(operation: op.Operation) -> tuple[op.UserFunction, ...]:
+def functions_of(operation: op.Operation) -> tuple[UserFunction, ...]:
     """Its functions that work on columns unless they are ``PerRecord``."""
-    found: list[op.UserFunction] = []
+    found: list[UserFunction] = []
     for field in entry_of(operation).functions:
         given = getattr(operation, field)
         found += given if isinstance(given, tuple) else (given,)
@@ -354,7 +356,7 @@ def works_on_columns(operation: op.Operation) -> bool:
     """True if it can't run record by record: the JVM must do some of it."""
     if entry_of(operation).operator is None:
         return True
-    return not all(isinstance(function, op.PerRecord) for function in functions_of(operation))
+    return not all(isinstance(function, PerRecord) for function in functions_of(operation))
 
 
 def kept_store(operation: op.Operation) -> str | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tidemill.operators.context import Context
 from tidemill.operators.record import Record, record_of
 from tidemill.topology import operations as op
-from tidemill.topology.operations import PerRecord, UserFunction
+from tidemill.topology.functions import PerRecord, UserFunction
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,16 +18,17 @@ from tidemill.operators.outer_join_store import NOT_LOOKED_YET, NOTHING_WAITS, O
 from tidemill.operators.record import Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.window_store import WindowStore
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
+from tidemill.topology.functions import JoinFunction, OfColumns
 from tidemill.topology.values import Key, Value
 
 Joiner = Callable[[Key, Value, Value], Value]
 """(key, left, right) -> value."""
 
 
-def with_key(joiner: op.JoinFunction, takes_key: bool) -> Joiner:
+def with_key(joiner: JoinFunction, takes_key: bool) -> Joiner:
     """A joiner as a function of key and both values."""
-    assert not isinstance(joiner, op.OfColumns), "the plan has such joins in another form"
+    assert not isinstance(joiner, OfColumns), "the plan has such joins in another form"
     function = plain(joiner)
     return function if takes_key else lambda _key, left, right: function(left, right)
 

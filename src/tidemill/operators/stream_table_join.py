@@ -19,7 +19,7 @@ from tidemill.operators.grace_buffer import GraceBuffer
 from tidemill.operators.record import Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
 from tidemill.topology.values import Key, TableRow, Value
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stream_join import with_key
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
 from tidemill.topology.values import TableRow
 
 

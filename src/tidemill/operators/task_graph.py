@@ -36,8 +36,8 @@ from tidemill.operators.record import Headers, Record, extracted_time, invalid_t
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Key, Serde, Value
 

@@ -16,6 +16,7 @@ from tidemill.operators.operation_table import Runs, entry_of, operator_of, runs
 from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, made_processor
 from tidemill.operators.record import Record
 from tidemill.topology import operations as op
+from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.nodes import ProcessorNode, Topology
 
 
@@ -94,13 +95,13 @@ def _wrapped(node: ProcessorNode, wrapper: ProcessorWrapper) -> ProcessorNode:
 
 
 def _has_processor(operation: op.Operation) -> bool:
-    of_columns = any(isinstance(getattr(operation, field.name), op.OfColumns) for field in fields(operation))
+    of_columns = any(isinstance(getattr(operation, field.name), OfColumns) for field in fields(operation))
     return not (
         of_columns or entry_of(operation).operator is None or works_on_columns(operation) or runs(operation) is Runs.FORWARDS
     )
 
 
-def _supplier(name: str, supplier: op.UserFunction, wrapper: ProcessorWrapper) -> op.UserFunction:
+def _supplier(name: str, supplier: UserFunction, wrapper: ProcessorWrapper) -> UserFunction:
     try:
         made = wrapper.wrap_processor_supplier(name, supplier)
     except Exception as problem:

@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.steps.rows.intake import Intake
+from tidemill.topology.functions import UserFunction
+from tidemill.topology.join_operations import StreamStreamJoin
 from tidemill.topology.nodes import Store, Topology
-from tidemill.topology.operations import Operation, StreamStreamJoin, UserFunction
+from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
 

@@ -11,17 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidemill.errors import TopologyError
+from tidemill.topology.functions import UserFunction
+from tidemill.topology.join_operations import StreamSelfJoin, TableTableJoin
+from tidemill.topology.join_operations import StreamStreamJoin as StreamSideJoin
 from tidemill.topology.nodes import Store, StoreKind
-from tidemill.topology.operations import (
-    Operation,
-    StreamSelfJoin,
-    TableFilter,
-    TableMapValues,
-    TableTableJoin,
-    TableTransformValues,
-    UserFunction,
-)
-from tidemill.topology.operations import StreamStreamJoin as StreamSideJoin
+from tidemill.topology.operations import Operation, TableFilter, TableMapValues, TableTransformValues
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
 

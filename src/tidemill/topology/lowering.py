@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 
+from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
 from tidemill.topology.draft import Draft
 from tidemill.topology.logical import (
@@ -67,7 +68,7 @@ def _lets_null_keys_through(effect: Effect) -> bool:
     match effect:
         case StreamStreamJoinNode():
             return effect.this_operation.outer or effect.other_operation.outer
-        case Process(operation=op.StreamTableJoin() | op.GlobalTableJoin() as join):
+        case Process(operation=join_op.StreamTableJoin() | join_op.GlobalTableJoin() as join):
             return join.left
         case _:
             return False
@@ -174,7 +175,8 @@ def _write_table_join(draft: Draft, name: str, join: KTableJoin) -> None:
     draft.connect(join.this_name, join.this_uses)
     draft.add(node(join.other_name, join.other_operation), (join.other_table,))
     draft.connect(join.other_name, join.other_uses)
-    draft.add(node(name, op.TableJoinMerge(None if join.store is None else join.store.name)), (join.this_name, join.other_name))
+    merge = join_op.TableJoinMerge(None if join.store is None else join.store.name)
+    draft.add(node(name, merge), (join.this_name, join.other_name))
     if join.store is not None:
         draft.add_store(join.store, name)
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tidemill.topology.operations import Operation, UserFunction
+from tidemill.topology.functions import UserFunction
+from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
 

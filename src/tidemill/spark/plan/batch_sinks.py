@@ -16,8 +16,8 @@ from tidemill.operators.operation_table import operations_of
 from tidemill.spark.plan.codecs import decoded
 from tidemill.steps.commit.batch_file import FILE_DDL
 from tidemill.steps.step_spec import BatchSinkSpec
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import Topology
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.spark_operations import ForeachBatch
 from tidemill.topology.values import Serde
 

@@ -26,6 +26,7 @@ from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT
 from tidemill.topology import operations as op
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode
 from tidemill.topology.spark_operations import DataFrameJoin
 
@@ -249,13 +250,13 @@ def _computed(use: ColumnFunction) -> Iterator[None]:
         raise TopologyError(f"{where(use)}: Spark can't compute what the function gives: {said}") from error
 
 
-def _use(node: ProcessorNode, function: op.UserFunction, at: Pair) -> ColumnFunction:
+def _use(node: ProcessorNode, function: UserFunction, at: Pair) -> ColumnFunction:
     """The description of the function for error messages."""
     types = at.key_type.simpleString(), at.value_type.simpleString()
     return next(use for use in functions_of(node.operation, node.name, *types) if use.function is function)
 
 
-def _call(node: ProcessorNode, function: op.UserFunction, at: Pair) -> tuple[ColumnFunction, Column]:
+def _call(node: ProcessorNode, function: UserFunction, at: Pair) -> tuple[ColumnFunction, Column]:
     use = _use(node, function, at)
     with wall_clock_functions():
         return use, _column(use, called(use, at.key, at.value))
@@ -274,7 +275,7 @@ def _passes(node: ProcessorNode, operation: op.Filter | op.TableFilter, at: Pair
     return ~passes if operation.negate else passes
 
 
-def _predicate(node: ProcessorNode, function: op.UserFunction, at: Pair, predicates: Predicates) -> Column:
+def _predicate(node: ProcessorNode, function: UserFunction, at: Pair, predicates: Predicates) -> Column:
     predicates.append(_call(node, function, at))
     return predicates[-1][1]
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded, encoded
 from tidemill.steps.rows.codecs_wire import Physical
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.values import Serde
 
 _ORDER = ("seq", "child", "place")

@@ -35,8 +35,8 @@ from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, run
 from tidemill.spark.plan.udf_calls import udf_calls
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.values import Serde
 
 REPORT_DDL = "report string"

@@ -24,20 +24,10 @@ from pyspark.sql import Column
 
 from tidemill.operators.operation_table import operations_of, works_on_columns
 from tidemill.operators.versioned_tables import drops_nothings
+from tidemill.topology.functions import OfColumns, UserFunction
+from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
-from tidemill.topology.operations import (
-    GlobalTableJoin,
-    MapValues,
-    OfColumns,
-    PassThrough,
-    Reduce,
-    StreamSelfJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableFilter,
-    TableMapValues,
-    UserFunction,
-)
+from tidemill.topology.operations import MapValues, PassThrough, Reduce, TableFilter, TableMapValues
 from tidemill.topology.spark_operations import ChangedValues, ForeachBatch, HeldAggregates, MergedAggregates, both_sides
 
 _NO_TOPIC = "foreach-batch:"

@@ -31,16 +31,10 @@ from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.stages import targets
 from tidemill.steps.rows.codecs_wire import PairSerde
+from tidemill.topology.functions import PerRecord
+from tidemill.topology.join_operations import GlobalTableJoin, JoinWindowed, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology
-from tidemill.topology.operations import (
-    GlobalTableJoin,
-    JoinWindowed,
-    Operation,
-    PerRecord,
-    StreamSelfJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-)
+from tidemill.topology.operations import Operation
 from tidemill.topology.spark_operations import ChangedValues, makes_pairs
 from tidemill.topology.values import Serde
 

@@ -15,18 +15,9 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.operators.operation_table import Shortcut, entry_of, kept_store
 from tidemill.steps.step_spec import GraphEntry, GraphSpec, JoinSide, WindowJoin
 from tidemill.steps.vector.retained_rows import IMMUTABLE
+from tidemill.topology.join_operations import JoinWindowed, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
-from tidemill.topology.operations import (
-    Counting,
-    JoinWindowed,
-    PassThrough,
-    SessionAggregate,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableSource,
-    TableToStream,
-    WindowAggregate,
-)
+from tidemill.topology.operations import Counting, PassThrough, SessionAggregate, TableSource, TableToStream, WindowAggregate
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import TimeWindows
 

@@ -23,7 +23,7 @@ from tidemill.operators.record import Record
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.step_spec import NodeSpec, SinkSpec
 from tidemill.steps.step_state import StepState
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.partitioning import Partitioning, partition_of_key
 from tidemill.topology.values import Serde
 

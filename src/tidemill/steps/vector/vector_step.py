@@ -23,6 +23,7 @@ from tidemill.steps.vector.session_fold import fold_sessions
 from tidemill.steps.vector.table_lookup import join_with_table
 from tidemill.steps.vector.window_count import count_windows
 from tidemill.topology import batch_operations as batch_op
+from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
 from tidemill.topology.spark_operations import ChangedValues, HeldAggregates, MergedAggregates
 
@@ -36,7 +37,7 @@ ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]
     op.Peek: peek,
     op.Foreach: peek,
     op.Print: print_all,
-    op.StreamTableJoin: join_with_table,
+    join_op.StreamTableJoin: join_with_table,
     HeldAggregates: with_held,
     MergedAggregates: keep_latest,
     ChangedValues: changed_values,
