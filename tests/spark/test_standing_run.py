@@ -19,7 +19,7 @@ from tests.spark.plan_harness import APPLICATION, Program, Record
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import BatchLostError, FunctionFailedError, StopError
 from tidemill.spark import engine as engines
-from tidemill.spark.placement import BesideTheDriver
+from tidemill.spark.placement import OnDriverHost
 from tidemill.steps.standing import ARROW_ROWS, WorkerOutput, task_settings
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.driver_service import THREAD
@@ -205,7 +205,7 @@ def test_an_old_run_is_followed_by_another_without_a_loss(
     assert last(program) == {"a": 5}
 
 
-class Crowded(BesideTheDriver):
+class Crowded(OnDriverHost):
     """Another thread has the slot, too."""
 
     def is_settled(self, thread: str) -> bool:

@@ -30,7 +30,7 @@ from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology.logical import GlobalSource, KTableSource, LogicalNode, StateStore, StreamSource
 from tidemill.topology.lowering import lower
 from tidemill.topology.nodes import Store, StoreKind, Topology
-from tidemill.topology.optimization import optimizations, optimized, passed_processors
+from tidemill.topology.optimization import optimizations, optimized, processors_below_merged_repartition
 from tidemill.topology.values import Serde
 
 
@@ -202,7 +202,7 @@ class StreamsBuilder:
         graph = optimized(self._recorder.graph, optimizations(optimization))
         topology = replace(
             lower(graph), generated_names=self._recorder.generated_names,
-            passed_processors=passed_processors(self._recorder.graph, graph),
+            processors_below_merged_repartition=processors_below_merged_repartition(self._recorder.graph, graph),
         )
         if any(column_functions(topology)):
             from tidemill.columns.check import check_column_functions  # loads PySpark, which other programs need not

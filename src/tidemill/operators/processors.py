@@ -16,8 +16,7 @@ from weakref import WeakValueDictionary
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Context, Operator, RecordMetadata
-from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, why_no_headers, why_no_timestamp
-from tidemill.operators.same_value import is_same_value
+from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration, Instant, epoch_milliseconds, milliseconds

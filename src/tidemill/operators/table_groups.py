@@ -9,8 +9,7 @@ subtracted or added to what was there, else the record's.
 from __future__ import annotations
 
 from tidemill.operators.context import AsOfGetter, Context
-from tidemill.operators.record import Change, Record
-from tidemill.operators.same_value import is_same_value
+from tidemill.operators.record import Change, Record, is_same_value
 from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
 

@@ -51,11 +51,11 @@ class DerivedTable:
     """A table whose rows are ``compute(key, value)`` of another's, kept in a store or not."""
 
     def __init__(
-        self, store: str | None, context: Context, compute: Callable[[object, object], object], *, drops_nothings: bool
+        self, store: str | None, context: Context, compute: Callable[[object, object], object], *, drops_null_changes: bool
     ) -> None:
         self._context, self._forward, self._compute = context, context.forward, compute
         self._sends_old = context.sends_old
-        self._drops_nothings = drops_nothings and context.sends_old
+        self._drops_null_changes = drops_null_changes and context.sends_old
         self._table = None if store is None else context.store(store)
         if self._table is not None:
             self.get: Callable[[object], TableRow | None] = self._table.get
@@ -76,7 +76,7 @@ class DerivedTable:
             else:
                 found = table.get(key)
                 old = None if found is None else found[0]
-        if new is None and old is None and self._drops_nothings:
+        if new is None and old is None and self._drops_null_changes:
             return
         if table is not None:
             is_latest = table.put(key, new, timestamp, headers)
@@ -108,7 +108,7 @@ def table_filter(operation: op.TableFilter, context: Context) -> DerivedTable:
     def compute(key: object, value: object) -> object:
         return value if value is not None and bool(predicate(key, value)) is not negate else None
 
-    return DerivedTable(operation.store, context, compute, drops_nothings=not context.is_versioned)
+    return DerivedTable(operation.store, context, compute, drops_null_changes=not context.is_versioned)
 
 
 def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedTable:
@@ -120,7 +120,7 @@ def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedT
             return None
         return function(key, value) if operation.takes_key else function(value)
 
-    return DerivedTable(operation.store, context, compute, drops_nothings=False)
+    return DerivedTable(operation.store, context, compute, drops_null_changes=False)
 
 
 def changed_values(_operation: ChangedValues, context: Context) -> Step:

@@ -11,7 +11,7 @@ from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
 from tidemill.topology.operations import TableFilter
 
 
-def drops_nothings(topology: Topology, node: ProcessorNode) -> bool:
+def drops_null_changes(topology: Topology, node: ProcessorNode) -> bool:
     """True for a table's filter that forwards no tombstone for a key that did not pass before either: it has old values and is
     not versioned (KTableFilter)."""
     is_filter = isinstance(node.operation, TableFilter) and node.sends_old

@@ -31,7 +31,7 @@ from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, reports_itself
 from tidemill.spark.java import JavaObject
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
-from tidemill.spark.placement import BesideTheDriver, Placement
+from tidemill.spark.placement import OnDriverHost, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.spark.plan.python_steps import WORKER_KEY, ArrowStep, copied, map_in_arrow
 from tidemill.spark.run import Run
@@ -77,7 +77,7 @@ def start_workers(
     placement: Placement | None = None,
 ) -> threading.Thread:
     """Starts a thread's Python workers with a job of their own while the plan is compiled: their imports take a second."""
-    placement = placement or BesideTheDriver(session)
+    placement = placement or OnDriverHost(session)
 
     def run() -> None:
         with contextlib.suppress(Exception):  # the first batch would say what is wrong
@@ -126,7 +126,7 @@ class BatchEngine:
         placement: Placement | None = None,
     ) -> None:
         self._thread, self._limit_s = thread, limit_s
-        self._placement = placement or BesideTheDriver(session)
+        self._placement = placement or OnDriverHost(session)
         self._is_in_place = False
         self._workers: dict[str, WorkerProcess] = {}
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
@@ -155,7 +155,7 @@ class BatchEngine:
 
     def _built(self, sums: bool) -> _Plan:
         # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
-        is_alike = isinstance(self._placement, BesideTheDriver) and not self._compiled.lookups.joins
+        is_alike = isinstance(self._placement, OnDriverHost) and not self._compiled.lookups.joins
         build = partial(self._made, sums)
         plan, text = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
         return _Plan(plan.execute(), text)

@@ -99,7 +99,7 @@ class Placement(Protocol):
         """True if the place that it had is gone, and with it the stores there."""
 
 
-class BesideTheDriver:
+class OnDriverHost:
     """``local[...]``: all workers are processes of the driver's machine."""
 
     def __init__(self, session: SparkSession) -> None:
@@ -241,7 +241,7 @@ class OnExecutors:
 
 def placement_of(session: SparkSession, threads: int) -> Placement:
     """The placement for the session's master."""
-    return OnExecutors(session, threads) if is_cluster(session.sparkContext.master or "") else BesideTheDriver(session)
+    return OnExecutors(session, threads) if is_cluster(session.sparkContext.master or "") else OnDriverHost(session)
 
 
 class SlotShare:

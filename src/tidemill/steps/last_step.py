@@ -27,7 +27,7 @@ from tidemill.steps.outputs import ToSink
 from tidemill.steps.rows.records import from_rows
 from tidemill.steps.rows.schema import REFUSED, UNREADABLE
 from tidemill.steps.rows.writes import take_outputs, take_writes
-from tidemill.steps.step_batch import StepBatch, run_nodes, step_batch
+from tidemill.steps.step_batch import StepBatch, run_nodes
 from tidemill.steps.step_context import StepContext
 from tidemill.steps.step_spec import StepSpec
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StoresAt
@@ -94,7 +94,7 @@ def _reported(
         return _lost(request, context, problem, is_misfit=False)
     # Only for a batch that is whole: stores that the request no longer has are closed by this (rule 12).
     stores = context.open_stores(request.tasks)
-    progress = _Progress(step_batch(spec, context, request, gathered, stores))
+    progress = _Progress(StepBatch.begin(spec, context, request, gathered, stores))
     progress.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
     progress.reached(CommitStep.GATHER)
     try:

@@ -20,7 +20,7 @@ from tidemill.steps.rows.order import first_child
 from tidemill.steps.rows.records import to_rows
 from tidemill.steps.rows.schema import MARKER, OUTPUT, SCHEMA
 from tidemill.steps.rows.writes import outputs_as_rows, writes_as_rows
-from tidemill.steps.step_batch import StepBatch, run_nodes, step_batch
+from tidemill.steps.step_batch import StepBatch, run_nodes
 from tidemill.steps.step_context import StepContext
 from tidemill.steps.step_spec import StepSpec
 from tidemill.task.batch import BatchRequest
@@ -50,7 +50,7 @@ def run_middle_step(
         marker += _where(rows, ends)
     if problem is not None or not marker:
         return  # cut short: nothing here must run, and the last step will see it
-    batch = step_batch(spec, context, request, gather([*waiting, *marker]), stores)
+    batch = StepBatch.begin(spec, context, request, gather([*waiting, *marker]), stores)
     if spec.ranks:
         for tag in batch.tables.keys() - (spec.tags - spec.global_tags):
             yield from batch.tables[tag].to_batches()

@@ -47,23 +47,23 @@ class StepBatch:
     unreadable: list[pa.Table] = field(default_factory=list)
     """Rows whose bytes a graph's serdes can't read."""
 
-
-def step_batch(
-    spec: StepSpec, context: StepContext, request: BatchRequest, gathered: Gathered, stores: Mapping[TaskId, TaskStore]
-) -> StepBatch:
-    """A batch whose marker has come, before any node has run."""
-    marker = gathered.marker
-    assert marker is not None
-    return StepBatch(
-        spec=spec,
-        context=context,
-        request=request,
-        tables=gathered.tables,
-        marker=marker,
-        stores=stores,
-        state=StepState(stores, spec.stores, handlers=context.unreadable.handlers),
-        times=times_after(request.times, marker.arrived),
-    )
+    @classmethod
+    def begin(
+        cls, spec: StepSpec, context: StepContext, request: BatchRequest, gathered: Gathered, stores: Mapping[TaskId, TaskStore]
+    ) -> StepBatch:
+        """A batch whose marker has arrived, before any node has run."""
+        marker = gathered.marker
+        assert marker is not None
+        return cls(
+            spec=spec,
+            context=context,
+            request=request,
+            tables=gathered.tables,
+            marker=marker,
+            stores=stores,
+            state=StepState(stores, spec.stores, handlers=context.unreadable.handlers),
+            times=times_after(request.times, marker.arrived),
+        )
 
 
 def run_nodes(batch: StepBatch) -> None:

@@ -109,7 +109,7 @@ class NodeSpec:
     """Sinks of ``inline`` whose serdes of key and value write other bytes than arrive; None: this side's bytes stay."""
     sends_old: bool = False
     """True if it forwards old values, too."""
-    drops_nothings: bool = False
+    drops_null_changes: bool = False
     """A filter that forwards nothing if neither old nor new value passes (KTableFilter with old values)."""
     lookup_store: str | None = None
     """The store of a stream-table join's table, which the node ``operation.table`` writes."""

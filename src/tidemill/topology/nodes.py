@@ -143,7 +143,7 @@ class Topology:
     """Co-partitioned sources of which some read by a pattern: their topics are known once topics of the brokers are."""
     generated_names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Names that the program's counter has made; those of internal resources begin with them (``internal_names``)."""
-    passed_processors: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    processors_below_merged_repartition: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Processors above which ``merge.repartition.topics`` has moved a repartition: correct if they keep the keys."""
 
     def children(self, name: str) -> tuple[str, ...]:

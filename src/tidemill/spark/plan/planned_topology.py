@@ -23,7 +23,7 @@ from dataclasses import replace
 from pyspark.sql import Column
 
 from tidemill.operators.operation_table import operations_of, works_on_columns
-from tidemill.operators.versioned_tables import drops_nothings
+from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
@@ -84,7 +84,7 @@ def with_column_filters(topology: Topology) -> Topology:
     for name in reversed(operations_of(topology, TableFilter)):  # the lowest first: it removes nodes that only it has read
         node = topology.nodes[name]
         assert isinstance(node, ProcessorNode)
-        if name in changed.nodes and drops_nothings(topology, node) and _on_changes(node) is not None:
+        if name in changed.nodes and drops_null_changes(topology, node) and _on_changes(node) is not None:
             changed = _of_changes(topology, changed, name)
     return changed
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of, global_stores, kept_store, stores_of
-from tidemill.operators.versioned_tables import drops_nothings
+from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.graph_plan import graph_spec
@@ -165,7 +165,7 @@ class StepSpecs:
             tag=self._tags.leaving(name) if outer else None,
             topics=tuple(sorted(part.source_topics)),
             sends_old=node.sends_old,
-            drops_nothings=drops_nothings(topology, node),
+            drops_null_changes=drops_null_changes(topology, node),
             lookup_store=lookup_store(topology, node),
         )
 

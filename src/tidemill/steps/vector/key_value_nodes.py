@@ -205,7 +205,7 @@ def keep_latest(
                 state.dropped += 1
                 continue
             old = held.get(key)
-            if node.drops_nothings and value is None and old is None:
+            if node.drops_null_changes and value is None and old is None:
                 continue
             held[key] = value
             timestamp = records.timestamps[at]
