@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.embedded.broker_plan import PortTakenError
 from tidemill.errors import EnvironmentProblem
@@ -43,15 +44,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def _until(claim: Callable[[], bool], limit_s: float = 240) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not claim():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def _create(broker: EmbeddedBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(240)
@@ -69,7 +61,7 @@ def _values(broker: EmbeddedBroker, topic: str, expected: int) -> list[bytes]:
     )
     consumer.subscribe([topic])
     values: list[bytes] = []
-    _until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected)
+    until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected)
     consumer.close()
     return values
 
@@ -196,8 +188,8 @@ def test_no_broker_and_no_data_outlives_its_owner(number: signal.Signals) -> Non
         assert psutil.pid_exists(int(pid))
         owner.send_signal(number)
         owner.wait(240)
-    assert _until(lambda: not is_alive(int(pid)))
-    assert _until(lambda: not Path(data).exists())
+    assert until(lambda: not is_alive(int(pid)))
+    assert until(lambda: not Path(data).exists())
 
 
 @pytest.mark.fault
@@ -206,7 +198,7 @@ def test_no_broker_outlives_its_guard() -> None:
     with EmbeddedBroker(environ=os.environ, start_limit_s=240) as broker:
         java = psutil.Process(broker.pid)
         java.parent().kill()
-        assert _until(lambda: not is_alive(java.pid))
+        assert until(lambda: not is_alive(java.pid))
         assert not broker.is_running
 
 
@@ -216,6 +208,6 @@ def test_a_broker_that_is_killed_from_outside_is_seen_and_comes_back(
 ) -> None:
     broker = private_broker()
     os.kill(broker.pid, signal.SIGKILL)
-    assert _until(lambda: not broker.is_running)
+    assert until(lambda: not broker.is_running)
     broker.start()
     _create(broker, "after")

@@ -17,8 +17,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import LIMIT_S, Place, until
+from tests.runtime.local_application import LIMIT_S, Place
 from tests.runtime.restore_notes import ListenerNotes
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.ids import TopicPartition

@@ -12,7 +12,8 @@ import pytest
 from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import Place, until
+from tests.runtime.local_application import Place
+from tests.waiting import until
 from tidemill import (
     JoinWindows,
     ProcessorContext,

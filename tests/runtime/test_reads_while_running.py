@@ -17,9 +17,10 @@ from urllib.parse import quote
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.runtime.instance_process import LIMIT_S, InstanceProcess, until
+from tests.runtime.instance_process import LIMIT_S, InstanceProcess
 from tests.runtime.wordcount_instance import wordcount
 from tests.runtime.words import VOCABULARY, Counts, Feed, create_topics
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import InvalidStateStoreError, QueryError, StopError, StreamsNotStartedError, UnknownStoreError
 from tidemill.membership.wire import HostInfo, host_of

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess
 from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
+from tests.waiting import until
 from tidemill.cli.group import app as group_app
 from tidemill.embedded.broker import EmbeddedBroker
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import APPLICATION, Program, Record
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import BatchLostError, FunctionFailedError, StopError
 from tidemill.spark import engine as engines
@@ -78,13 +78,6 @@ def last(program: Program) -> dict[str, int]:
         assert record.value is not None
         found[record.key.decode()] = LONG.deserialize(record.value)
     return found
-
-
-def until(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 240
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return is_so()
 
 
 def scheduler(spark: SparkSession) -> Any:

@@ -23,9 +23,9 @@ from tidemill.steps.source_step import SourceReader
 from tidemill.task.batch import BatchRequest
 from tidemill.task.raw_records import FetchedRecord
 
-MUCH = 200_000
+MOST_HELD_RECORDS = 200_000
 """Limit of held records, of all inputs together."""
-MANY_BYTES = 64 << 20
+MOST_HELD_BYTES = 64 << 20
 _CHUNK = 10_000
 _HELD_WAIT_MS = 100
 """Wait for records while a task waits for those of its other inputs."""
@@ -49,8 +49,8 @@ class AlignedReader:
     reader: EndingReader
     together: Mapping[str, int]
     idle_ms: int = 0
-    much: int = MUCH
-    many_bytes: int = MANY_BYTES
+    most_held_records: int = MOST_HELD_RECORDS
+    most_held_bytes: int = MOST_HELD_BYTES
     """Limit of the values' bytes of held records."""
     _held: dict[TopicPartition, list[FetchedRecord]] = field(default_factory=dict)
     """Records read and not taken yet."""
@@ -72,8 +72,11 @@ class AlignedReader:
         self._waits_since = {group: since for group, since in self._waits_since.items() if group in groups}
         inputs = {tp: self._read_to[tp] if tp in self._held else at for tp, at in request.inputs.items()}
         held = self._held.values()
-        is_much = sum(map(len, held)) >= self.much or sum(sum(map(len, queue)) for queue in held) >= self.many_bytes
-        self._not_read = {tp: inputs[tp] for tp in self._held} if is_much else {}
+        is_full = (
+            sum(map(len, held)) >= self.most_held_records
+            or sum(sum(map(len, queue)) for queue in held) >= self.most_held_bytes
+        )
+        self._not_read = {tp: inputs[tp] for tp in self._held} if is_full else {}
         self.reader.place(replace(request, inputs={tp: at for tp, at in inputs.items() if tp not in self._not_read}))
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Messages]]:

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from kafka import KafkaAdminClient
 
-from tests.kafka.group.group_application import until
+from tests.waiting import until
 from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
