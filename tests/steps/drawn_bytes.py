@@ -165,8 +165,8 @@ def spread(value: Any) -> bytes:
 
 SERDES: dict[str, Any] = {
     "string": Serdes.string(), "bytes": Serdes.bytes(), "long": Serdes.long(), "integer": Serdes.integer(),
-    "short": Serdes.short(), "double": Serdes.double(), "float": Serdes.float(), "boolean": Serdes.boolean(), "uuid": Serdes.uuid(),
-    "json": Serdes.json(SCHEMA), "json-times": Serdes.json(TIMES_SCHEMA), "json-class": Serdes.json(Times),
+    "short": Serdes.short(), "double": Serdes.double(), "float": Serdes.float(), "boolean": Serdes.boolean(),
+    "uuid": Serdes.uuid(), "json": Serdes.json(SCHEMA), "json-times": Serdes.json(TIMES_SCHEMA), "json-class": Serdes.json(Times),
 }  # fmt: skip
 BYTES_FOR: dict[str, st.SearchStrategy[bytes]] = {
     "string": texts(),
