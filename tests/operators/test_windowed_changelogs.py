@@ -54,9 +54,9 @@ def test_changelogs_and_results_have_kafka_streams_bytes(name: str) -> None:
 def test_a_changelog_restores_what_the_store_shows(name: str) -> None:
     for case in cases()[name][:2]:
         run = run_case(PROGRAMS[name], case)
-        for store_name, store in run.topology.stores.items():
-            if store.kind not in OWN_ROWS:
-                continue
+        stores = {name: store for name, store in run.topology.stores.items() if store.kind in OWN_ROWS}
+        assert stores
+        for store_name, store in stores.items():
             rows = MemoryRows()
             restored = store_of(store, rows, Serdes.string(), Serdes.string())
             for _store, key, value, timestamp, headers, _at in (entry for entry in run.logged if entry[0] == store_name):

@@ -72,7 +72,9 @@ def test_the_first_rebalance_takes_every_task_up_from_nobody() -> None:
 
 def test_what_is_told_of_rebalances_and_decisions_is_what_others_can_read() -> None:
     led = group_that_grows()
-    for told in led.to_json():
+    documents = led.to_json()
+    assert documents
+    for told in documents:
         assert {**to_plain(read_document(RebalanceDocument, told)), "led_by": ""} == {**told, "led_by": ""}
     for task in (None, TASKS[0]):
         decisions = led.decisions(task)
