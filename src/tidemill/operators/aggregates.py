@@ -27,7 +27,7 @@ class AggregateByKey:
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         table = context.store(store)
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
-        self.get_as_of: AsOfGetter | None = getattr(table, "get_as_of", None)
+        self.get_as_of: AsOfGetter | None = table.get_as_of
         self._initializer, self._following = initializer, following
 
     def process(self, record: Record) -> None:

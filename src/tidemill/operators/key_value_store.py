@@ -81,6 +81,9 @@ class KeyValueStore:
 class TimestampedKeyValueStore:
     """(value, timestamp) by key; what the DSL keeps tables and aggregates in."""
 
+    get_as_of: None = None
+    """Only versioned stores have rows of earlier times."""
+
     def __init__(self, store: Store, rows: Rows) -> None:
         assert store.key_serde is not None
         assert store.value_serde is not None

@@ -305,7 +305,7 @@ class TransformedTable:
         self._table = None if operation.store is None else context.store(operation.store)
         self._looking: ValueTransformerWithKey | None = None
         if self._table is not None:
-            self.get, self.get_as_of = self._table.get, getattr(self._table, "get_as_of", None)
+            self.get, self.get_as_of = self._table.get, self._table.get_as_of
         else:
             above = context.table_as_of(context.parents[0])
             self.get = self._looked_up

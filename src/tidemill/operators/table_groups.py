@@ -44,7 +44,7 @@ class _GroupedTable:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
         self._table = context.store(store)
         self.get = self._table.get
-        self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
+        self.get_as_of: AsOfGetter | None = self._table.get_as_of
 
     def keep(self, record: Record, new: object, old: object, timestamp: int) -> None:
         """Stores the aggregate and forwards the change."""

@@ -71,7 +71,7 @@ class TableJoinMerge:
         self._context, self._forward = context, context.forward
         self._sends_old = context.sends_old
         self._table = None if operation.store is None else context.store(operation.store)
-        self.get_as_of = None if self._table is None else getattr(self._table, "get_as_of", None)
+        self.get_as_of = None if self._table is None else self._table.get_as_of
 
     def process(self, record: Record) -> None:
         key, (new, old, is_latest), timestamp, headers = record

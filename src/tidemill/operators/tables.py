@@ -25,7 +25,7 @@ class TableSource:
     def __init__(self, operation: op.TableSource, context: Context) -> None:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
         self._table = None if operation.store is None else context.store(operation.store)
-        self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
+        self.get_as_of: AsOfGetter | None = None if self._table is None else self._table.get_as_of
         if self._table is not None:
             self.get = self._table.get
 
@@ -59,7 +59,7 @@ class DerivedTable:
         self._table = None if store is None else context.store(store)
         if self._table is not None:
             self.get: Callable[[object], TableRow | None] = self._table.get
-            self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
+            self.get_as_of: AsOfGetter | None = self._table.get_as_of
         else:
             above = context.table_as_of(context.parents[0])
             self.get = self._computed

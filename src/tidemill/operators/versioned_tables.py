@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidemill.operators.operation_table import TableRows, entry_of, kept_store
 from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
-from tidemill.topology.operations import TableFilter
+from tidemill.topology.operations import TableFilter, TableMapValues, TableTransformValues
 
 
 def drops_null_changes(topology: Topology, node: ProcessorNode) -> bool:
@@ -27,5 +27,6 @@ def is_versioned_table(topology: Topology, name: str) -> bool:
     store = kept_store(node.operation)
     if store is not None:
         return topology.stores[store].kind is StoreKind.VERSIONED
-    forgets = getattr(node.operation, "forgets_versions", False)
+    derived = TableFilter | TableMapValues | TableTransformValues
+    forgets = isinstance(node.operation, derived) and node.operation.forgets_versions
     return rows is TableRows.DERIVED and not forgets and is_versioned_table(topology, topology.parents[name][0])

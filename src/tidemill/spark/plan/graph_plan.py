@@ -162,6 +162,6 @@ class _Cut:
 
 
 def _require(edge: Edge, whose: str, where: str) -> None:
-    for side in ("key", "value"):
-        if getattr(edge, side) is None:
-            raise TopologyError(f"no serde for the {side}s {whose}: give {side}= {where}, or set default.{side}.serde")
+    side = edge.missing
+    if side is not None:
+        raise TopologyError(f"no serde for the {side}s {whose}: give {side}= {where}, or set default.{side}.serde")

@@ -105,12 +105,12 @@ class SerdeInference:
             pair = pair_of_sides(self.topology, name, [entry], self.leaving, self.default)
             return None if pair is None else Edge(key=entry.key, value=pair)
         found = leaving_in_step(self.topology, name, entry, self.default)
-        for side in ("key", "value"):
-            if getattr(found, side) is None:
-                raise TopologyError(
-                    f"no serde for the {side}s of {name}: give its result one (per_batch(..., serde=...), .to(..., {side}=...)),"
-                    f" or set default.{side}.serde"
-                )
+        side = found.missing
+        if side is not None:
+            raise TopologyError(
+                f"no serde for the {side}s of {name}: give its result one (per_batch(..., serde=...), .to(..., {side}=...)),"
+                f" or set default.{side}.serde"
+            )
         return found
 
     def entries_of(self, part: GraphPart) -> PartEntries | None:

@@ -53,6 +53,11 @@ class Edge:
         assert self.value is not None
         return self.key, self.value
 
+    @property
+    def missing(self) -> str | None:
+        """``key`` or ``value``, whichever has no serde; None if both have one."""
+        return "key" if self.key is None else "value" if self.value is None else None
+
     def otherwise(self, other: Edge) -> Edge:
         """``other``'s where this one has none."""
         return Edge(key=self.key or other.key, value=self.value or other.value)
@@ -277,12 +282,12 @@ def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
     above = [known[parent] for parent in topology.parents[name] if parent in known]
     if any(edge != above[0] for edge in above):
         raise TopologyError(merges_different(name))
-    for side in ("key", "value"):
-        if getattr(above[0], side) is None:
-            raise TopologyError(
-                f"no serde for the {side}s that enter {name}, whose function works on columns: give the function above it one "
-                f"(per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
-            )
+    side = above[0].missing
+    if side is not None:
+        raise TopologyError(
+            f"no serde for the {side}s that enter {name}, whose function works on columns: give the function above it one "
+            f"(per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
+        )
     return above[0]
 
 
