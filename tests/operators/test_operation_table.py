@@ -105,4 +105,5 @@ def row_of(kind: type, entry: OperationEntry) -> str:
 def test_the_page_shows_the_table() -> None:
     _, table = PAGE.read_text(encoding="utf-8").split("## All operations")
     rows = [line for line in table.splitlines() if line.startswith("| `")]
-    assert rows == [row_of(kind, entry) for kind, entry in OPERATIONS.items()]
+    expected = [row_of(kind, entry) for kind, entry in OPERATIONS.items()]
+    assert rows == expected, "the rows of the page are to be:\n" + "\n".join(expected)
