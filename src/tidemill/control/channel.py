@@ -1,10 +1,10 @@
 """The control channel between a driver and its Python workers: one message each way (``messages``), over a socket of ``sockets``.
 
-Decides who may ask what; the answers are the stream thread's (``ControlHandler``). A worker asks, the driver answers: the source
-step what to do next, for which it waits, the last one before a commit who it is; and that one reports. On one machine the same
-socket carries the state directory's lock to the workers, so that a restart waits for the last of them. Everywhere it is their
-leash: a worker whose driver is gone ends at once and commits nothing any more (correctness.md, rule 9). On executors it also
-carries reads of stores, driver to worker. No pickle passes here.
+Decides who may send which request; the answers are the stream thread's (``ControlHandler``). Workers ask, the driver answers: the
+source step asks for the next batch request, the last step asks for the membership before a commit, and sends its report. On one
+machine the socket also passes the state directory's lock to the workers, so that a restart waits for the last of them. Everywhere
+it is their leash: a worker whose driver is gone ends at once and commits nothing any more (correctness.md, rule 9). On executors
+it also carries reads of stores, driver to worker. No pickle passes here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Messages of the control channel: workers' questions to their driver, and the driver's to workers on executors.
+"""Messages of the control channel: requests of workers to their driver, and of the driver to workers on executors.
 
-Decides the form of each message; who may ask, and who answers, is ``channel``'s. Each is a value that decodes as a whole or is
+Decides the form of each message; who sends and answers them is ``channel``'s. Each is a value that decodes as a whole or is
 refused (``message_pack``).
 """
 

@@ -1,7 +1,7 @@
 """The exchange between a stream thread and a run, the one Spark job that serves its micro-batches: requests in, reports out.
 
-Decides what the source step hears when it asks what to do, and what the thread hears when it waits. Invariants: a run serves one
-request at a time; a report counts only if it is of that request; no wait outlasts a run that is over. Knows nothing of Spark.
+Decides the answer to a source step that asks for the next request, and to a thread that waits for the report. Invariants: a run
+serves one request at a time; a report counts only for that request; no wait outlasts a run that is over. Independent of Spark.
 """
 
 from __future__ import annotations

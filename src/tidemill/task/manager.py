@@ -18,8 +18,7 @@ Rules
 3. Offsets are committed before the stores are closed, and never after a loss of membership.
 4. A task that changes its role keeps its epoch, so the worker closes nothing. An active one that becomes a standby is no active
    from the moment when it is revoked; it is closed after all if it is no longer wanted here when that is done.
-5. A proof of something that is not closing, or an unknown event, is a fault of this library: it raises, and tells the
-   last events.
+5. A proof of something that is not closing, or an unknown event, is a fault of this library: it raises, with the last events.
 
 Invariant: ``tasks.violations`` finds nothing after any event. Sources: TaskManager, StreamThread of Kafka Streams; KIP-429.
 """

@@ -1,6 +1,6 @@
 """A stream thread's tasks as one value, the events that change it and the instructions that follow.
 
-Decides shapes only; ``task.manager`` decides what follows from what. Everything is immutable: other threads read the value of a
+Has the types only; ``task.manager`` decides. Everything is immutable: other threads read the value of a
 moment while the next one is made.
 
 A task is in exactly one of two tables, ``active`` and ``standby``, which hold what batches must know of it; the member's state

@@ -1,7 +1,7 @@
 """Admin client: topics, offsets and groups on the brokers.
 
 Decides nothing about the topology: it creates the topics that it is given and reports what is there. Every call ends within its
-time: with an answer, a RetriableError that says what was waited for, or an error that no waiting would mend.
+timeout: with an answer, a RetriableError that names the resource, or an error that a retry would not resolve.
 """
 
 from __future__ import annotations

@@ -221,7 +221,7 @@ class GroupMember:
                 self._state.rebalancing(who, str(error))
                 raise RejoinError(f"{error}: commit again after the next assignment.") from error
             except MembershipLostError as error:
-                if error.keeps_member_id and self._state.goes_on_from(who, or_has=membership is None):
+                if error.keeps_member_id and self._state.is_rejoining_from(who, or_has=membership is None):
                     raise RejoinError(f"{error}: it has just joined again, commit after the next assignment.") from error
                 self._lost(who, error)
                 raise CommitRefusedError(f"{error}. Go back to the committed offsets.") from error

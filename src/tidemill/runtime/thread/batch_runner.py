@@ -1,9 +1,9 @@
-"""The batch loop of a stream thread: one micro-batch after the other, and what the outcome of each asks for.
+"""The batch loop of a stream thread: runs one micro-batch after the other, and handles the outcome of each.
 
-Decides what follows a batch: what was restored and read is handed to those who keep it, inputs out of range are set back, a
-refused commit makes the member join again, and after a lost batch nothing is assumed (rule 6): the producer is fenced and what
-counts is asked of the broker. Also decides when stores are closed: a batch without them is answered, or the workers are dead
-(rule 12). What a batch covers, and how large it is, is ``micro_batches``'.
+Decides the consequences of a batch: positions and metrics are updated, inputs out of range are reset, a refused commit makes the
+member rejoin, and after a lost batch nothing is assumed (rule 6): the producer is fenced, and the committed offsets are fetched.
+Also decides when stores are closed: when a batch without them was reported, or the workers are dead (rule 12). Contents and size
+of a batch are ``micro_batches``'.
 """
 
 from __future__ import annotations

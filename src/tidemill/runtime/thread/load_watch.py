@@ -2,7 +2,7 @@
 
 Decides only where the figures come from: the ends of the inputs from the last batches, sizes from the task directories of this
 machine (those on executors are not seen, so state has no weight there). What counts, and when it is worth a rebalance, is
-``task.measured_loads``'s. ``look`` is called by the stream thread, ``joins`` by the member's, ``loads`` by any.
+``task.measured_loads``'s. ``measure`` is called by the stream thread, ``joins`` by the member's, ``loads`` by any.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A stream thread: one group member, one static plan, one loop.
 
-Decides the order of things: what the group says is carried out (``task_changes``), then a batch is run (``batch_runner``), until
-the member has left. Only here do tasks change; the membership thread only posts events, so a batch is never interrupted by a
-rebalance. Also decides how a thread begins and ends.
+Decides the order: events of the group are carried out (``task_changes``), then a batch is run (``batch_runner``), until the
+member has left. Tasks change only on this thread; the membership thread only posts events, so a rebalance never interrupts a
+batch. Also decides how a thread starts and ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A Python worker of the plan: its state from batch to batch, and the two functions that Spark calls.
 
-The composition root on the workers' side: here the steps of ``spark`` meet the consumers and producers of ``kafka`` and the
+The composition root on the workers' side: it gives the ``steps`` the consumers and producers of ``kafka`` and the
 stores of ``state``. A worker belongs to one step of one stream thread (Spark pins it by its environment); one that is new,
 because Spark replaced it or the old one died, starts from nothing and trusts only the driver and the broker.
 """

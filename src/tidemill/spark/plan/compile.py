@@ -1,6 +1,6 @@
 """A topology as one static Spark plan: source step, Catalyst layers, Python steps.
 
-Decides the shape of the plan; which node runs where is ``stages``', what a Python step does is ``last_step``'s, how a
+Decides the shape of the plan; which node runs where is ``stages``', execution is ``steps``', how a
 projection is put together is ``changes``', what a node does in it ``column_nodes``'. Within a layer rows move in *waves*: all
 rows of a tag run through as many nodes as one projection can hold. A node with several children multiplies the rows' tags, not
 their contents; a flat map is one ``explode``. So nothing is read or computed twice, and a DAG stays one linear plan without

@@ -1,7 +1,6 @@
-"""Store writes, changelog records, output and counts that travel from an earlier Python step to the last one, which logs, sends,
-applies and reports them.
+"""Results of an earlier Python step as rows for the last one: store writes, changelog records, output records, counts.
 
-Decides the rows; what is written is the state step's and the operators'.
+Decides the form of these rows. The nodes decide their contents; the last step logs, sends, applies and reports them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ in their order: each record meets what the other side's store shows when the rec
 (stream times, sequences, what expires, keys of rows) is computed for all records at once; the search for matches is one loop
 over records. Rows, clocks and changelog are the operators' to the byte, so that either may follow the other.
 
-Which parts of a topology these are is ``join_shape``'s, what waits for a match ``join_waiting``'s.
+Which parts of a topology these are is decided by ``spark.plan.shortcuts``; records that wait for a match are ``join_waiting``'s.
 """
 
 from __future__ import annotations
