@@ -44,7 +44,7 @@ def _block(text: str, language: str = "python") -> Block:
         ("from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\nbuilder.stream('t').to('t/')", "'t/'"),
     ],
 )
-def test_wrong_python_is_told_with_its_place(text: str, told: str) -> None:
+def test_wrong_python_is_reported_with_its_place(text: str, told: str) -> None:
     with pytest.raises(BlockError, match=r"docs/a\.md, line 3: ") as error:
         check_python([_block(text)])
     assert told in str(error.value)
@@ -78,7 +78,7 @@ OPTIONS = {("run",): {"--set"}, ("broker", "start"): {"--port"}, ("broker", "sto
         ("make demmo", "no target demmo"),
     ],
 )
-def test_a_command_that_is_not_there_is_told(line: str, told: str) -> None:
+def test_a_command_that_is_not_there_is_reported(line: str, told: str) -> None:
     with pytest.raises(BlockError, match=told):
         check_commands([_block(line, "console")], OPTIONS, {"demo"})
 
@@ -209,7 +209,7 @@ def _documented() -> dict[str, Any]:
     return found
 
 
-def test_all_that_stands_in_the_reference_says_what_it_is() -> None:
+def test_all_that_is_in_the_reference_says_what_it_is() -> None:
     silent = []
     for name, found in _documented().items():
         if typing.get_origin(found) in (collections.abc.Callable, typing.Union):

@@ -115,7 +115,7 @@ def test_it_listens_on_the_loopback_interface_only(broker: EmbeddedBroker) -> No
     assert {c.laddr.ip.removeprefix("::ffff:") for c in listening} == {"127.0.0.1"}
 
 
-def test_a_port_in_use_is_told(private_broker: Callable[..., EmbeddedBroker]) -> None:
+def test_a_port_in_use_is_reported(private_broker: Callable[..., EmbeddedBroker]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -124,7 +124,7 @@ def test_a_port_in_use_is_told(private_broker: Callable[..., EmbeddedBroker]) ->
             private_broker(port=port)
 
 
-def test_a_folder_that_can_not_be_made_is_told(private_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_made_is_reported(private_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentProblem, match=r"can't keep the broker's data in .*file/data: Not a directory"):
         private_broker(data=tmp_path / "file" / "data")
@@ -137,7 +137,7 @@ def test_two_brokers_on_one_folder_are_refused(private_broker: Callable[..., Emb
 
 
 @pytest.mark.parametrize("variable", ["JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"])
-def test_a_setting_that_kafka_refuses_is_told_with_the_broker_s_own_words(
+def test_a_setting_that_kafka_refuses_is_reported_with_the_broker_s_own_words(
     private_broker: Callable[..., EmbeddedBroker], monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, "-XX:TieredStopAtLevel=1")  # of which the JVM tells first
@@ -145,7 +145,7 @@ def test_a_setting_that_kafka_refuses_is_told_with_the_broker_s_own_words(
         private_broker(settings={"num.network.threads": "none"})
 
 
-def test_a_folder_of_a_newer_kafka_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_a_newer_kafka_is_reported(tmp_path: Path) -> None:
     said = "Caused by: org.apache.kafka.common.errors.UnsupportedVersionException: Can't read version 4 of BrokerEndpoint"
     java = tmp_path / "jdk" / "bin" / "java"  # says what Kafka 4.2.1 says of a folder that 4.3.0 has written
     java.parent.mkdir(parents=True)
@@ -159,7 +159,7 @@ def test_a_folder_of_a_newer_kafka_is_told(tmp_path: Path) -> None:
         broker.start()
 
 
-def test_formatting_that_takes_longer_than_a_start_may_is_told(tmp_path: Path) -> None:
+def test_formatting_that_takes_longer_than_a_start_may_is_reported(tmp_path: Path) -> None:
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\nexec sleep 600\n")

@@ -103,7 +103,7 @@ def test_a_null_group_leaves_that_half_out() -> None:
     assert run(program, *records, value="long") == [("a", 1, 1), ("a", 0, 2), ("b", 1, 3), ("b", 0, 4), ("c", 1, 5)]
 
 
-def test_a_group_whose_subtractor_gives_null_is_deleted_and_begins_anew() -> None:
+def test_a_group_whose_subtractor_gives_null_is_deleted_and_begins_again() -> None:
     def program(b: StreamsBuilder) -> None:
         grouped = b.table("in").group_by(per_record(lambda k, v: (v[:1], v)))
         table = grouped.aggregate(

@@ -67,7 +67,7 @@ def test_a_changelog_restores_what_the_store_shows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in THROTTLED])
-def test_operators_made_anew_between_batches_go_on_as_if_unbroken(name: str) -> None:
+def test_operators_recreated_between_batches_go_on_as_if_unbroken(name: str) -> None:
     for case in cases()[name][:2]:
         unbroken = run_case(PROGRAMS[name], case)
         broken = _run_in_batches(PROGRAMS[name], case, random.Random(case["case"]))

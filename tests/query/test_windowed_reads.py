@@ -190,7 +190,7 @@ def _windows_of(reply: Reply) -> list[dict[str, Any]]:
     return found
 
 
-def test_windows_and_sessions_of_a_key_are_told_over_http(instance: Instance) -> None:
+def test_windows_and_sessions_of_a_key_are_reported_over_http(instance: Instance) -> None:
     _put_windows(instance, WINDOWS, HERE, (1000, 1100, 90_000), 0)
     _write(instance, SESSIONS, 0, lambda kept: kept.put(Windowed(HERE, 1000, 1500), 3, 1500))
     app = _app(instance)

@@ -51,7 +51,7 @@ def test_a_thread_that_has_ended_says_why() -> None:
         ({"ready": False, "why": ["thread 1: joining", "thread 2: stuck"]}, "thread 1: joining; thread 2: stuck"),
     ],
 )
-def test_what_is_wrong_is_told(status: dict[str, Any], told: str) -> None:
+def test_what_is_wrong_is_reported(status: dict[str, Any], told: str) -> None:
     assert told in text(instance_html(STATUS | status))
 
 

@@ -100,7 +100,7 @@ class Counts:
     def __init__(self, bootstrap_servers: str, application_id: str, partitions: int = PARTITIONS) -> None:
         self.latest: dict[str, int] = {}
         self.not_rising: list[tuple[str, int, int]] = []
-        self.by_partition = Counter({partition: 0 for partition in range(partitions)})
+        self.by_partition = Counter(dict.fromkeys(range(partitions), 0))
         """Records of each output partition, whose keys are those of the task of that number."""
         settings = {"bootstrap.servers": bootstrap_servers, "group.id": "reads without a group", "log_level": 0}
         self._consumer = Consumer(

@@ -103,7 +103,7 @@ def test_what_is_assigned_is_held_at_once_and_looked_for_on_this_machine() -> No
     assert tasks.standby[C].changelogs == {"counts": changelog(C)}
 
 
-def test_each_task_that_is_taken_up_has_an_epoch_of_its_own_for_ever() -> None:
+def test_each_task_that_is_taken_up_has_an_epoch_of_its_own_forever() -> None:
     tasks, _ = run(assigned([B]))
     first = tasks.active[B].epoch
     tasks, (_, close) = run(assigned(generation=6), tasks=tasks)
@@ -298,7 +298,7 @@ def test_nothing_new_leaves_the_very_same_value() -> None:
     assert handle(tasks, TimePassed(), NOW)[0] is tasks
 
 
-def test_what_is_wrong_with_tasks_is_told_one_by_one() -> None:
+def test_what_is_wrong_with_tasks_is_reported_one_by_one() -> None:
     tasks, _ = run(assigned([A, B]))
     copy = replace(tasks, standby=tasks.active, closing={C: "lost"})  # type: ignore[arg-type]
     assert violations(copy)[:2] == [f"{A} is active and standby", f"{B} is active and standby"]

@@ -118,7 +118,7 @@ class Lags:
         return caught_up + (self._client_count - len(reported) if self._end_is_caught_up[task] else 0)
 
     def caught_up_clients(self, task: int) -> list[int]:
-        """In no particular order; all clients but a few when the end itself is within the acceptable lag."""
+        """Caught-up clients, in no particular order; all clients but a few when the end itself is within the acceptable lag."""
         if self._end_is_caught_up[task]:
             return [client for client in range(self._client_count) if self.is_caught_up(task, client)]
         acceptable = self._acceptable

@@ -63,7 +63,7 @@ class Aggregators:
 
     @staticmethod
     def count(of: Of | None = None) -> Aggregator:
-        """How many values there were; with ``of``, how many that are not null. A long (bigint), from 0."""
+        """The number of values; with ``of``, the number of those that are not null. A long (bigint), from 0."""
         return _made(
             Serdes.long(), 0, lambda total, _: total + 1, lambda first, second: first + second, of, lambda total, _: total - 1
         )

@@ -46,7 +46,7 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicToEnsure:
-    """An internal topic as it must be: made if it is missing, an error if it has another number of partitions."""
+    """An internal topic that must exist: created if it is missing, an error if it has another number of partitions."""
 
     facts: InternalTopicFacts
     partitions: int

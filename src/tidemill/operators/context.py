@@ -72,7 +72,7 @@ class Context(Protocol):
 
     @property
     def emit_interval_ms(self) -> int:
-        """How much the wall clock must move between two looks for closed windows and unmatched join records: 1000; 0 = always."""
+        """Milliseconds of wall-clock time between searches for closed windows and unmatched join records: 1000; 0 = always."""
 
     @property
     def default_key_serde(self) -> Serde:

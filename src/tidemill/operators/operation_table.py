@@ -33,15 +33,15 @@ class Runs(Enum):
     """The place where an operation runs, unless another operation needs it record by record."""
 
     COLUMNS = "columns"
-    """In the JVM, as an expression of a layer."""
+    """Runs in the JVM, as an expression of a layer."""
     FORWARDS = "forwards"
     """Anywhere: it only forwards records."""
     STEP = "step"
-    """In a vectorised Python step, which handles a batch at once: it keeps a store or calls Python."""
+    """Runs in a vectorised Python step, which handles a batch at once: it keeps a store or calls Python."""
     GRAPH = "graph"
     """Record by record only, in a task's graph of operators."""
     DRIVER = "driver"
-    """In the driver: the plan has a sink in its place."""
+    """Runs in the driver: the plan has a sink in its place."""
 
 
 class Shortcut(Enum):
@@ -59,7 +59,7 @@ class Enters(Enum):
     """The serdes with which a JVM layer writes the records that enter a vectorised step."""
 
     BY_TYPE = "by_type"
-    """By the columns' types: functions in the step get the values that the program has computed."""
+    """Serdes follow the columns' types: functions in the step get the values that the program has computed."""
     AS_STORED = "as_stored"
     """The serdes of the operation's store; the defaults where the store has none."""
     KEY_AS_STORED = "key_as_stored"
@@ -72,7 +72,7 @@ class Leaves(Enum):
     """The serde of keys or values that leave an operation, if neither the node nor its function names one."""
 
     ARRIVING = "arriving"
-    """That of the records that arrive: the operation forwards or combines them."""
+    """The serde of the records that arrive: the operation forwards or combines them."""
     STORED = "stored"
     """The store's, which keeps the result."""
     COUNT = "count"
@@ -80,7 +80,7 @@ class Leaves(Enum):
     OWN = "own"
     """The application's default only, since a function makes the value."""
     AGGREGATE = "aggregate"
-    """By its ``aggregation``: COUNT, ARRIVING (a reduce) or STORED (an aggregate)."""
+    """The operation's ``aggregation`` decides: COUNT, ARRIVING (a reduce) or STORED (an aggregate)."""
 
 
 _OF_AGGREGATION = {op.Counting: Leaves.COUNT, op.Reducing: Leaves.ARRIVING, op.Aggregating: Leaves.STORED}
@@ -99,9 +99,9 @@ class TableRows(Enum):
     """The place of a table's rows, and of its old values and versions."""
 
     KEPT = "kept"
-    """In its store."""
+    """The rows are in its store."""
     DERIVED = "derived"
-    """In its store if it has one; else computed from the rows of the table above."""
+    """The rows are in its store if it has one; else they are computed from those of the table above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,7 @@ class HandedOver(NamedTuple):
 
 
 _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], "UserFunction | None", bool]
-"""How a source reads: key, value, timestamp extractor, and whether it is global."""
+"""What a source needs to read: key, value, timestamp extractor, and whether it is global."""
 
 
 class TaskGraph:

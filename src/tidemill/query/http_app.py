@@ -79,7 +79,7 @@ class _NotFoundError(TidemillError):
 
 
 async def _send(answer: Answer, send: Send, *, has_body: bool) -> None:
-    """In pieces, each when the one before it is taken."""
+    """The body in pieces, each produced when the one before it has been sent."""
     is_text = answer.kind == http_answer.JSON or answer.kind.startswith("text/")
     kind = answer.kind + ("; charset=utf-8" if is_text else "")
     headers = [("content-type", kind), ("content-length", str(len(answer.body))), _NOSNIFF, *answer.headers]

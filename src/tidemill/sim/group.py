@@ -51,7 +51,7 @@ class Group:
         record: Record,
     ) -> None:
         self.present: dict[str, Thread] = {}
-        """In the order of joining; the first is the leader."""
+        """The members in the order of joining; the first is the leader."""
         self.is_rebalancing = False
         self.offsets_unavailable_until_ms = -1
         self._scenario, self._agenda, self._draws, self._logs, self._facts = scenario, agenda, draws, logs, facts

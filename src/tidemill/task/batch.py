@@ -18,7 +18,7 @@ Positions = Mapping[TopicPartition, int]
 
 
 class Outcome(Enum):
-    """How a batch ended. Only COMMITTED moves the input positions."""
+    """The outcome of a batch. Only COMMITTED moves the input positions."""
 
     COMMITTED = "committed"
     LOST = "lost"
@@ -239,7 +239,7 @@ class BatchReport:
     is_full: bool = False
     has_read_sources: bool = True
     source_ms: Mapping[str, float] = field(default_factory=dict)
-    """From the marker, like the two before."""
+    """Sent with the marker, like the two fields before."""
     is_misfit: bool = False
     """LOST for a reason that no broker or process can mend by coming back: what arrived does not fit together."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)

@@ -88,7 +88,7 @@ class Subtopology:
 
     id: int
     nodes: tuple[str, ...]
-    """In insertion order, which is an order of parents before children."""
+    """The nodes in insertion order, in which parents come before children."""
     source_topics: tuple[str, ...]
     sink_topics: tuple[str, ...]
     repartition_source_topics: tuple[str, ...]

@@ -121,7 +121,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepartitionTopic:
-    """An internal topic to repartition through; ``partitions`` None = as many as its writers' largest source."""
+    """The internal topic of a repartition; ``partitions`` None = as many as the largest source of its writers."""
 
     name: str
     partitions: int | None = None

@@ -37,7 +37,7 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 
 class Partitioning(Enum):
-    """How a sink without a function of the user's chooses partitions, as Kafka Streams' sinks do."""
+    """The partitioner of a sink without a function of the user's, the same as of Kafka Streams' sinks."""
 
     BY_KEY = "key"
     """The bytes of the whole key (repartition topics, and the sinks of ``TopologyBuilder``)."""

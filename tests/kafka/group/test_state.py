@@ -123,7 +123,7 @@ def test_a_join_that_failed_is_tried_again_for_its_reason(state: MembershipState
     assert state.begin_join()[0] == "the reason"
 
 
-def test_a_loss_raises_the_incarnation_and_is_told_once(
+def test_a_loss_raises_the_incarnation_and_is_reported_once(
     state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     membership = _stable(state, 4)
@@ -189,7 +189,7 @@ def test_a_parked_member_waits_for_a_sign_of_life(state: MembershipState, events
     assert [type(event) for event in _read(events)] == [Assigned, MembershipLost]
 
 
-def test_a_fatal_end_is_told_after_the_loss_and_nothing_follows(
+def test_a_fatal_end_is_reported_after_the_loss_and_nothing_follows(
     state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     membership = _stable(state, 1)

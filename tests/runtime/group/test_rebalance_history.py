@@ -110,7 +110,7 @@ def test_a_leader_that_is_new_takes_the_members_word_for_what_was_before() -> No
     assert led.to_json()[0]["moves"] == []
 
 
-def test_the_last_thirty_are_told_whoever_has_asked_before() -> None:
+def test_the_last_thirty_are_reported_whoever_has_asked_before() -> None:
     led = LedRebalances()
     for number in range(40):
         joins(led, (ONE, "one:1", {}, []), *([(TWO, "two:2", {}, [])] if number % 2 else []), at_ms=1_000 + number)
@@ -144,7 +144,7 @@ class AsksAgain:
 
 
 @pytest.mark.parametrize(("deadline_ms", "next_ms"), [(7_000, 7_000), (0, 1_000), (500, 1_000)])
-def test_a_custom_assignors_own_deadline_is_told_and_is_no_hand_over(deadline_ms: int, next_ms: int) -> None:
+def test_a_custom_assignors_own_deadline_is_reported_and_is_no_hand_over(deadline_ms: int, next_ms: int) -> None:
     led = LedRebalances()
     joins(led, (ONE, "one:1", {}, []), at_ms=1_000, assignor=AsksAgain(deadline_ms))
     (told,) = led.to_json()

@@ -182,7 +182,7 @@ class RecordProducer(ABC):
     def _sendable(
         self, topic: str, headers: Sequence[tuple[str, bytes | None]] | None
     ) -> list[tuple[str, str | bytes | None]] | None:
-        """As the client wants them. It ends the process on some others (``why_no_headers``), which must not reach it."""
+        """Headers in the form of librdkafka, which ends the process on some others (``why_no_headers``); none may reach it."""
         if not headers:
             return None
         problem = why_no_headers(headers)

@@ -193,4 +193,4 @@ def _place_of_the_timestamp(message: int) -> int:
 
 
 _ON_NEW_CALLED, _ON_SEND_CALLED = _ON_NEW(_on_new), _ON_SEND(_on_send)
-"""Kept for the life of the process: clients call them as long as they exist."""
+"""References kept for the life of the process: clients call them as long as they exist."""

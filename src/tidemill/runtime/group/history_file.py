@@ -28,7 +28,7 @@ _CLOSE_LIMIT_S = 5.0
 
 
 class HistoryFile:
-    """Has one writer at a time, by the state directory's lock."""
+    """The file of one instance's rebalances; the state directory's lock keeps it to one writer at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._path, self._aside = directory / FILE, directory / ASIDE

@@ -153,7 +153,7 @@ class Draining:
     def _call_off(self, timeout_s: float, progress: DrainProgress) -> None:
         message = (
             f"not done within {timeout_s:g} s: {progress.active} active tasks and {progress.standby} standbys are still here. "
-            "The instance goes on; drain it again with a longer limit, or raise max.warmup.replicas"
+            "The instance continues; drain it again with a longer limit, or raise max.warmup.replicas"
         )
         for thread in list(self._threads):
             thread.drain(wanted=False)

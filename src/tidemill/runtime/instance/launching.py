@@ -1,7 +1,7 @@
 """The processes that take longest to start, and that need nothing else: the JVM, and what Python workers are forked from.
 
 Decides what settings of the application mean for both. Imports little: ``tidemill run`` launches them before it imports all that
-an instance is made of.
+an instance consists of.
 """
 
 from __future__ import annotations

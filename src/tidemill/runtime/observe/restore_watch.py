@@ -102,7 +102,7 @@ class RestoreWatch:
                 continue
             self._logged_at[copy.task] = now_s
             if copy.is_active and copy.offsets_per_s == 0:
-                self._warn_of_a_standstill(copy.task)
+                self._warn_of_stall(copy.task)
             elif copy.is_active or (copy.seconds_left or 0) > 1:
                 left = "unknown" if copy.seconds_left is None else f"{copy.seconds_left:.0f}"
                 log.info(
@@ -117,7 +117,7 @@ class RestoreWatch:
                     )
                 )
 
-    def _warn_of_a_standstill(self, task: TaskId) -> None:
+    def _warn_of_stall(self, task: TaskId) -> None:
         """A restore reads what is committed, up to an end that counts what is not."""
         for (of, store), under in self._progress.restoring.items():
             if of == task and under.at < under.end:

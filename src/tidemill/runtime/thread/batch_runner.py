@@ -258,7 +258,7 @@ class BatchRunner:
         if row.is_given_up:
             raise StopError(
                 f"{row.misfits} batches in a row could not be used, the last because {reason}. Nothing outside mends that: "
-                "report it with the log; another instance, or this one started again, goes on from what is committed"
+                "report it with the log; another instance, or this one started again, continues from what is committed"
             )
         if row.is_to_be_said:
             log.warning(
@@ -267,7 +267,7 @@ class BatchRunner:
                     thread=self._thread,
                     count=row.count,
                     reason=reason,
-                    do="look at the brokers, the group, this instance's memory and disks; no record is lost, none goes on",
+                    do="look at the brokers, the group, this instance's memory and disks; no record is lost, none is processed",
                 )
             )
 

@@ -329,7 +329,7 @@ def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -
 
 
 def _tell_of_a_refused_cache(jvm_log: Path) -> None:
-    """Java 25 says so when it can't use the AOT cache that it was given, and goes on without."""
+    """Java 25 says so when it can't use the AOT cache that it was given, and continues without."""
     refused = [line for line in jvm_log.read_text(errors="replace").splitlines() if _AOT_ERROR.match(line)]
     if refused:
         said = "; ".join(line.rpartition("]")[2].strip() for line in refused)

@@ -1,4 +1,4 @@
-"""The run that a JVM's cache is made of: a session, and batches of programs as people write them.
+"""The training run from which a JVM's cache is written: a session, and batches of programs as people write them.
 
 Decides the programs and their records. Nothing but the JVM and its Python workers takes part: the source hands out records of its
 own, and the last step counts for one that commits.

@@ -33,7 +33,7 @@ from tidemill.topology.nodes import Store
 _SUFFIX = Struct(">qi")
 _SUFFIX_TYPE = np.dtype([("time", ">i8"), ("number", ">i4")])
 _MANY = 8
-"""From so many rows of a key on, those of the window are looked for by bisection."""
+"""Number of rows of a key from which on those of the window are found by bisection."""
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
