@@ -1,7 +1,7 @@
 """Ready-made aggregators: what most programs aggregate, for plain, windowed and session groups and grouped tables.
 
 Each is unpacked into the arguments of ``aggregate``: ``group.aggregate(*Aggregators.sum(Serdes.long()))``. Decides the
-aggregates' values and serdes. Null values are the operators' matter, which don't hand them on; a null that ``of`` takes from a
+aggregates' values and serdes. The operators drop null values before an aggregator; a null that ``of`` takes from a
 value is passed over.
 """
 

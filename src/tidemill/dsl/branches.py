@@ -1,7 +1,7 @@
 """BranchedKStream: the branches of a split, one by one.
 
-Decides their names (``<split><position>``, ``<split><name>``, ``<split>0`` for the default) and their order. Knows
-streams only as what ``stream_at`` makes, so that streams can import this module.
+Decides their names (``<split><position>``, ``<split><name>``, ``<split>0`` for the default) and their order. Gets
+streams from ``stream_at`` only, so that ``stream`` can import this module.
 """
 
 from __future__ import annotations

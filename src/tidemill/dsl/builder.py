@@ -1,4 +1,4 @@
-"""StreamsBuilder: where a program begins. Building has no side effect; functions of Columns are looked at (``columns``).
+"""StreamsBuilder: the entry point of a program. Building has no side effect; functions of Columns are looked at (``columns``).
 
 Decides how topics become streams and tables. Leaves merging of sources and every other rewrite to
 ``tidemill.topology``: ``build`` gives a value and can be called again with other optimisations.

@@ -1,4 +1,4 @@
-"""Arguments of ``join_dataframe``, checked. A DataFrame is known by its methods: nothing here knows Spark."""
+"""Arguments of ``join_dataframe``, checked. A DataFrame is recognised by its methods: nothing here imports Spark."""
 
 from __future__ import annotations
 

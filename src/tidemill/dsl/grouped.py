@@ -1,7 +1,7 @@
 """KGroupedStream: a stream whose records are grouped by key, to be counted, reduced or aggregated into a table.
 
 Decides the order in which names are taken (store, then operator, then repartition) and when a repartition is shared. Windows
-are ``windowed``'s matter, several streams into one table ``cogroup``'s.
+are in ``windowed``, several streams into one table in ``cogroup``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ``joined=`` of joins, where a name is not enough: names, serdes, stores, grace.
+"""The argument ``joined`` of joins, where a name is not enough: names, serdes, stores, grace.
 
 ``StreamJoined`` is for two streams, ``Joined`` for a stream and a table, ``TableJoined`` for tables by foreign key.
 """

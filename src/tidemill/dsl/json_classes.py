@@ -1,8 +1,8 @@
 """The schema of a JSON serde as a Python class: a dataclass, a TypedDict or a Pydantic model.
 
 Decides which type of the schema each annotation is, which fields are required (those that neither take None nor have a default),
-and how a class is made of what was read. All annotations are resolved where the program is built; what travels to the workers is
-a ``Shape``, a value. Pydantic is never imported: a model is known by its methods.
+and how objects of a class are created from JSON. All annotations are resolved where the program is built; what travels to the
+workers is a ``Shape``, a value. Pydantic is never imported: a model is recognised by its methods.
 """
 
 from __future__ import annotations

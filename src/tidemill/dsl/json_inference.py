@@ -1,4 +1,4 @@
-"""The schema that JSON objects have which are there: inferred from a sample, conflicts said.
+"""Inference of a schema from a sample of JSON objects, with a note for each conflict.
 
 Decides the narrowest type of a schema that all values of a field fit: whole numbers are bigint, text is a date or a time where
 all of it is, an object with very many names a map. Where values are of several kinds that no type holds, the most frequent one is

@@ -1,8 +1,8 @@
 """JSON text as values of a schema: which text is read, and what is refused.
 
 Decides what a JSON serde refuses: all that is no single JSON object in UTF-8 (RFC 8259), an object that names a member twice, a
-member that is not of its field's type, and what is larger than the limits. Nothing is read as null, or left out, for not fitting.
-Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so the plan needs no check of its own.
+member that is not of its field's type, and what is larger than the limits. A value that doesn't fit is never read as null or left
+out. Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so the plan needs no check of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The schema of a JSON serde: Spark DDL text, read without Spark.
 
-Decides which types a schema may have: those of Spark that JSON has a form for. Which JSON text values of them are read from is
-``json_reading``'s, what they are written as ``json_writing``'s; both say with ``Misfit`` that a value is not of its type.
+Decides which types a schema may have: those of Spark that JSON has a form for. ``json_reading`` reads JSON text as values of
+these types, ``json_writing`` writes them; both raise ``Misfit`` for a value that is not of its type.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Demands of operators on the table above them: that its changes carry old values, or that its rows can be looked up.
 
 Decides, as Kafka Streams does, which tables get a store only for that (``enableSendingOldValues``, ``valueGetterSupplier``).
-The answers depend on what the program said so far, so they are asked for while it is written.
+The answers depend on the program so far, so they are computed at each call of the DSL.
 """
 
 from __future__ import annotations

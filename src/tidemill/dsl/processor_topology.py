@@ -1,4 +1,4 @@
-"""TopologyBuilder: topologies written node by node (the Processor API), from nothing or onto what the DSL made.
+"""TopologyBuilder: topologies written node by node (the Processor API), alone or on top of a program of the DSL.
 
 Decides nothing but what is refused (``tidemill.topology.draft``): names, parents and stores are as they are given. ``build``
 gives a value; building has no side effect.

@@ -1,4 +1,4 @@
-"""The recorder: the one thing of a builder that changes while a program is written.
+"""The recorder: the only mutable part of a builder.
 
 Decides names (the counter that every operator advances, named or not, as in Kafka Streams) and keeps the logical graph so far,
 repartition topics among it. Calls no function of the user. Leaves what the graph becomes to ``tidemill.topology``.

@@ -1,4 +1,4 @@
-"""Suppressed: what ``KTable.suppress`` holds back, and until when."""
+"""Suppressed: the options of ``KTable.suppress``, time and buffer limits."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The context of an operator: the contract between operators and the graph that runs them, for the current record.
 
-``task_graph`` runs them; stores are ``stores``' matter.
+``task_graph`` runs the operators; ``stores`` has their stores.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Emission of closed windows (EmitStrategy.onWindowClose): the times at which it happens, and the records forwarded.
 
 A round is due after a record if the close time has grown since the last one that emitted, and at most once in
-``emit_interval_ms`` of the wall clock. Which windows it takes is the operators' matter; a store ordered by time gives each
+``emit_interval_ms`` of the wall clock. The operators choose the windows; a store ordered by time gives each
 of them once. Windows that have expired meanwhile are lost, as in Kafka Streams: a jump of stream time beyond the
 retention (by default size + grace) skips the windows before it.
 """

@@ -1,8 +1,9 @@
 """Records that a function or a serde fails on: Kafka Streams' processing and production exception handlers.
 
 Decides whether a task continues without such a record (``processing.exception.handler``, KIP-1033;
-``production.exception.handler`` for what a sink can't write) and whether the record is put aside (KIP-1034). Finding errors and
-putting aside are left to others. What the node did with the record before it failed stays, as in Kafka Streams.
+``production.exception.handler`` for what a sink can't write) and whether the record goes to the dead letter queue (KIP-1034).
+Leaves finding errors and writing the queue to others. What the node did before it failed on the record stays, as in Kafka
+Streams.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     row, changelog value  01 | count 4 | (length 4 | 01 left, 00 right | value) for each value of that time, side and key
 
 Decides bytes and order (by time, right before left, then by key) and keeps the clock that the two sides share. Leaves to
-``stream_join`` when a record waits, is matched or is forwarded alone. Behind the rows is the clock (key 0xff), which has no
+``stream_join`` when a record waits, is matched or is forwarded alone. After the rows comes the clock (key 0xff), which has no
 changelog: a restored store's begins where its changelog's timestamps end.
 """
 

@@ -1,8 +1,8 @@
 """The Processor API: processors of the user, record by record, with stores, punctuators, headers and metadata.
 
-A processor is what its supplier makes, once for each task: an object with ``process(record)`` and, if it likes, ``init(context)``
-and ``close()``. A table's transformer has ``transform(key, value)`` instead of ``process``. Decides what they may do and what
-``ProcessorContext`` has them; schedules of punctuators are ``punctuation``'s.
+A processor is what its supplier makes, once for each task: an object with ``process(record)`` and, optionally, ``init(context)``
+and ``close()``. A table's transformer has ``transform(key, value)`` instead of ``process``. Decides what they may do, which is
+``ProcessorContext``; ``punctuation`` has the schedules of punctuators.
 """
 
 from __future__ import annotations

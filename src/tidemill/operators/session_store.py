@@ -3,7 +3,7 @@
     row        segment 8 | key | end 8 | start 8        value
     changelog  key | end 8 | start 8                    value; its timestamp is that of the record being processed
 
-The segment is that of the end. What expires and what is shown is ``segments``' matter.
+The segment is that of the end. ``segments`` decides what expires and what is shown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Operators that look at one record of a stream and keep nothing (KStreamMap, KStreamFilter, KStreamBranch ...).
 
-Each is made as a closure over its function and the way onwards, which is the shortest path that Python has for a record.
-Null keys and null values reach the functions; a record for which no branch is meant ends there.
+Each is a closure over its function and its forwarding: the fewest Python calls for each record. Null keys and null values reach
+the functions; a record that matches no branch is dropped.
 """
 
 from __future__ import annotations

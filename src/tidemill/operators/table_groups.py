@@ -1,7 +1,7 @@
 """Tables grouped by other keys: the selection of these keys, and aggregates that subtract old values and add new ones.
 
-A change within a group is forwarded as one record with both values, else the old group's comes first. What a function gives as a
-null key or value leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
+A change within a group is forwarded as one record with both values, else the old group's comes first. A null key or value from
+the function leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
 what its subtractor gives. The result's timestamp is the later of the stored one and the record's wherever something was
 subtracted or added to what was there, else the record's.
 """

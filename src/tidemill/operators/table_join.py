@@ -1,11 +1,11 @@
 """Joins of two tables by their keys: a change of either side becomes a change of the result.
 
 Decides, with Kafka Streams' rules, for which changes there is a result. ``keeps_this`` and ``keeps_other`` say whether a row of
-one side alone makes a result. An inner join passes a change on iff the other side has a row; a left or outer join passes on
-whatever may have made a result before or makes one now. A result has the later timestamp of both rows, or the change's if
-there is no other row. Changes of versioned tables that are not the latest are dropped. Null keys are dropped.
+one side alone makes a result. An inner join forwards a change if and only if the other side has a row; a left or outer join
+forwards every change that may have had a result before or has one now. A result has the later timestamp of both rows, or the
+change's if there is no other row. Changes of versioned tables that are not the latest are dropped. Null keys are dropped.
 
-The joined table, if it has no store, answers look-ups by joining the rows of its two tables.
+The joined table, if it has no store, answers lookups by joining the rows of its two tables.
 """
 
 from __future__ import annotations

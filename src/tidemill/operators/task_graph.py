@@ -1,4 +1,4 @@
-"""The nodes of one task, wired: a record goes in, what it causes comes out, depth first as in Kafka Streams.
+"""The graph of one task's nodes: a record goes in, its results come out, depth first as in Kafka Streams.
 
 Decides the order in which nodes see records (children in the order of their definition, each through before the next), the
 task's stream time, when punctuators run (after the record that made them due, or when the wall clock is moved) and how an
@@ -15,7 +15,7 @@ error is named. Leaves what a node does to its operator (``operation_table``), w
     graph.dropped                # grows with each dropped record
     graph.take_refused()         # what exception handlers have passed over, which is dropped too
 
-After a batch that did not count, the graph is thrown away and made again: operators keep clocks in memory.
+After a batch that was not committed the graph is discarded and created again: operators keep clocks in memory.
 """
 
 from __future__ import annotations

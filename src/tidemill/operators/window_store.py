@@ -3,7 +3,7 @@
     row        segment 8 | key | start 8 | sequence 4          value, or timestamp 8 | value
     changelog  key | start 8 | sequence 4                      value; the record's timestamp is the value's
 
-The sequence is 0, or counts from 1 where duplicates are kept. What expires and what is shown is ``segments``' matter.
+The sequence is 0, or counts from 1 where duplicates are kept. ``segments`` decides what expires and what is shown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Processors that ``processor.wrapper.class`` has wrapped (KIP-1112): those of the program, and the operators of the DSL.
 
-Decides which nodes have a processor that can be wrapped, and how an operator of the DSL looks as one. What a wrapper gives back
-as it was stays where it is in the plan; what it wraps runs record by record. Nodes whose function works on Columns run in the
-JVM, and nodes that only pass records on run nowhere: neither has a processor.
+Decides which nodes have a processor that can be wrapped, and how an operator of the DSL appears to the wrapper. A processor that
+the wrapper returns unchanged stays where it is in the plan; a wrapped one runs record by record. Nodes whose function works on
+Columns run in the JVM, and nodes that only pass records on run nowhere: neither has a processor.
 """
 
 from __future__ import annotations

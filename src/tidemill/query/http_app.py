@@ -1,20 +1,20 @@
 """Remote reads as an ASGI application: authorization, routes, and the status of each answer.
 
-    GET /stores                                 what there is and who has it
-    GET /stores/{store}/{key}                   one key, from wherever it is
+    GET /stores                                 the stores, and the instances that host their partitions
+    GET /stores/{store}/{key}                   one key, from the instance that hosts it
     GET /stores/{store}?from=&to=&limit=        a range over all partitions
-    GET /stores/{store}/{key}?from=&to=&limit=  of a store of windows or sessions: those of the key between two times
-    GET /tasks                                  what is being restored or follows a changelog here, and how fast
+    GET /stores/{store}/{key}?from=&to=&limit=  the windows or sessions of one key between two times
+    GET /tasks                                  restores and standbys of this instance, with their rates
     GET /rows/{store}?partitions=...            requests of other instances; answered from the copies here, never forwarded
     GET /                                       the web page (http_pages), which asks for the rest
     GET /group, /metrics, /health/ready ...     documents of the instance and its group (http_status)
 
     200 found    400 a malformed question    401 no or another token    403 a foreign name for a loopback address
-    404 no such store, key or address        405 not GET                409 can't be done now, and why
-    202 has begun                            503 no copy can be read now, or the group rebalances (Retry-After)
+    404 no such store, key or address        405 not GET                409 can't be done now, with the reason
+    202 has started                          503 no copy can be read now, or the group rebalances (Retry-After)
 
-Invariant: every answer that is not 200 is JSON with one sentence, ``error`` (but health's); none holds a token or a trace of
-the program. The page's files hold no data and probes may ask for health: these need no token.
+Invariant: every answer that is not 200 is JSON with one sentence, ``error`` (but health's); none holds a token or a stack
+trace. The page's files hold no data and probes may ask for health: these need no token.
 Leaves to others where rows come from (``routing``) and how they are written (``http_answer``).
 """
 

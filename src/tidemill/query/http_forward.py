@@ -1,7 +1,7 @@
 """Asks another instance over HTTP, at its ``application.server``: for rows, and how far its copies are (GET /tasks).
 
-Decides that every way in which the other one can be away (nothing listens, no answer in time, something else answers) is one
-error, a RetriableError that names the host. The token goes into the request's header and nowhere else.
+Decides that every failure of the other instance (nothing listens, no answer in time, something else answers) is one error, a
+RetriableError that names the host. The token goes into the request's header and nowhere else.
 """
 
 from __future__ import annotations

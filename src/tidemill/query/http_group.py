@@ -1,7 +1,7 @@
-"""The whole group as one document, from those of its instances, which are asked side by side.
+"""The whole group as one document, from those of its instances, which are asked in parallel.
 
 Decides who is asked (all hosts of the newest assignment), how long one is waited for, and what replaces one that does not
-answer, or whose answer can't be read: the active tasks that it is to have, which may not be running anywhere now. The rebalances
+answer, or whose answer can't be read: its assigned active tasks, which may not be running anywhere now. The rebalances
 that instances have led are put into one timeline; who has led the newest one counts as leader, and what it means a copy for
 (standby or warm-up) counts.
 """

@@ -1,7 +1,7 @@
 """HTTP requests: path and parameters, as questions about a store.
 
 Decides which parameters there are and how keys are written (as text in the way of the store's serde, or ``keys=hex``: the bytes
-themselves). Whatever doesn't fit is a QueryError with a sentence; nothing of a request ends up anywhere else.
+themselves). Anything malformed is a QueryError with a sentence; nothing else of a request is used.
 """
 
 from __future__ import annotations

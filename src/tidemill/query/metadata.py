@@ -1,7 +1,7 @@
 """Metadata of instances: which host has which partitions, from the last assignment, by key and by store.
 
-An instance is in these maps under its ``application.server``; one without it can't be found by others. The maps say what
-each instance is *to have*: during a rebalance a new owner may still wait for the old one. Source: KafkaStreams'
+An instance is in these maps under its ``application.server``; one without it can't be found by others. The maps show
+the assignment: during a rebalance a new owner may still wait for the old one. Source: KafkaStreams'
 ``queryMetadataForKey`` and ``metadataForAllStreamsClients``.
 """
 

@@ -1,6 +1,6 @@
 """Routing of reads: from this instance, the owners, else standbys; repeated until all partitions have answered.
 
-Each round asks, for the partitions that are still missing: the copies here, the active hosts (side by side), then standbys, here
+Each round asks, for the partitions that are still missing: the copies here, the active hosts (in parallel), then standbys, here
 and elsewhere, that are at most ``max_lag`` offsets behind. An owner that has just timed out is asked last, so
 that a frozen one delays few requests. After a round there is a pause, since in a rebalance owners change, until
 the question's time is over. A request that came from another instance is answered from the copies here only, so none is

@@ -1,7 +1,7 @@
 """``streams.store(name)``: read-only view of a store's copies on this instance, through its serdes.
 
-Decides what an answer needs: for a key the copy of its partition, for ranges every partition that this instance is the active
-of. A view holds nothing: each call asks again what is here, so it may be kept over rebalances and used from any thread.
+Decides what an answer needs: for a key the copy of its partition, for ranges every partition whose active task is on this
+instance. A view holds nothing: each call looks up the copies again, so it may be kept over rebalances and used from any thread.
 Entries come in the order of their keys' bytes, as in Kafka (negative numbers come after positive ones).
 """
 

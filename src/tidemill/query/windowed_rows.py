@@ -1,7 +1,7 @@
 """Windows and sessions of one copy: the operators' stores over its rows, and other instances' queries for a key.
 
 Decides how instances send each other a window: the key's bytes, then start (a window) or end and start (a session), eight
-bytes each, and the value as the store has it. What a store still shows is the operators' stores' to say.
+bytes each, and the value as the store has it. The operators' stores apply the retention.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``streams.window_store(name)`` and ``streams.session_store(name)``: read-only views of windowed stores' copies on this
 instance.
 
-Decides nothing about copies, which is ``view``'s, nor about what a store still shows, which is the operators' stores': a read
-opens such a store over the rows of a copy. Every call asks again, so a view may be kept over rebalances and used from any thread.
+Leaves the choice of copies to ``view`` and the retention to the operators' stores: a read opens such a store over the rows of a
+copy. Every call asks again, so a view may be kept over rebalances and used from any thread.
 """
 
 from __future__ import annotations

@@ -139,6 +139,7 @@ class MembershipState:
             self._changed.notify_all()
 
     def wait_ended(self, timeout_s: float) -> bool:
+        """True as soon as the member is ENDED; False after the time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._phase is GroupPhase.ENDED, timeout_s)
 
@@ -178,6 +179,7 @@ class MembershipState:
             return self._membership
 
     def given_member_id(self, membership: Membership, member_id: str) -> Membership | None:
+        """The identity for the second JoinGroup, with the member id that the broker has returned to the first one (KIP-394)."""
         with self._changed:
             if self._membership is not membership:
                 return None
@@ -194,6 +196,7 @@ class MembershipState:
             return self._membership
 
     def assigned(self, membership: Membership, assignment: MemberAssignment) -> bool:
+        """The response of SyncGroup: the member is STABLE, and Assigned is posted."""
         with self._changed:
             if self._membership is not membership:
                 return False
@@ -224,6 +227,7 @@ class MembershipState:
     # Called by any thread
 
     def request_rejoin(self, reason: str) -> None:
+        """Requests a join; the first reason counts until the join begins."""
         with self._changed:
             if self._phase is not GroupPhase.ENDED:
                 self._rejoin = self._rejoin or reason
@@ -250,6 +254,10 @@ class MembershipState:
             return or_has
 
     def lost(self, membership: Membership, reason: str, *, keeps_member_id: bool = False) -> bool:
+        """The membership is over (evicted, fenced or unknown to the broker): posts MembershipLost and requests a join.
+
+        ``keeps_member_id``: the broker still knows the member, only its generation is outdated; the join uses the same id.
+        """
         with self._changed:
             if self._membership is not membership or self._phase is GroupPhase.ENDED:
                 return False
@@ -260,7 +268,7 @@ class MembershipState:
             return True
 
     def parked(self, membership: Membership, reason: str) -> bool:
-        """Lost by our own choice: joins again only after ``unpark``."""
+        """The member leaves by its own decision (``max.poll.interval.ms``) and joins again only after ``unpark``."""
         with self._changed:
             if self._membership is not membership or self._phase not in _HEARTBEATS:
                 return False
@@ -270,11 +278,13 @@ class MembershipState:
             return True
 
     def unpark(self) -> None:
+        """The stream thread polls again: a parked member may join."""
         with self._changed:
             if self._phase is GroupPhase.PARKED:
                 self._enter(GroupPhase.OUT)
 
     def revoked_all(self) -> None:
+        """The answer to RevokeAllRequested; ends ``wait_until_revoked``."""
         with self._changed:
             self._revocation_awaited = False
             self._changed.notify_all()
@@ -299,6 +309,8 @@ class MembershipState:
         return self._phase is GroupPhase.ENDED or (self._rejoin is not None and self._phase is not GroupPhase.PARKED)
 
     def _lose(self, reason: str | None, member_id: str) -> None:
+        """Called under the lock. The incarnation is raised only if there was a generation: only then could a batch have begun
+        under it. Without ``reason`` (a clean end) no MembershipLost is posted."""
         before = self._membership
         had_generation = before.generation != NO_GENERATION
         self._membership = replace(
