@@ -188,7 +188,7 @@ def test_what_every_application_needs_must_be_given(missing: str) -> None:
         ({"commit.interval.ms": 10_001}, "above transaction.timeout.ms=10000"),
         ({"default.deserialization.exception.handler": "dead-letter"}, "needs errors.dead.letter.queue.topic.name"),
         ({"processing.exception.handler": "dead-letter"}, "processing.exception.handler=dead-letter needs errors.dead"),
-        ({"errors.dead.letter.queue.topic.name": "dead"}, "nothing is put aside: set one of"),
+        ({"errors.dead.letter.queue.topic.name": "dead"}, "no handler writes dead letters: set one of"),
         ({"rack.aware.assignment.tags": "zone"}, "give client.tag.zone too"),
         ({f"client.tag.{n}": "x" for n in range(6)}, "there are 6 client tags, at most 5"),
         ({"client.tag." + "k" * 21: "x"}, "at most 20 characters"),

@@ -53,7 +53,7 @@ class NextRequest(ControlMessage, frozen=True, tag=True):
 
 
 class Report(ControlMessage, frozen=True, tag=True):
-    """The last step: what became of a batch."""
+    """Sent by the last step: the outcome of a batch."""
 
     run: int
     report: BatchReport

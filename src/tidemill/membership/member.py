@@ -14,7 +14,7 @@ Rules
 1. A task is held from the instruction that assigns it to the TasksReleased that names it, however long its last batch
    takes. A task that is on its way out is taken up again only after that.
 2. Cooperative: actives that the assignment lacks are revoked, the intersection is left alone. Once all of them are
-   released, the member rejoins, so that their next owners get them; it does not rejoin for what it still is to have.
+   released, the member rejoins, so that their next owners get them; it does not rejoin for the tasks that it still waits for.
 3. One rejoin for all causes, and never while an active is being revoked: the next subscription would claim it still.
 4. After a loss of membership nothing is claimed and nothing is committed. What comes late is ignored: anything of an
    older incarnation, and an assignment that a join has overtaken, because that join claimed a later one instead.
@@ -203,7 +203,7 @@ def _reconcile(state: MemberState) -> Step:
         if had.hold is not Hold.OPEN:
             continue  # on its way out already: what follows from this assignment is found again when it is released
         if had.role is Role.ACTIVE and state.active.get(task) != had.partitions:
-            # Also where the same task is to have other partitions: its batches would continue with the old ones.
+            # Also where the same task is assigned with other partitions: its batches would continue with the old ones.
             revoked.add(task)
             held[task] = replace(had, hold=Hold.RELEASING)
         elif had.role is Role.STANDBY and task in state.active:

@@ -86,7 +86,7 @@ class ThreadDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientDocument:
-    """An instance as the leader saw it, with what it is to have."""
+    """An instance as the leader saw it, with its assignment."""
 
     process: str
     host: str | None

@@ -48,7 +48,7 @@ _FORWARDED = "handed_on"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPages:
-    """``hosts``: who is to have what by the newest assignment; ``here`` and ``there`` as in ``Router``."""
+    """``hosts``: the newest assignment by host; ``here`` and ``there`` as in ``Router``."""
 
     source: StatusSource
     hosts: Callable[[], HostMap]

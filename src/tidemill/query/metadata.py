@@ -17,7 +17,7 @@ from tidemill.query.store_facts import StoreFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyQueryMetadata:
-    """Hosts of a key. ``active_host`` None: no instance with an ``application.server`` is to have it."""
+    """Hosts of a key. ``active_host`` None: it is assigned to no instance with an ``application.server``."""
 
     active_host: HostInfo | None
     standby_hosts: tuple[HostInfo, ...]
@@ -58,7 +58,7 @@ class HostMap:
         )
 
     def clients(self, stores: Iterable[StoreFacts]) -> tuple[StreamsMetadata, ...]:
-        """Every host with what it is to have, sorted."""
+        """Every host with its assignment, sorted."""
         known = list(stores)
         return tuple(
             StreamsMetadata(

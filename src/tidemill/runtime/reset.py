@@ -1,4 +1,4 @@
-"""Setting an application back: what kafka-streams-application-reset does, with the topology at hand.
+"""Reset of an application: the work of kafka-streams-application-reset, with the topology known.
 
 Decides what belongs to the application: inputs and internal topics are the topology's, none is guessed from names, so that
 no other application's topics are taken for its own. Makes a plan first and carries out that plan; nothing is done while the

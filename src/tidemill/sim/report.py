@@ -68,7 +68,7 @@ def summary_lines(run: SimulatedRun) -> Iterator[str]:
 
 
 def comparison_lines(runs: Sequence[tuple[str, SimulatedRun]]) -> Iterator[str]:
-    """Variants side by side."""
+    """A table with one row for each variant."""
     rows = [("variant", *(title for title, _ in COLUMNS))]
     rows += [(name, *(show(run) for _, show in COLUMNS)) for name, run in runs]
     return table_lines(rows)

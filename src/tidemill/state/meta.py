@@ -13,7 +13,7 @@ Numbers are big endian. Only what changed is written.
 
 Also says whose state it is (``StateIdentity``), since a directory can be copied or put back in the wrong place, and its name
 then says nothing of what is in it. A state that version 0.1.0 has made does not say whose it is; the partitions of its
-changelogs do. What is done with one that is another's is its opener's matter.
+changelogs do. The code that opens a state decides what happens to one of another task.
 """
 
 from __future__ import annotations

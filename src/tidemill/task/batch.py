@@ -227,7 +227,7 @@ class BatchReport:
     records_out: int = 0
     dropped: int = 0
     skipped: int = 0
-    """Records that could not be read, processed or written, and that were passed over or put aside."""
+    """Records that could not be read, processed or written, and that were skipped, with or without a dead letter."""
     arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
     """Statistics of the records of each input."""
     written: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)

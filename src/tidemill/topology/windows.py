@@ -1,7 +1,7 @@
 """Windows: the windows of a record, and the time for which a window is open. All times in ms, windows never start below 0.
 
-Values with Kafka Streams' rules (TimeWindows, SlidingWindows, SessionWindows, JoinWindows); what is done in a window is
-the operators' matter, and its store has the time that its rows are kept.
+Values with Kafka Streams' rules (TimeWindows, SlidingWindows, SessionWindows, JoinWindows); the operators
+aggregate in a window, and its store has the retention of the rows.
 """
 
 from __future__ import annotations

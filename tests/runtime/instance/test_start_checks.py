@@ -64,7 +64,7 @@ def check(brokers: Brokers, topology: Topology | None = None) -> None:
 def test_a_dead_letter_topic_that_the_program_reads_is_refused() -> None:
     config = replace(CONFIG, dead_letter_topic="in")
     admin: Any = Brokers(**{"in": (3, "delete")})
-    with pytest.raises(ConfigError, match="which the program reads: a record that is put aside would come back"):
+    with pytest.raises(ConfigError, match="which the program reads: a dead letter would come back"):
         require_topics(config, counting(), admin)
 
 

@@ -6,7 +6,7 @@ that was replaced meanwhile is dropped: so a late heartbeat response neither sta
 has just rejoined.
 
     OUT      not in the group, or about to join          -> JOINING, ENDED
-    JOINING  JoinGroup is on its way or held by the broker -> SYNCING, OUT, ENDED
+    JOINING  JoinGroup sent, or held by the broker         -> SYNCING, OUT, ENDED
     SYNCING  generation known, assignment awaited          -> STABLE, JOINING, OUT, PARKED, ENDED
     STABLE   assigned                                      -> JOINING, OUT, PARKED, ENDED
     PARKED   has left because its stream thread stopped polling -> OUT, ENDED

@@ -64,8 +64,8 @@ def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
     }
     if config.dead_letter_topic in read:
         raise ConfigError(
-            f"errors.dead.letter.queue.topic.name is {config.dead_letter_topic}, which the program reads: a record that is put "
-            "aside would come back without end; name another topic"
+            f"errors.dead.letter.queue.topic.name is {config.dead_letter_topic}, which the program reads: a dead letter "
+            "would come back endlessly; name another topic"
         )
     own = sorted(read & internal_topics(topology, config.application_id).keys())
     if own:

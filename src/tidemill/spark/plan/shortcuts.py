@@ -60,10 +60,11 @@ FITS: Mapping[Shortcut | None, Callable[[Topology, ProcessorNode], bool]] = {
 
 
 def lookup_store(topology: Topology, node: ProcessorNode) -> str | None:
-    """The store in which ``steps.vector.table_lookup`` can look up for a join with a table; None if the join must run by itself.
+    """The store in which ``steps.vector.table_lookup`` can look up for a join with a table; None if the join must run record by
+    record.
 
     The table must be kept as it comes from its topic: what a batch makes of an aggregate or a versioned table is not known
-    record by record. Nor may a record be both stream and table: which comes first is the graph's matter.
+    record by record. Nor may a record be both stream and table: the graph decides which comes first.
     """
     match node.operation:
         case StreamTableJoin(table=table, grace_ms=None):

@@ -1,4 +1,4 @@
-"""Records that are passed over or put aside in a batch, and the headers of dead letters (KIP-1034).
+"""Records that a batch skips, with or without a dead letter, and the headers of dead letters (KIP-1034).
 
 Decides what a dead letter says; which records become one is decided by exception handlers. Letters are sent with the batch's
 other records: under exactly_once_v2 they are committed with it, or not at all.
