@@ -51,7 +51,7 @@ class Broker:
 
 
 class StoreQueries:
-    """Thread-safe. ``hosts`` returns the newest host map; ``require_started`` raises if the instance doesn't run."""
+    """May be used from any thread. ``hosts`` gives the newest map; ``require_started`` raises if the instance doesn't run."""
 
     def __init__(
         self,

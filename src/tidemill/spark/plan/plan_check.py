@@ -38,14 +38,14 @@ _CLASS_NAME = re.compile(r'"class":"[\w.$]*?(\w+)"')
 
 def check_expressions(frame: DataFrame, places: int = 0) -> None:
     """Refuses expressions whose value would be computed once and kept, or differs when a batch is run again. ``places``: as many
-    layers number their rows with ``monotonically_increasing_id`` (``order``), which is unique within one batch and goes no
+    layers number their rows with ``monotonically_increasing_id`` (``order``), which tells rows of one batch apart and goes no
     further.
 
     Raises:
         TopologyError: names the function and what to use instead.
     """
     analyzed = frame._jdf.queryExecution().analyzed()
-    # One call returns the classes of all nodes; walking the tree takes thousands, so only to say which function it is.
+    # One call tells the classes of all nodes; walking the tree takes thousands, so only to say which function it is.
     found = Counter(_CLASS_NAME.findall(analyzed.toJSON()))
     found[_PLACE] -= places
     if not any(found[name] > 0 for name in _REFUSED):
