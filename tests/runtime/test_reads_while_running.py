@@ -262,7 +262,7 @@ def test_a_second_instances_joining_costs_no_read_and_its_keys_are_asked_there(r
     theirs = [word for word in expected if where[word].active_host != running.host]
     assert 0 < len(theirs) < len(expected)
     assert where[theirs[0]].active_host == there
-    with pytest.raises(InvalidStateStoreError, match=f"it is not here; {there.host}:{there.port} is to have it") as refused:
+    with pytest.raises(InvalidStateStoreError, match=f"it is not here; it is assigned to {there.host}:{there.port}") as refused:
         streams.store(STORE).get(theirs[0])
     assert refused.value.hosts[0] == str(there)
     for host in (running.host, there):

@@ -180,6 +180,6 @@ def _reason(one: KeptTask) -> str:
     keeper, target = str(one.keeper)[:8], str(one.target)[:8]
     meanwhile = "is warmed up there" if one.warms_up else "waits for one of max.warmup.replicas"
     return (
-        f"{one.task} is active on {keeper} for now, which drains. {target} is to have it, but lags by {one.behind} offsets: the "
-        f"task {meanwhile}, and is handed over when that copy has caught up."
+        f"{one.task} is active on {keeper} for now, which drains. It is assigned to {target}, which lags by {one.behind} "
+        f"offsets: the task {meanwhile}, and is handed over when that copy has caught up."
     )

@@ -372,7 +372,7 @@ def _hold(leash: Connection, hurried: threading.Event) -> None:
 
 
 def _answer_reads(connection: Connection, answer: AnswerRead) -> None:
-    """Until the driver is gone. What it asks and no driver would is passed over: its question gets no answer within the limit."""
+    """Until the driver is gone. A request that no driver would send is ignored, and gets no answer within the limit."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             try:

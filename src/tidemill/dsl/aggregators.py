@@ -2,7 +2,7 @@
 
 Each is unpacked into the arguments of ``aggregate``: ``group.aggregate(*Aggregators.sum(Serdes.long()))``. Decides the
 aggregates' values and serdes. The operators drop null values before an aggregator; a null that ``of`` takes from a
-value is passed over.
+value is skipped.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Aggregators:
     itself.
 
     Each gives an ``Aggregator``, to be unpacked: ``group.aggregate(*Aggregators.mean(lambda order: order["amount"]))``. Nulls
-    that ``of`` gives are passed over.
+    that ``of`` gives are skipped.
 
     Raises:
         TopologyError: for a limit or a precision outside its bounds.

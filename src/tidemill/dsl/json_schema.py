@@ -256,7 +256,7 @@ def _fields(tokens: _Tokens, closing: str) -> StructType:
 
 
 def _is_required(tokens: _Tokens) -> bool:
-    """True if NOT NULL follows a field's type; a comment is passed over."""
+    """True if NOT NULL follows a field's type; a comment is skipped."""
     is_required = (tokens.ahead(0), tokens.ahead(1)) == ("not", "null")
     if is_required:
         tokens.take()

@@ -55,7 +55,7 @@ ExceptionHandler = Callable[[ErrorContext, Record | None, Exception], ExceptionR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A record that was passed over."""
+    """A record that was skipped."""
 
     context: ErrorContext
     error: str
@@ -84,7 +84,7 @@ class ExceptionHandlers:
 
     @property
     def are_failing(self) -> bool:
-        """No record is ever passed over."""
+        """True if no record is ever skipped."""
         return self.processing is ExceptionResponse.FAIL and self.production is ExceptionResponse.FAIL
 
     def judge(self, context: ErrorContext, record: Record | None, problem: Exception, *, in_sink: bool) -> Refused | None:

@@ -13,7 +13,7 @@ error is named. Leaves what a node does to its operator (``operation_table``), w
     graph.take_produced()        # what reached sinks, as bytes, in order
     graph.take_handed_over()     # what goes to nodes outside of ``nodes``, decoded, in order
     graph.dropped                # grows with each dropped record
-    graph.take_refused()         # what exception handlers have passed over, which is dropped too
+    graph.take_refused()         # records that exception handlers have skipped, which count as dropped
 
 After a batch that was not committed the graph is discarded and created again: operators keep clocks in memory.
 """
@@ -185,7 +185,7 @@ class TaskGraph:
         return taken
 
     def take_refused(self) -> list[Refused]:
-        """The records that exception handlers have passed over since the last call."""
+        """The records that exception handlers have skipped since the last call."""
         taken, self._refused = self._refused, []
         return taken
 

@@ -73,12 +73,12 @@ class HostMap:
 
 
 def who_has_it(owners: KeyQueryMetadata, own_host: HostInfo | None) -> str:
-    """The end of a sentence: where to ask instead."""
+    """The end of an error message: the hosts that can be asked instead."""
     if owners.active_host is None:
-        return "no instance with an application.server is to have it now"
+        return "it is assigned to no instance with an application.server now"
     active = "this instance" if owners.active_host == own_host else str(owners.active_host)
     standbys = f" (standbys: {', '.join(map(str, owners.standby_hosts))})" if owners.standby_hosts else ""
-    return f"{active} is to have it{standbys}"
+    return f"it is assigned to {active}{standbys}"
 
 
 def _turned(by_host: PartitionsByHost) -> dict[TopicPartition, tuple[HostInfo, ...]]:

@@ -177,7 +177,7 @@ class Router:
         return _without_doubles([answer for answer in answers if answer is not None], frozenset(hosts))
 
     def _unanswered(self, store: StoreFacts, missing: list[int], problems: list[str]) -> InvalidStateStoreError:
-        said = "; ".join(dict.fromkeys(problems)) or "no instance with an application.server is to have it"
+        said = "; ".join(dict.fromkeys(problems)) or "it is assigned to no instance with an application.server"
         return InvalidStateStoreError(
             f"{store.name}: no copy of {_listed(missing)} could be read in {self.timeout_s:g} s ({said}); ask again",
             store=store.name,

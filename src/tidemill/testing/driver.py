@@ -95,7 +95,7 @@ class TopologyTestDriver:
         self.dropped = 0
         """Number of dropped records (dropped-records-total)."""
         self.skipped = 0
-        """Number of records that could not be read and were passed over."""
+        """Number of records that could not be read and were skipped."""
         session = session or shared_session()
         self._compiled = compile_topology(
             session, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False,

@@ -196,7 +196,7 @@ class Admin:
         self, doing: str, needs: Mapping[str, Collection[Operation]], *, timeout_s: float | None = None
     ) -> None:
         """MissingRightError for all that is not allowed of ``needs``, operations by topic, as the brokers say (KIP-430). A topic
-        that isn't there is passed over, and so is everything where brokers don't say."""
+        that isn't there is skipped, and so are all where brokers don't tell."""
 
         def submit(names: list[str], left_s: float) -> dict[str, Future[TopicDescription]]:
             topics = TopicCollection(names)

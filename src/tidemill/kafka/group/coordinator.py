@@ -285,7 +285,7 @@ class GroupCoordinator:
         if error is kafka_errors.UnknownMemberIdError:
             raise MembershipLostError(f"{said}: the broker has removed this member", keeps_member_id=False)
         if error is kafka_errors.IllegalGenerationError:
-            raise MembershipLostError(f"{said}: the group has gone on without this member", keeps_member_id=True)
+            raise MembershipLostError(f"{said}: the group has rebalanced without this member", keeps_member_id=True)
         if error is kafka_errors.FencedInstanceIdError:
             raise FencedInstanceError(said)
         if issubclass(error, _TRY_AGAIN):

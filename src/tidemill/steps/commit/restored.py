@@ -3,7 +3,7 @@
 Decides by who keeps the store: a vectorised step's row is the value behind its timestamp; the store classes of operators
 know themselves what a record of their changelog means. Bytes that none of them has written are an error that names the
 record: nothing can be counted on from there on, and reading it again would end in the same way. A source topic that serves as
-changelog is another matter: what can't be read of it was passed over when it was processed, and so it is here.
+changelog is different: a record that can't be read was skipped when it was processed, and is skipped here.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Ite
             LogEvent(
                 "restored-without", task=task, store=store.name, changelog=f"{store.source_topic}-{task.partition}",
                 records=len(left_out), first_offset=left_out[0],
-                problem="its serdes can't read them, so they were passed over when they were processed, too",
+                problem="its serdes can't read them, so they were skipped when they were processed, too",
             )
         )  # fmt: skip
 
