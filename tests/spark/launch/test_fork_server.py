@@ -11,14 +11,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.waiting import until
 from tidemill.spark.launch.fork_server import ADDRESS_KEY, ForkServer, start_fork_server
 
 LIMIT_S = 60.0
@@ -77,6 +76,15 @@ def worker_of(listening: str) -> tuple[psutil.Process, socket.socket]:
 def _ignores_hanging_up(pid: int) -> bool:
     ignored = re.search(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return ignored is not None and bool(int(ignored[1], 16) & 1 << signal.SIGHUP - 1)
+
+
+def until(wanted: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        if wanted():
+            return True
+        time.sleep(0.02)
+    return False
 
 
 def test_workers_are_forked_from_the_server(server: ForkServer, folder: Path) -> None:

@@ -32,7 +32,7 @@ _LENGTH_BYTES = 8
 _STREAMS = 3
 _END_LIMIT_S = 2.0
 _FORK_LIMIT_S = 20.0
-"""Longest time that a worker waits for a server that is still importing; then it imports by itself. In seconds."""
+"""So long a worker waits for a server that is still importing; then it imports by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ def _become_daemon(asking: socket.socket, streams: Sequence[int], wanted: _Daemo
 
 
 def ask(address: str, argv: Sequence[str]) -> socket.socket:
-    """Asks the server to fork a daemon with this process' streams, environment and folder; the connection ends with the daemon.
+    """Has a daemon forked with this process' streams, environment and folder; the connection ends with it.
 
     Raises:
         OSError: no server listens there, or there is no answer.
