@@ -112,6 +112,7 @@ if TYPE_CHECKING:
     from tidemill.query.store_facts import ValueAndTimestamp
     from tidemill.query.store_frame import StoreDataFrame
     from tidemill.query.store_queries import LagInfo
+    from tidemill.query.versioned_view import ReadOnlyVersionedStore
     from tidemill.query.view import ReadOnlyStore
     from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore
     from tidemill.runtime.instance.application import KafkaStreams
@@ -193,6 +194,7 @@ __all__ = [
     "RackStrategy",
     "ReadOnlySessionStore",
     "ReadOnlyStore",
+    "ReadOnlyVersionedStore",
     "ReadOnlyWindowStore",
     "Record",
     "RecordError",
@@ -366,6 +368,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.query.store_facts": ("ValueAndTimestamp",),
     "tidemill.query.store_frame": ("StoreDataFrame",),
     "tidemill.query.store_queries": ("LagInfo",),
+    "tidemill.query.versioned_view": ("ReadOnlyVersionedStore",),
     "tidemill.query.view": ("ReadOnlyStore",),
     "tidemill.query.windowed_view": ("ReadOnlySessionStore", "ReadOnlyWindowStore"),
     "tidemill.runtime.instance.application": ("KafkaStreams",),

@@ -25,7 +25,7 @@ from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
-from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, window_view
+from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, view_of_its_kind, window_view
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_state import Written
@@ -251,3 +251,16 @@ def test_windows_and_sessions_are_read_from_a_position_on(instance: Instance, st
     later = Position({0: seen.offsets[0] + 1})
     with pytest.raises(InvalidStateStoreError, match=f"expected {later.offsets[0]} or later"):
         list(view(later).all())
+
+
+def test_views_show_their_first_rows_in_a_notebook(instance: Instance) -> None:
+    _put_windows(instance, WINDOWS, HERE, (1000,), 0)
+    names = ("windows", "sessions", "counts")
+    views = [view_of_its_kind(instance.queries.view(name, stale=False, partition=0)) for name in names]
+    assert [repr(view) for view in views] == [
+        "ReadOnlyWindowStore('windows')", "ReadOnlySessionStore('sessions')", "ReadOnlyStore('counts')",
+    ]  # fmt: skip
+    shown = views[0]._repr_html_()
+    assert "<th>key</th><th>start</th><th>end</th><th>value</th>" in shown
+    assert f"<td>{HERE}</td><td>1000</td><td>1100</td><td>10</td>" in shown
+    assert "0 rows" in views[1]._repr_html_()

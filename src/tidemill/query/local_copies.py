@@ -21,6 +21,7 @@ from typing import Protocol
 from tidemill.errors import InvalidStateStoreError, StateError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
+from tidemill.operators.versioned_store import NEWEST_END, as_timestamped, newest_row_key
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
@@ -109,6 +110,25 @@ class CopyReader:
         self.least_position = max(self.least_position, found)
 
     def get(self, key: bytes) -> bytes | None:
+        """The entry of a key; of a versioned store its newest version, as a timestamped store has a value."""
+        if not self._store.is_versioned:
+            return self.row(key)
+        found = self.row(newest_row_key(key))
+        return None if found is None else as_timestamped(found)
+
+    def scan(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``low <= key <= high``, in the order of the keys' bytes."""
+        end = None if high is None else high + b"\0"
+        if not self._store.is_versioned:
+            yield from self.rows(low, end)
+            return
+        for row_key, row in self.rows(newest_row_key(low or b""), NEWEST_END if end is None else newest_row_key(end)):
+            entry = as_timestamped(row)
+            if entry is not None:
+                yield row_key[1:], entry
+
+    def row(self, key: bytes) -> bytes | None:
+        """A row as the store's class has written it."""
         try:
             found = self._state.get_many(self._store.name, [key])[0]
         except StateError as error:
@@ -116,10 +136,9 @@ class CopyReader:
         self.position()  # afterwards: what was read is only as good as what the files stood for
         return found
 
-    def scan(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with ``low <= key <= high``, in the order of the keys' bytes; each chunk, of about ``_CHUNK_BYTES``, is a
-        snapshot of its own."""
-        end, size = None if high is None else high + b"\0", _FIRST_CHUNK
+    def rows(self, low: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with ``low <= key < end``; each chunk, of about ``_CHUNK_BYTES``, is a snapshot of its own."""
+        size = _FIRST_CHUNK
         while True:
             try:
                 rows = list(islice(self._state.scan(self._store.name, low, end, chunk=size), size))
@@ -134,6 +153,8 @@ class CopyReader:
         self.position()
 
     def entries(self) -> int:
+        if self._store.is_versioned:  # which has rows of older versions, too
+            return sum(1 for _ in self.scan(None, None))
         try:
             return self._state.entries(self._store.name)
         except StateError as error:

@@ -16,6 +16,7 @@ from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.query.store_html import store_html
 from tidemill.topology.values import Key, Value
 
 T = TypeVar("T")
@@ -33,9 +34,10 @@ class StoreAccess:
     require_started: Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReadOnlyStore:
-    """A key-value store. Every call may raise InvalidStateStoreError: what it needs is being restored or is elsewhere."""
+    """A key-value store; of a versioned store the newest versions. Every call may raise InvalidStateStoreError: what it needs is
+    being restored or is elsewhere."""
 
     store: StoreFacts
     around: StoreAccess
@@ -44,6 +46,13 @@ class ReadOnlyStore:
     with_timestamps: bool = False
     at_least: Position | None = None
     """What is read is at least there; a copy that is not can't be read yet."""
+
+    def __repr__(self) -> str:
+        return f"ReadOnlyStore({self.store.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Notebook view: the first entries."""
+        return store_html(self.store.name, ("key", "value"), self.all)
 
     @property
     def timestamped(self) -> ReadOnlyStore:

@@ -6,7 +6,7 @@ opens such a store over the rows of a copy. Every call asks again, so a view may
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tidemill.errors import QueryError
@@ -16,6 +16,7 @@ from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.query.store_html import store_html
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import WINDOWS, is_windowed, kind_of, opened_store
 from tidemill.topology.nodes import StoreKind
@@ -23,13 +24,20 @@ from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ReadOnlyWindowStore:
     """A window store (Kafka's ReadOnlyWindowStore). Times are ms, both bounds included. Every call may raise
     InvalidStateStoreError: what it needs is being restored or is elsewhere. What has expired is not shown."""
 
     copies: ReadOnlyStore
     with_timestamps: bool = False
+
+    def __repr__(self) -> str:
+        return f"ReadOnlyWindowStore({self.copies.store.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Notebook view: the first windows."""
+        return _windows_html(self.copies.store.name, self.all)
 
     @property
     def timestamped(self) -> ReadOnlyWindowStore:
@@ -71,11 +79,18 @@ class ReadOnlyWindowStore:
         return ValueAndTimestamp(*found) if self.with_timestamps else found[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ReadOnlySessionStore:
     """A session store (Kafka's ReadOnlySessionStore). Errors as ``ReadOnlyWindowStore``."""
 
     copies: ReadOnlyStore
+
+    def __repr__(self) -> str:
+        return f"ReadOnlySessionStore({self.copies.store.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Notebook view: the first sessions."""
+        return _windows_html(self.copies.store.name, self.all)
 
     @property
     def position(self) -> Position:
@@ -103,6 +118,20 @@ class ReadOnlySessionStore:
         """Every session of the partitions that are here."""
         for reader in self.copies.readers():
             yield from opened_store(reader, self.copies.store, SessionStore).all()
+
+
+def _windows_html(name: str, windows: Callable[[], Iterator[tuple[Windowed, Value]]]) -> str:
+    def rows() -> Iterator[tuple[object, ...]]:
+        return ((window.key, window.start, window.end, value) for window, value in windows())
+
+    return store_html(name, ("key", "start", "end", "value"), rows)
+
+
+def view_of_its_kind(copies: ReadOnlyStore) -> ReadOnlyStore | ReadOnlyWindowStore | ReadOnlySessionStore:
+    """As ``store``, ``window_store`` or ``session_store`` gives it."""
+    if not is_windowed(copies.store):
+        return copies
+    return session_view(copies) if kind_of(copies.store) is StoreKind.SESSION else window_view(copies)
 
 
 def window_view(copies: ReadOnlyStore) -> ReadOnlyWindowStore:
