@@ -586,3 +586,23 @@ def test_a_view_shows_no_more_than_a_screen_and_escapes_what_it_shows(instance: 
 
 def test_a_view_that_can_not_be_read_shows_why(instance: Instance) -> None:
     assert "partition 2" in instance.queries.view("counts", stale=False, partition=2)._repr_html_()
+
+
+# --- from the end ---
+
+
+@pytest.mark.parametrize("bounds", [(None, None), ("<b>010", "<b>090"), ("<b>095", None), (None, "<b>004")])
+def test_a_range_can_be_read_from_its_end(instance: Instance, bounds: tuple[str | None, str | None]) -> None:
+    instance.write({f"<b>{number:03}": number for number in range(0, 100, 2)}, 0, 11)
+    instance.write({f"<b>{number:03}": number for number in range(1, 100, 2)}, 1, 11)
+    view = instance.queries.view("counts", stale=False, partition=None)
+    forward = list(view.range(*bounds))
+    assert len(forward) > 4
+    assert list(view.range(*bounds, reverse=True)) == forward[::-1]
+    assert list(view.all(reverse=True)) == list(view.all())[::-1]
+
+
+def test_versions_can_be_read_from_the_newest_on(prices: Instance) -> None:
+    view = versioned_view(prices.queries.view("prices", stale=False, partition=0))
+    assert view.history(A[0], reverse=True) == view.history(A[0])[::-1]
+    assert list(view.copies.all(reverse=True)) == list(view.copies.all())[::-1]

@@ -55,7 +55,7 @@ class ReadState(Protocol):
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     def scan(
-        self, store: str, low: bytes | None = None, high: bytes | None = None, *, chunk: int = 1000
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False, chunk: int = 1000
     ) -> Iterator[tuple[bytes, bytes]]: ...
 
     def entries(self, store: str) -> int: ...
@@ -116,13 +116,14 @@ class CopyReader:
         found = self.row(newest_row_key(key))
         return None if found is None else as_timestamped(found)
 
-    def scan(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with ``low <= key <= high``, in the order of the keys' bytes."""
+    def scan(self, low: bytes | None, high: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``low <= key <= high``, in the order of the keys' bytes, or against it."""
         end = None if high is None else high + b"\0"
         if not self._store.is_versioned:
-            yield from self.rows(low, end)
+            yield from self.rows(low, end, reverse=reverse)
             return
-        for row_key, row in self.rows(newest_row_key(low or b""), NEWEST_END if end is None else newest_row_key(end)):
+        last = NEWEST_END if end is None else newest_row_key(end)
+        for row_key, row in self.rows(newest_row_key(low or b""), last, reverse=reverse):
             entry = as_timestamped(row)
             if entry is not None:
                 yield row_key[1:], entry
@@ -136,19 +137,19 @@ class CopyReader:
         self.position()  # afterwards: what was read is only as good as what the files stood for
         return found
 
-    def rows(self, low: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    def rows(self, low: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows with ``low <= key < end``; each chunk, of about ``_CHUNK_BYTES``, is a snapshot of its own."""
         size = _FIRST_CHUNK
         while True:
             try:
-                rows = list(islice(self._state.scan(self._store.name, low, end, chunk=size), size))
+                rows = list(islice(self._state.scan(self._store.name, low, end, reverse=reverse, chunk=size), size))
             except StateError as error:
                 raise self._gone(str(error)) from error
             yield from rows
             if len(rows) < size:
                 break
             held_bytes = sum(len(key) + len(row) for key, row in rows)
-            low = rows[-1][0] + b"\0"
+            low, end = (low, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", end)
             size = min(_LARGEST_CHUNK, 4 * size, max(_FIRST_CHUNK, _CHUNK_BYTES * size // max(1, held_bytes)))
         self.position()
 

@@ -54,10 +54,12 @@ class ReadOnlyVersionedStore:
         found = self.copies.first_found(key, read)
         return ValueAndTimestamp(*found[0]) if found else None
 
-    def history(self, key: object, first: int = 0, last: int = LONG_MAX) -> list[ValueAndTimestamp]:
-        """The versions that held at a time in ``first .. last``, oldest first, without deletions."""
-        found = self.copies.first_found(key, lambda reader: self._opened(reader).history(key, first, last))
-        return [ValueAndTimestamp(*version) for version in found or ()]
+    def history(
+        self, key: object, first: int = 0, last: int = LONG_MAX, *, reverse: bool = False
+    ) -> list[ValueAndTimestamp]:
+        """The versions that held at a time in ``first .. last``, without deletions, oldest first; ``reverse``: newest first."""
+        found = self.copies.first_found(key, lambda reader: self._opened(reader).history(key, first, last)) or []
+        return [ValueAndTimestamp(*version) for version in (reversed(found) if reverse else found)]
 
     def all(self) -> Iterator[tuple[Key, ValueAndTimestamp]]:
         """(key, newest version) of the partitions that are here."""

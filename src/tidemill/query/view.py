@@ -90,15 +90,15 @@ class ReadOnlyStore:
                 raise self._not_here(number, f"key {key!r}", copies.refused.get(number))
         return None
 
-    def all(self) -> Iterator[tuple[Key, Value]]:
-        """Every (key, value) of the partitions that are here."""
-        return self.range()
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
+        """Every (key, value) of the partitions that are here; ``reverse``: from the last key to the first."""
+        return self.range(reverse=reverse)
 
-    def range(self, low: object = None, high: object = None) -> Iterator[tuple[Key, Value]]:
-        """The entries from ``low`` to ``high``, both included; None: no bound."""
+    def range(self, low: object = None, high: object = None, *, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
+        """The entries from ``low`` to ``high``, both included; None: no bound. ``reverse``: from the last key to the first."""
         first, last = (None if bound is None else self.store.key_bytes(bound) for bound in (low, high))
-        scans = [reader.scan(first, last) for reader in self.readers()]
-        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans))
+        scans = [reader.scan(first, last, reverse=reverse) for reader in self.readers()]
+        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans, reverse=reverse))
 
     @property
     def approximate_num_entries(self) -> int:

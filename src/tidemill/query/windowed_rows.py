@@ -105,8 +105,7 @@ class _CopyRows:
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        found = self._reader.rows(low, high)
-        return reversed(list(found)) if reverse else found
+        return self._reader.rows(low, high, reverse=reverse)
 
     def put(self, *_row: object) -> NoReturn:
         raise TypeError("a store that is read from outside can't be written")

@@ -56,22 +56,25 @@ class ReadOnlyWindowStore:
         found = self.fetch_range(key, start, start)
         return found[0][1] if found else None
 
-    def fetch_range(self, key: object, first: int, last: int) -> list[tuple[int, Value]]:
-        """(start, value) of the windows of ``key`` that begin at ``first .. last``, in their order."""
-        found = self.copies.first_found(
-            key, lambda reader: list(opened_store(reader, self.copies.store, WindowStore).fetch_range(key, first, last))
-        )
-        return [(start, self._value(value)) for start, value in found or ()]
+    def fetch_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
+        """(start, value) of the windows of ``key`` that begin at ``first .. last``; ``reverse``: the newest first."""
 
-    def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed, Value]]:
-        """(window with its key, value) of the windows that begin at ``first .. last``, of all keys of the partitions here."""
-        for reader in self.copies.readers():
-            for window, value in opened_store(reader, self.copies.store, WindowStore).fetch_all(first, last):
+        def read(reader: CopyReader) -> list[tuple[int, Value]]:
+            return list(opened_store(reader, self.copies.store, WindowStore).fetch_range(key, first, last, reverse=reverse))
+
+        return [(start, self._value(value)) for start, value in self.copies.first_found(key, read) or ()]
+
+    def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
+        """(window with its key, value) of the windows that begin at ``first .. last``, of all keys, one partition after the
+        other; ``reverse``: from the last one."""
+        readers = self.copies.readers()
+        for reader in reversed(readers) if reverse else readers:
+            for window, value in opened_store(reader, self.copies.store, WindowStore).fetch_all(first, last, reverse=reverse):
                 yield window, self._value(value)
 
-    def all(self) -> Iterator[tuple[Windowed, Value]]:
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """Every window of the partitions that are here."""
-        return self.fetch_all(0, LONG_MAX)
+        return self.fetch_all(0, LONG_MAX, reverse=reverse)
 
     def _value(self, found: Value) -> Value:
         if kind_of(self.copies.store) is not StoreKind.TIMESTAMPED_WINDOW:
@@ -106,11 +109,15 @@ class ReadOnlySessionStore:
         found = self.find_sessions(key, end, start)
         return next((value for session, value in found if (session.start, session.end) == (start, end)), None)
 
-    def find_sessions(self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX) -> list[tuple[Windowed, Value]]:
-        """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier."""
+    def find_sessions(
+        self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
+    ) -> list[tuple[Windowed, Value]]:
+        """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier;
+        ``reverse``: the newest first."""
 
         def read(reader: CopyReader) -> list[tuple[Windowed, Value]]:
-            return list(opened_store(reader, self.copies.store, SessionStore).find_sessions(key, earliest_end, latest_start))
+            store = opened_store(reader, self.copies.store, SessionStore)
+            return list(store.find_sessions(key, earliest_end, latest_start, reverse=reverse))
 
         return self.copies.first_found(key, read) or []
 

@@ -210,7 +210,8 @@ class KafkaStreams:
         """Notebook view: the state, and each thread with its tasks."""
         if self._started is None:
             return not_started(self.config.application_id, self.state.value)
-        return instance_html(self._started.status.status())
+        scheme = ("https" if self.config.http_keystore else "http") if self.config.http_listen else ""
+        return instance_html(self._started.status.status(), scheme)
 
     def live(self, *stores: str, every: float = 1.0) -> LiveView:
         """At the end of a notebook's cell: the instance and the first rows of these stores, drawn again every ``every`` s until
