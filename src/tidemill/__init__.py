@@ -118,6 +118,7 @@ if TYPE_CHECKING:
     from tidemill.runtime.instance.application import KafkaStreams
     from tidemill.runtime.instance.instance_state import State, StateListener
     from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler
+    from tidemill.runtime.observe.live_view import LiveView
     from tidemill.runtime.observe.restore_listeners import StandbyUpdateListener, StateRestoreListener
     from tidemill.schema_registry.registry import SchemaRegistry
     from tidemill.task.batch_id import BatchId, OffsetRange
@@ -175,6 +176,7 @@ __all__ = [
     "KeySelector",
     "KeyValueMapper",
     "LagInfo",
+    "LiveView",
     "Materialized",
     "Merger",
     "Metric",
@@ -374,6 +376,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.runtime.instance.application": ("KafkaStreams",),
     "tidemill.runtime.instance.instance_state": ("State", "StateListener"),
     "tidemill.runtime.instance.uncaught_exception": ("StreamThreadExceptionResponse", "UncaughtExceptionHandler"),
+    "tidemill.runtime.observe.live_view": ("LiveView",),
     "tidemill.runtime.observe.restore_listeners": ("StandbyUpdateListener", "StateRestoreListener"),
     "tidemill.schema_registry.registry": ("SchemaRegistry",),
     "tidemill.task.batch_id": ("BatchId", "OffsetRange"),
