@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -38,9 +40,16 @@ def pair(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> It
         pair.end()
 
 
-def _logged(bootstrap_servers: str) -> int:
-    """The records of the changelog."""
-    log = f"{APPLICATION}-counts-store-changelog"
+@dataclass(frozen=True)
+class Changelog:
+    """``ends``: of its partitions, by task."""
+
+    records: int
+    ends: dict[str, int]
+
+
+def _changelog(bootstrap_servers: str) -> Changelog:
+    topic = f"{APPLICATION}-counts-store-changelog"
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap_servers, "group.id": "counts records", "enable.auto.commit": False,
@@ -48,48 +57,54 @@ def _logged(bootstrap_servers: str) -> int:
         }
     )  # fmt: skip
     try:
-        consumer.assign([TopicPartition(log, number, 0) for number in range(PARTITIONS)])
-        records = ends = 0
-        while ends < PARTITIONS:
+        partitions = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
+        consumer.assign(partitions)
+        records = are_read = 0
+        while are_read < PARTITIONS:
             for message in consumer.consume(10_000, 1):
                 if message.error() is None:
                     records += 1
                 else:
-                    ends += 1
-        return records
+                    are_read += 1
+        return Changelog(records, {f"1_{at.partition}": consumer.get_watermark_offsets(at)[1] for at in partitions})
     finally:
         consumer.close()
 
 
-def _paused_while_it_restores(pair: InstancePair) -> int:
-    """Starts the first instance without state, and pauses it when it has restored some of it; the records until then."""
+def _paused_while_it_restores(pair: InstancePair, log: Changelog) -> dict[str, Any]:
+    """Starts the first instance without state, and pauses it when it has restored some of a task; how it stands then."""
     shutil.rmtree(pair.one.state_dir)
     pair.one.start()
-    pair.one.wait(lambda at: at["restored"] > 0, "restoring")
+    pair.one.wait(lambda at: bool(_begun(at, log)), "restoring")
     found = pair.one.ask("pause")
-    assert len(found["restoring"]) == PARTITIONS, f"more was restored at once than a batch may: {found}"
-    return int(found["restored"])
+    assert _begun(found, log), f"more was restored at once than a batch may: {found}"
+    return found
+
+
+def _begun(at: dict[str, Any], log: Changelog) -> set[str]:
+    """The tasks of which something is restored, and not all."""
+    return {task for task, lag in at["restoring"].items() if 0 < lag < log.ends[task]}
 
 
 def test_no_record_is_restored_twice_while_another_instance_comes_and_goes(pair: InstancePair, broker: EmbeddedBroker) -> None:
-    logged = _logged(broker.bootstrap_servers)
-    assert 0 < _paused_while_it_restores(pair) < logged
+    log = _changelog(broker.bootstrap_servers)
+    begun = _begun(_paused_while_it_restores(pair, log), log)
     pair.two.start()
     pair.two.wait(lambda at: bool(at["tasks"]) and at["state"] == "RUNNING", "owner of tasks")
-    assert len(pair.one.look()["restoring"]) == PARTITIONS, "it has kept what it restores"
+    assert _begun(pair.one.look(), log) == begun, "it has kept what it restores"
     assert pair.two.close() == 0
     pair.one.ask("resume")
     has_all(pair.one)
-    assert pair.one.look()["restored"] == logged
+    assert pair.one.look()["restored"] == log.records
     pair.all_is_counted_exactly()
     assert pair.one.close() == 0
 
 
 def test_a_killed_instance_goes_on_where_its_stores_are(pair: InstancePair, broker: EmbeddedBroker) -> None:
-    logged = _logged(broker.bootstrap_servers)
-    before = _paused_while_it_restores(pair)
+    log = _changelog(broker.bootstrap_servers)
+    before = _paused_while_it_restores(pair, log)["restored"]
     pair.one.kill_tree()
     pair.one.start()
     has_all(pair.one)
-    assert 0 < pair.one.look()["restored"] <= logged - before
+    assert 0 < pair.one.look()["restored"] <= log.records - before
     pair.all_is_counted_exactly()
