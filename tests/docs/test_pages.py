@@ -105,6 +105,18 @@ def _pages_of(found: Any) -> Iterator[str]:
             yield from _pages_of(inner)
 
 
+FOR_EVERYONE = "index.md"
+"""Says where each reader begins."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != FOR_EVERYONE])
+def test_the_first_paragraph_says_for_whom_the_page_is_and_what_for(page: str) -> None:
+    paragraphs = (DOCS / page).read_text(encoding="utf-8").split("\n\n")
+    first = next(text for text in paragraphs if re.match(r"\w", text.partition("\n")[2] if text.startswith("#") else text))
+    says = re.search(r"\b(This (page|tutorial) is|These pages are) for [a-zA-Z]", first)
+    assert says, f"docs/{page} begins with: {first[:200]!r}"
+
+
 def test_every_page_has_a_place_in_the_navigation_and_none_has_two() -> None:
     pages = [*PAGES, *docs_generated.pages(docs_site.ROOT), "newcomer.md", "how-to/another.md"]
     placed = list(_pages_of(docs_site.navigation(pages)))

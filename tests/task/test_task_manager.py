@@ -123,6 +123,24 @@ def test_positions_that_come_after_the_stores_were_opened_change_nothing() -> No
     assert tasks.active[B].stores == {"counts": 9}
 
 
+def test_a_restore_goes_on_where_it_is_over_a_rebalance_that_leaves_the_task_here() -> None:
+    tasks, _ = run(assigned([B]), bounds(B, end=10), stores_at(0, B), stores_at(4, B))
+    before = tasks.active[B]
+    assert (before.phase, before.stores) == (Phase.RESTORING, {"counts": 4})
+    tasks, instructions = run(assigned([A, B], generation=6), assigned([B], [C], generation=7), tasks=tasks)
+    assert tasks.active[B] == before
+    assert not any(isinstance(one, CloseTasks) and B in one.tasks for one in instructions)
+
+
+def test_a_restore_goes_on_where_the_stores_are_when_its_task_comes_back() -> None:
+    tasks, _ = run(assigned([B]), bounds(B, end=10), stores_at(4, B))
+    tasks, (_, close) = run(assigned(generation=6), tasks=tasks)
+    assert isinstance(close, CloseTasks)
+    back = (TasksClosed(tasks=close.tasks), assigned([B], generation=7), PositionsRead(stores={B: {"counts": 4}}))
+    tasks, _ = run(*back, bounds(B, end=10), stores_at(4, B), tasks=tasks)
+    assert (tasks.active[B].phase, tasks.active[B].stores) == (Phase.RESTORING, {"counts": 4})
+
+
 # --- tasks go ------------------------------------------------------------------------------------------------------------
 
 

@@ -126,12 +126,14 @@ class ReadRows(ControlMessage, frozen=True, tag=True):
 
 
 class ScanRows(ControlMessage, frozen=True, tag=True):
-    """Answered by pairs of key and value, ``low <= key < high`` (None: no bound), at most ``limit`` of them."""
+    """Answered by pairs of key and value, ``low <= key < high`` (None: no bound), at most ``limit`` of them: the first, or with
+    ``reverse`` the last, from there on."""
 
     store: str
     low: bytes | None
     high: bytes | None
     limit: int
+    reverse: bool
 
 
 class CountEntries(ControlMessage, frozen=True, tag=True):

@@ -29,6 +29,20 @@ _DELETED, _PRESENT = b"\x00", b"\x01"
 _SWEEPS_PER_RETENTION = 8
 
 
+NEWEST_END = _OLDER
+"""Behind the rows of all newest versions."""
+
+
+def newest_row_key(key: bytes) -> bytes:
+    """Of the row with the newest version of a key; rows are in the order of their keys."""
+    return _NEWEST + key
+
+
+def as_timestamped(row: bytes) -> bytes | None:
+    """A newest version's row as a timestamped key-value store has it; None for a deletion."""
+    return None if row[8:9] == _DELETED else row[:8] + row[9:]
+
+
 class VersionedStore:
     """Values by key and time (org.apache.kafka.streams.state.VersionedKeyValueStore)."""
 

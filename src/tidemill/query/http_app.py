@@ -45,7 +45,7 @@ from tidemill.query.http_request import Request
 from tidemill.query.http_status import CHANGES, HEALTH, StatusPages
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
-from tidemill.query.store_facts import StoreFacts, known_store
+from tidemill.query.store_facts import StoreFacts, readable_store
 from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
@@ -212,7 +212,7 @@ class ReadsApp:
         return Answer(*done)
 
     def _store(self, name: str) -> StoreFacts:
-        return known_store(self.router.directory.stores, name)
+        return readable_store(self.router.directory.stores, name)
 
     async def _stores(self) -> Answer:
         directory = self.router.directory

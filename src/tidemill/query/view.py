@@ -16,6 +16,7 @@ from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.query.store_html import store_html
 from tidemill.topology.values import Key, Value
 
 T = TypeVar("T")
@@ -33,9 +34,10 @@ class StoreAccess:
     require_started: Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReadOnlyStore:
-    """A key-value store. Every call may raise InvalidStateStoreError: what it needs is being restored or is elsewhere."""
+    """A key-value store; of a versioned store the newest versions. Every call may raise InvalidStateStoreError: what it needs is
+    being restored or is elsewhere."""
 
     store: StoreFacts
     around: StoreAccess
@@ -44,6 +46,13 @@ class ReadOnlyStore:
     with_timestamps: bool = False
     at_least: Position | None = None
     """Lower bound of the position of copies that are read."""
+
+    def __repr__(self) -> str:
+        return f"ReadOnlyStore({self.store.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Notebook view: the first entries."""
+        return store_html(self.store.name, ("key", "value"), self.all)
 
     @property
     def timestamped(self) -> ReadOnlyStore:
@@ -81,15 +90,15 @@ class ReadOnlyStore:
                 raise self._not_here(number, f"key {key!r}", copies.refused.get(number))
         return None
 
-    def all(self) -> Iterator[tuple[Key, Value]]:
-        """Every (key, value) of the partitions that are here."""
-        return self.range()
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
+        """Every (key, value) of the partitions that are here; ``reverse``: from the last key to the first."""
+        return self.range(reverse=reverse)
 
-    def range(self, low: object = None, high: object = None) -> Iterator[tuple[Key, Value]]:
-        """The entries from ``low`` to ``high``, both included; None: no bound."""
+    def range(self, low: object = None, high: object = None, *, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
+        """The entries from ``low`` to ``high``, both included; None: no bound. ``reverse``: from the last key to the first."""
         first, last = (None if bound is None else self.store.key_bytes(bound) for bound in (low, high))
-        scans = [reader.scan(first, last) for reader in self.readers()]
-        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans))
+        scans = [reader.scan(first, last, reverse=reverse) for reader in self.readers()]
+        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans, reverse=reverse))
 
     @property
     def approximate_num_entries(self) -> int:

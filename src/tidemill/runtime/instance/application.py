@@ -26,12 +26,14 @@ from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.position import Position
 from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
+from tidemill.query.versioned_view import ReadOnlyVersionedStore, versioned_view
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_view import (
     ReadOnlySessionStore,
     ReadOnlyWindowStore,
     require_no_windows,
     session_view,
+    view_of_its_kind,
     window_view,
 )
 from tidemill.runtime.instance.configured_topology import configured_topology
@@ -43,6 +45,7 @@ from tidemill.runtime.instance.starting import LOCK_WAIT_S, OpenParts, StartCont
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.observe.instance_html import instance_html, not_started
+from tidemill.runtime.observe.live_view import LiveView
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.worker.worker import Fault
@@ -66,7 +69,8 @@ class KafkaStreams:
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
         fault: for Tidemill's own tests.
-        launched, phases: for Tidemill's own command line.
+        launched: for Tidemill's own command line.
+        phases: likewise.
 
     Raises:
         ConfigError, TopologyError: before anything is started.
@@ -166,6 +170,12 @@ class KafkaStreams:
         """``store`` for a session store: ``fetch``, ``fetch_session``, ``find_sessions``, ``all``. QueryError if it is none."""
         return session_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
 
+    def versioned_store(
+        self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
+    ) -> ReadOnlyVersionedStore:
+        """``store`` for a versioned store: ``get``, ``get_as_of``, ``history``, ``all``. QueryError for another kind."""
+        return versioned_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
+
     def store_dataframe(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> StoreDataFrame:
         """The rows of ``store`` as a Spark DataFrame, with the changelog offsets of each partition: a snapshot,
         which stays as it is while the store goes on. Raises what reading a whole range would."""
@@ -201,7 +211,20 @@ class KafkaStreams:
         """Notebook view: the state, and each thread with its tasks."""
         if self._started is None:
             return not_started(self.config.application_id, self.state.value)
-        return instance_html(self._started.status.status())
+        scheme = ("https" if self.config.http_keystore else "http") if self.config.http_listen else ""
+        return instance_html(self._started.status.status(), scheme)
+
+    def live(self, *stores: str, every: float = 1.0) -> LiveView:
+        """At the end of a notebook's cell: the instance and the first rows of these stores, drawn again every ``every`` s until
+        the instance has ended, or ``stop()`` of what this gives is called. Stores on other instances are not shown."""
+
+        def html() -> str:
+            if not self._is_open():
+                return self._repr_html_()
+            views = (view_of_its_kind(self._asked().view(name, stale=True, partition=None)) for name in stores)
+            return self._repr_html_() + "".join(view._repr_html_() for view in views)
+
+        return LiveView(html, lambda: self.state in (State.NOT_RUNNING, State.ERROR), every)
 
     def _require_started(self) -> Started:
         if self._started is None:

@@ -35,6 +35,7 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.operators.operation_table import global_stores
 from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
 from tidemill.runtime.instance.draining import Draining
@@ -158,7 +159,10 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         host=reads.application_server, error=instance.error, draining=instance.draining, spark_ui=engine.spark.ui,
     )  # fmt: skip
     with span("reads of state, HTTP"):
-        reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
+        reads.start(
+            store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
+            shared=global_stores(engine.compiled.topology),
+        )  # fmt: skip
     known = task_facts(topology, config.application_id)
     logged = [subtopology for subtopology, changelogs in known.changelogs.items() if changelogs]
     local = LocalState(directory, lock, logged=logged, reporter=thread_name(config, process_id, 1))
