@@ -55,7 +55,7 @@ class SessionStore:
         segments = self._segments
         data = None if value is None else self._encode(value)
         suffix = pack_time(end) + pack_time(start)
-        is_live = end == segments.observed or segments.advance(end)
+        is_live = segments.advance(end)
         if is_live:
             self._keep(key, suffix, data, end)
         self._log(key + suffix, data, timestamp)

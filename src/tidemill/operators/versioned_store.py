@@ -44,11 +44,15 @@ class VersionedStore:
         self._kept = self._observed = -1 if kept is None else _unpack(kept)[0]
         self._swept = self._observed - self._retention
 
-    def put(self, key: object, value: object, timestamp: int, _headers: Headers = ()) -> bool | None:
+    def put(
+        self, key: object, value: object, timestamp: int, _headers: Headers = (), _came: int | None = None
+    ) -> bool | None:
         """Adds a version, None for a deletion. True: it is the newest; False: a newer one is there; None: refused, too old."""
         return self.put_at(self._raw(key), value, timestamp)
 
-    def put_at(self, raw: bytes, value: object, timestamp: int, _headers: Headers = ()) -> bool | None:
+    def put_at(
+        self, raw: bytes, value: object, timestamp: int, _headers: Headers = (), _came: int | None = None
+    ) -> bool | None:
         """``put`` for the bytes of a key (``encode_key``)."""
         written = self._write_value(value)
         is_newest = self._add(raw, written, timestamp)
