@@ -85,7 +85,7 @@ class TimestampedKeyValueStore:
         assert store.key_serde is not None
         assert store.value_serde is not None
         self._get, self._put, self._log, self._rows = rows.get, rows.put, rows.log, rows
-        self._with_headers = store.with_headers
+        self._with_headers = store.logs_headers
         self.encode_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
 

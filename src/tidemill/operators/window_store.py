@@ -35,6 +35,7 @@ class WindowStore:
         self._rows = rows
         self._log = rows.log
         self._duplicates, self._is_persistent = store.retain_duplicates, store.persistent
+        self._with_headers = store.logs_headers
         assert store.key_serde is not None
         assert store.value_serde is not None
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
@@ -187,6 +188,11 @@ class TimestampedWindowStore(WindowStore):
     """A window store whose values are (value, timestamp): TimestampedWindowStore, what aggregations use."""
 
     timestamped = True
+
+    def put_at(self, key: bytes, value: object, start: int, timestamp: int, headers: Headers = ()) -> bool:
+        """``put`` for the bytes of a key. ``headers``, of the record being processed, are logged with deletions in a store of the
+        format with headers."""
+        return super().put_at(key, value, start, timestamp, headers if value is None and self._with_headers else ())
 
     def _value(self, row: bytes) -> Value:
         return self._decode(row[8:]), unpack_time(row)[0]
