@@ -126,6 +126,16 @@ def test_a_store_in_memory_without_a_retention_keeps_nothing() -> None:
     assert [sessions.put(Windowed("k", 5, 5), value, 5) for value in ("a", "b")] == [False, False]
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_removing_a_session_moves_the_time_of_a_store_that_is_not_in_memory(*, persistent: bool) -> None:
+    """Also one that is not there; as Kafka Streams 4.3's stores."""
+    store = SessionStore(_store(StoreKind.SESSION, persistent=persistent, retention_ms=MINUTE), MemoryRows())
+    store.put(Windowed("k", 0, 5), "a", 5)
+    store.remove(Windowed("other", 3 * MINUTE, 3 * MINUTE), 5)
+    assert list(store.find_sessions("k")) == ([] if persistent else [(Windowed("k", 0, 5), "a")])
+    assert store.put(Windowed("k", 0, 7), "b", 7) is not persistent
+
+
 @pytest.mark.parametrize("duplicates", [False, True])
 def test_windows_of_all_keys_come_by_segment_and_key_or_in_memory_by_start_and_key(duplicates: bool) -> None:
     """The order of Kafka Streams 4.3's RocksDB and in-memory stores."""
