@@ -67,8 +67,8 @@ class SessionStore:
         self.remove_at(self._raw(session.key), session.start, session.end, timestamp)
 
     def remove_at(self, key: bytes, start: int, end: int, timestamp: int, headers: Headers = ()) -> None:
-        """``remove`` for the bytes of a key; ``headers`` as in ``put_at``. It moves the store's time, in memory it does not, as in
-        Kafka Streams."""
+        """``remove`` for the bytes of a key; ``headers`` as in ``put_at``. It moves the store's time, but not of one in
+        memory, as in Kafka Streams."""
         if self._persistent:
             self._segments.advance(end)
         suffix = pack_time(end) + pack_time(start)
