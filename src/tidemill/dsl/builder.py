@@ -121,7 +121,8 @@ class StreamsBuilder:
     ) -> GlobalKTable:
         """A table that every instance has all of: streams are joined with it by any key, with no repartition.
 
-        Every stream thread reads the whole topic at its start and keeps it in memory.
+        Every stream thread reads the whole topic at its start and keeps it in memory. As in Kafka Streams ``timestamp_extractor``
+        is not called: rows have the times of their records.
 
         Raises:
             TopologyError: ``store`` has a history (a versioned store), which a global table can't have.
@@ -131,7 +132,8 @@ class StreamsBuilder:
         kept = store_of(self._recorder, asked, f"{source_topic}-")
         if kept.kind is StoreKind.VERSIONED:
             raise TopologyError("global_table: a global table has no history; leave history_retention out")
-        self._add_global(kept, source_topic, None, name, timestamp_extractor)
+        timestamp_extractor_or_none(timestamp_extractor, "global_table")
+        self._add_global(kept, source_topic, None, name)
         return GlobalKTable(
             recorder=self._recorder, store=kept.name, key_serde=kept.key_serde, value_serde=kept.value_serde,
             store_name=queryable_name(asked),
@@ -160,12 +162,14 @@ class StreamsBuilder:
         builder.
 
         All processors can read it without naming it. ``key`` and ``value``: serdes of the topic, if not the store's.
+        ``timestamp_extractor`` is not called, as in Kafka Streams.
         """
         kept = checked_store(store, "add_global_store")
         (source_topic,) = topic_names(topic, "add_global_store")
         supplier_of(supplier, "add_global_store")
+        timestamp_extractor_or_none(timestamp_extractor, "add_global_store")
         self._add_global(
-            kept, source_topic, supplier, name, timestamp_extractor,
+            kept, source_topic, supplier, name,
             key=serde_or_none(key, "add_global_store: key"), value=serde_or_none(value, "add_global_store: value"),
         )
         return self
@@ -176,7 +180,6 @@ class StreamsBuilder:
         topic: str,
         supplier: ProcessorSupplier | None,
         name: str | None,
-        timestamp_extractor: TimestampExtractor | None,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -186,7 +189,6 @@ class StreamsBuilder:
         self._recorder.add(LogicalNode(name=made, effect=GlobalSource(
             topic=topic, source_name=source_name, store=store, supplier=supplier, key_serde=key or store.key_serde,
             value_serde=value or store.value_serde,
-            timestamp_extractor=timestamp_extractor_or_none(timestamp_extractor, "a global store"),
         )))
 
     def build(self, *, optimization: str | Iterable[str] = "none") -> Topology:

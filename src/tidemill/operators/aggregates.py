@@ -31,12 +31,12 @@ class AggregateByKey:
         self._initializer, self._following = initializer, following
 
     def process(self, record: Record) -> None:
-        key, value, timestamp, headers = record
+        key, value, came, headers = record
         if key is None or value is None:
             self._drop()
             return
         raw = self._encode(key)
-        found = self._get(raw)
+        found, timestamp = self._get(raw), came
         if found is None:
             old = self._initializer()
         else:
@@ -44,7 +44,7 @@ class AggregateByKey:
             if stored > timestamp:
                 timestamp = stored
         new = self._following(key, value, old)
-        is_latest = self._put(raw, new, timestamp, headers)
+        is_latest = self._put(raw, new, timestamp, headers, came)
         if is_latest is None:
             self._drop()
             return

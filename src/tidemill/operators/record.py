@@ -67,7 +67,8 @@ def invalid_timestamp(timestamp: int) -> str:
     """The error for a record of a source without an extractor (``FailOnInvalidTimestamp``)."""
     return (
         f"the record's timestamp is {timestamp}, expected 0 or later. Give the source a timestamp_extractor(record, "
-        "partition_time): one that gives record.timestamp drops such records, and partition_time is the partition's latest"
+        "partition_time): one that gives record.timestamp drops such records, and partition_time is the partition's latest. A"
+        " global table asks none: write its row again"
     )
 
 

@@ -48,8 +48,8 @@ class _GroupedTable:
 
     def keep(self, record: Record, new: object, old: object, timestamp: int) -> None:
         """Stores the aggregate and forwards the change."""
-        key, headers = record[0], record[3]
-        is_latest = self._table.put(key, new, timestamp, headers)
+        key, _value, came, headers = record
+        is_latest = self._table.put(key, new, timestamp, headers, came)
         if is_latest is None:
             self._context.drop()
             return

@@ -69,7 +69,7 @@ class TimeWindowAggregate:
                 if updated < timestamp:
                     updated = timestamp
             new = self._add(key, value, old)
-            if not store.put_at(raw, new, start, timestamp if new is None else updated):
+            if not store.put_at(raw, new, start, timestamp if new is None else updated, headers):
                 self._drop()
             if self._rounds is None:
                 change = Change(new, old if self._sends_old else None)

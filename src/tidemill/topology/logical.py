@@ -57,7 +57,6 @@ class GlobalSource:
     supplier: UserFunction | None = None
     key_serde: Serde | None = None
     value_serde: Serde | None = None
-    timestamp_extractor: UserFunction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

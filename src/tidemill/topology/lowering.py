@@ -136,7 +136,7 @@ def _write_global(draft: Draft, name: str, table: GlobalSource) -> None:
     draft.add_global(
         SourceNode(
             name=table.source_name, topics=(table.topic,), key_serde=table.key_serde, value_serde=table.value_serde,
-            timestamp_extractor=table.timestamp_extractor, is_global=True,
+            is_global=True,
         ),
         ProcessorNode(
             name=name, operation=op.GlobalUpdate(store.name, table.supplier), stores=(store.name,),

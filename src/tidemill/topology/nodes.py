@@ -64,6 +64,11 @@ class Store:
     left_open: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields of ``persistent`` and ``with_headers`` that the program leaves to settings (``configured_topology``)."""
 
+    @property
+    def logs_headers(self) -> bool:
+        """Deletions are logged with the headers of the record being processed; of no store in memory, as in Kafka Streams."""
+        return self.with_headers and self.persistent
+
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
 

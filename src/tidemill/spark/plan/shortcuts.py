@@ -41,8 +41,8 @@ def _counts_windows(topology: Topology, node: ProcessorNode) -> bool:
 
 def _folds_sessions(topology: Topology, node: ProcessorNode) -> bool:
     match node.operation:
-        case SessionAggregate(emit_final=False):
-            return _is_seen_by_streams(topology, node)
+        case SessionAggregate(emit_final=False, store=kept):
+            return _is_seen_by_streams(topology, node) and not topology.stores[kept].logs_headers
         case _:
             return False
 

@@ -162,7 +162,8 @@ def _fold(
             last.pop(key, None)
             last[key] = at
         keys = list(last)
-        state.put_many(task, store, keys, [held[key] for key in keys], [times[key] for key in keys])
+        logged = [records.timestamps[last[key]] if held[key] is None else times[key] for key in keys]
+        state.put_many(task, store, keys, [held[key] for key in keys], logged)
         for key in keys:
             old = initial if (row := before[key]) is None else row[8:]
             _forward(out, task, key, _value_of(held[key]), times[key], records, last[key], old)
