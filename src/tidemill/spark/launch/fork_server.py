@@ -20,9 +20,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import TypedDict
 
 ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
@@ -104,12 +108,43 @@ def main() -> None:
 
 
 def settle_pandas() -> None:
-    """pyarrow imports pandas at the first list that it makes an array of, in each worker; where there is none, it looks for it at
-    every list. So it is imported here once, or known not to be there."""
-    if importlib.util.find_spec("pandas") is None:
-        sys.modules["pandas"] = None  # type: ignore[assignment]
-    else:
-        importlib.import_module("pandas")
+    """pyarrow imports pandas at the first list that it makes an array of, in each worker, and makes the same array without. It is
+    to find none until someone else imports it."""
+    if "pandas" in sys.modules:
+        return
+    import pyarrow
+
+    finder = _PandasFinder()
+    sys.meta_path.insert(0, finder)
+    pyarrow.array([])
+    finder.is_hidden = False
+
+
+class _PandasFinder(MetaPathFinder):
+    """Has pyarrow know pandas as soon as it is imported: it makes other arrays of a Series than of a list."""
+
+    is_hidden = True
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del path, target
+        if fullname != "pandas":
+            return None
+        if self.is_hidden:
+            raise ModuleNotFoundError(fullname)
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = partial(_known_to_pyarrow, spec.loader.exec_module)  # type: ignore[method-assign]
+        return spec
+
+
+def _known_to_pyarrow(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    import pyarrow
+
+    execute(module)
+    pyarrow.nulls(0).to_pandas()  # requires pandas, so it looks again
 
 
 class _DaemonSettings(TypedDict):
