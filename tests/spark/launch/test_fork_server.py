@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tidemill.spark.launch.fork_server import ADDRESS_KEY, ForkServer, start_fork_server
+from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
+from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
 
 LIMIT_S = 60.0
 SOURCE = Path(__file__).parents[3] / "src"
@@ -200,3 +201,14 @@ def test_where_there_is_no_pandas_an_import_says_so_as_ever() -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     said = subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=LIMIT_S, capture_output=True)
     assert said.stdout == b"none\n"
+
+
+def test_neither_driver_nor_workers_import_pandas_with_their_modules() -> None:
+    program = (
+        "import sys; from tidemill.spark.launch.fork_server import settle_pandas; {}; "
+        "from tidemill.runtime.instance.application import KafkaStreams; import tidemill.runtime.worker.worker; "
+        "assert 'pandas' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    for settled in ("pass", "settle_pandas()"):
+        subprocess.run([sys.executable, "-c", program.format(settled)], env=environment, check=True, timeout=LIMIT_S)

@@ -36,7 +36,8 @@ from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.log_format import LogEvent
 from tidemill.spark.java import know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
-from tidemill.spark.launch.fork_server import ADDRESS_KEY, ForkServer
+from tidemill.spark.launch.fork_server import ForkServer
+from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
 from tidemill.spark.placement import is_cluster
 from tidemill.start_trace import span, tell_process
 
