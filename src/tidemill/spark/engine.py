@@ -29,7 +29,7 @@ from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, reports_itself
-from tidemill.spark.java import JavaObject
+from tidemill.spark.java import JavaObject, settings_of
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import OnDriverHost, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
@@ -88,7 +88,7 @@ def start_workers(
                     pin(step)
                     frame = map_in_arrow(frame, warm, "worker string")
                 plan = frame._jdf.queryExecution().executedPlan()
-            for name, value in task_settings(dict(session.conf.getAll), is_standing=True).items():  # else these are other workers
+            for name, value in task_settings(settings_of(session), is_standing=True).items():  # else these are other workers
                 session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
             session.sparkContext.setLocalProperty(DESCRIPTION, description(application_id, f"starts the workers of {thread}"))
             with span("workers' first job"):
@@ -106,9 +106,9 @@ def start_workers(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    executed: JavaObject
     rows: JavaObject
     """The executed plan as Spark's RDD: a run is one job that collects it."""
-    explained: str
 
 
 class BatchEngine:
@@ -139,14 +139,15 @@ class BatchEngine:
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
         reports_itself(self._jobs.name)
         with needing_the_jvm():
-            self._settings = dict(session.conf.getAll)
+            self._settings = settings_of(session)
             sums = compiled.sums and not compiled.can_stand
             with span("plan built"):
                 self._plans[sums] = self._built(sums)
 
     @property
     def explained(self) -> str:
-        return next(iter(self._plans.values())).explained
+        """The physical plan as Spark writes it."""
+        return str(next(iter(self._plans.values())).executed.toString())
 
     def rebuild(self) -> None:
         """Builds the plans again, with the current static sides; the next batch runs them. May be called on any thread."""
@@ -157,16 +158,15 @@ class BatchEngine:
         # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
         is_alike = isinstance(self._placement, OnDriverHost) and not self._compiled.lookups.joins
         build = partial(self._made, sums)
-        plan, text = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
-        return _Plan(plan.execute(), text)
+        plan = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
+        return _Plan(plan, plan.execute())
 
-    def _made(self, sums: bool) -> tuple[JavaObject, str]:
+    def _made(self, sums: bool) -> JavaObject:
         source, steps = self._steps
         with pinning(self._session, self._thread) as pin:
             frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin, sums=sums)
         self._compiled.check(frame, sums=sums)
-        execution = frame._jdf.queryExecution()
-        return execution.executedPlan(), str(execution.toString())
+        return frame._jdf.queryExecution().executedPlan()
 
     def _copied(self, plan: JavaObject) -> JavaObject:
         source, steps = self._steps

@@ -24,7 +24,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem
 from tidemill.log_format import LogEvent
-from tidemill.spark.java import JavaObject, array_of, jvm_of, sequence_of
+from tidemill.spark.java import JavaObject, array_of, class_of, sequence_of
 
 log = logging.getLogger("tidemill.placement")
 
@@ -148,21 +148,25 @@ class OnExecutors:
 
     def root(self, thread: str) -> DataFrame:
         context, session = self._session.sparkContext, self._session._jsparkSession
-        jvm = jvm_of(self._session)
-        rows = sequence_of(self._session, [jvm.org.apache.spark.sql.RowFactory.create(array_of(self._session, [0]))])
-        kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("org.apache.spark.sql.Row"))
+        row = self._java("org.apache.spark.sql.RowFactory").create(array_of(self._session, [0]))
+        rows = sequence_of(self._session, [row])
+        classes = self._java("java.lang.Class")
+        kind = self._java("scala.reflect.ClassTag").apply(classes.forName("org.apache.spark.sql.Row"))
         # The RDD looks into this map at every job: a plan is moved by another entry, without being built again.
-        preferred = self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap())
-        rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(context._jsc.sc(), rows, 1, preferred, kind)
+        preferred = self._preferences.setdefault(thread, self._java("scala.collection.mutable.HashMap")())
+        rdd = self._java("org.apache.spark.rdd.ParallelCollectionRDD")(context._jsc.sc(), rows, 1, preferred, kind)
         schema = session.parseDataType(StructType([StructField("id", IntegerType())]).json())
         typed = DataFrame(session.createDataFrame(rdd.toJavaRDD(), schema), self._session).selectExpr("cast(id AS bigint)")
         # As the rows of range(1), so that the planner knows of the one partition: a groupBy would put an exchange there else.
         one = self._session.range(0, 1, 1, 1)._jdf
-        logical = jvm.java.lang.Class.forName("org.apache.spark.sql.execution.LogicalRDD$").getField("MODULE$").get(None)
+        logical = classes.forName("org.apache.spark.sql.execution.LogicalRDD$").getField("MODULE$").get(None)
         # From Spark 4.3 on there is a fourth parameter, whose default the JVM's callers have to name.
         defaults = () if pyspark.__version__.startswith("4.2.") else (getattr(logical, "fromDataset$default$4")(),)
         plan = logical.fromDataset(typed._jdf.queryExecution().executedPlan().execute(), one, False, *defaults)
-        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._session)
+        return DataFrame(self._java("org.apache.spark.sql.classic.Dataset").ofRows(session, plan), self._session)
+
+    def _java(self, name: str) -> JavaObject:
+        return class_of(self._session, name)
 
     def settle(self, thread: str) -> bool:
         since = self._waits_since.setdefault(thread, time.monotonic())
@@ -208,10 +212,8 @@ class OnExecutors:
         self._prefer(thread, to.location)
 
     def _prefer(self, thread: str, location: str) -> None:
-        jvm = self._session.sparkContext._jvm
-        assert jvm is not None
         places = sequence_of(self._session, [location])
-        self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap()).put(0, places)
+        self._preferences.setdefault(thread, self._java("scala.collection.mutable.HashMap")()).put(0, places)
 
     def executors(self) -> list[Executor]:
         """Live executors, as far as the driver knows."""

@@ -28,6 +28,7 @@ from tidemill.spark.plan.column_nodes import Predicates, applied, choices, chose
 from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
+from tidemill.spark.plan.plan_check import check_expressions
 from tidemill.spark.plan.python_steps import ArrowStep, map_in_arrow
 from tidemill.spark.plan.serde_inference import SerdeInference
 from tidemill.spark.plan.serde_rules import Edge
@@ -84,7 +85,11 @@ class Compiler:
 
     def infer(self, session: SparkSession | None) -> None:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
-        reads what its sinks write. No session is needed where nothing runs in the JVM."""
+        reads what its sinks write. No session is needed where nothing runs in the JVM.
+
+        Raises:
+            TopologyError: a serde is missing, or an expression can't be part of a static plan.
+        """
         while True:
             unknown = [name for name in self._sources() if not self._is_settled(name)]
             if session is not None:
@@ -93,7 +98,7 @@ class Compiler:
             entries = [name for name in self._column_sources() if name in self.serdes.leaving]
             for number in range(1, self.stages.last + 1):
                 if session is not None:
-                    self._layer(frame, entries, number)
+                    check_expressions(self._layer(frame, entries, number, place=F.lit(0).cast("bigint")))
                 entries = self.serdes.finish_step(number)
             if not unknown:
                 return
@@ -123,7 +128,7 @@ class Compiler:
         frame = map_in_arrow(root, source, rows.ddl())
         entries = self._column_sources()
         for number, step in enumerate(steps, start=1):
-            frame = self._layer(frame, entries, number)
+            frame = self._layer(frame, entries, number, place=F.monotonically_increasing_id())
             pin(f"step-{number}")
             last = number == self.stages.last
             frame = map_in_arrow(frame, step, REPORT_DDL if last else rows.ddl())
@@ -132,7 +137,8 @@ class Compiler:
 
     # --- one JVM layer ---------------------------------------------------------------------------------------------
 
-    def _layer(self, frame: DataFrame, entries: list[str], number: int) -> DataFrame:
+    def _layer(self, frame: DataFrame, entries: list[str], number: int, *, place: Column) -> DataFrame:
+        """``place``: the number of a row among those that the layer makes of one."""
         combinable: list[str] = []
         left = [Wave(self.tags.leaving(name), name, _typed(frame, self.serdes.leaving[name])) for name in entries]
         out_of_parts = [
@@ -157,7 +163,7 @@ class Compiler:
             multiplies |= fan_out.multiplies or changes.multiply
         if multiplies:
             self.multiplying_layers.add(number)
-            frame = frame.withColumn("place", F.monotonically_increasing_id())
+            frame = frame.withColumn("place", place)
         merging = [found for name in combinable if (found := self._mergings.get(name)) is not None]
         summed = [name for name in combinable if name not in self._mergings]
         self.has_sums |= bool(summed)
