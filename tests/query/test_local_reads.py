@@ -168,7 +168,7 @@ def test_timestamps_are_there_for_those_who_ask(instance: Instance) -> None:
 
 def test_a_key_that_is_not_there_is_none_and_one_that_is_elsewhere_says_where(instance: Instance) -> None:
     assert instance.get(keys_of(0, 4)[-1]) is None
-    with pytest.raises(InvalidStateStoreError, match="needs partition 2, and it is not here; there:2 is") as error:
+    with pytest.raises(InvalidStateStoreError, match="needs partition 2, and it is not here; it is assigned to there:2") as error:
         instance.get(C[0])
     assert error.value.hosts == ("there:2",)
 

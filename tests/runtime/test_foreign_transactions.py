@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import LIMIT_S, Place, until
+from tests.runtime.local_application import LIMIT_S, Place
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
