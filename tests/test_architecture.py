@@ -31,6 +31,9 @@ def _name(module: Path) -> str:
 
 
 TEXTS = {module: module.read_text() for module in MODULES}
+QUOTED = re.compile(r'"""(.*?)"""', re.DOTALL)
+QUOTED_NAME = re.compile(r"``(?:[a-z_.]+\.)?(_?[a-z]+(?:_[a-z]+)+)``")
+NAMES_OF_OTHERS = {"on_send", "split_pattern", "topology__1_0"}  # librdkafka's interceptor, pyarrow's function, a task id
 DOCSTRING = re.compile(r'(\s*#[^\n]*\n|\s+)*r?"""\s*\S')
 
 
@@ -49,6 +52,16 @@ def test_imports_go_down_only_and_pure_packages_stay_pure() -> None:
 def test_every_module_says_what_it_decides() -> None:
     silent = [_name(module) for module, text in TEXTS.items() if text.strip() and not DOCSTRING.match(text)]
     assert silent == []  # an empty __init__ decides nothing
+
+
+def test_docstrings_name_only_what_exists() -> None:
+    """A renamed function or module must not live on in the docstring of another."""
+    docstrings = {module: " ".join(QUOTED.findall(text)) for module, text in TEXTS.items()}
+    code = " ".join(QUOTED.sub("", text) for text in TEXTS.values())
+    known = set(re.findall(r"\w+", code)) | {module.stem for module in (*MODULES, *ROOT.glob("tests/**/*.py"))} | NAMES_OF_OTHERS
+    named = [(module, name) for module, text in docstrings.items() for name in QUOTED_NAME.findall(text)]
+    assert len(named) > 100  # the search finds names at all
+    assert [f"{_name(module)}: {name}" for module, name in named if name not in known] == []
 
 
 def test_no_module_is_too_long_or_too_vague() -> None:

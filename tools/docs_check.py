@@ -53,7 +53,7 @@ def main() -> int:
     except BlockError as error:
         print(f"  FAILED {error}")
         return 1
-    print(f"docs: {SITE / 'index.html'}")
+    print(f"docs: {SITE / 'index.html'} (its search needs a server: python -m http.server -d {SITE.relative_to(ROOT)})")
     return 0
 
 

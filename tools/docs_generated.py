@@ -73,7 +73,8 @@ def settings_page() -> str:
     lines = [
         "# Settings from A to Z",
         "",
-        "All names of settings, generated from `StreamsConfig`. A name that ends in `*` is a prefix.",
+        "This page is for those who know a setting's name: all of them, generated from `StreamsConfig`. A name that ends in `*`",
+        "is a prefix.",
         "[Configuration](../configuration.md) has them by subject, with their sources and the settings of Kafka's clients.",
         "",
         "| setting | attribute of `StreamsConfig` | default | meaning |",
@@ -94,8 +95,9 @@ def command_line_page() -> str:
     lines = [
         "# The command line",
         "",
-        "Every command of `tidemill`; `tidemill COMMAND --help` prints the same. Exit codes: 0; 1 a run that failed; 2 a mistake",
-        "in the program, the usage, the settings or the environment; 130 after Ctrl-C.",
+        "This page is for those who look up a command: every command of `tidemill`, as `tidemill COMMAND --help` prints it.",
+        "Exit codes: 0; 1 a run that failed; 2 a mistake in the program, the usage, the settings or the environment; 130 after",
+        "Ctrl-C.",
     ]
     for path, command in commands():
         lines += ["", f"## {' '.join(path)}", "", _sentence(command.help or ""), ""]

@@ -37,9 +37,9 @@ SECTIONS: dict[str, Pages | dict[str, Pages]] = {
         ),
         "Operating": (
             "operations.md", "how-to/restart-and-resume.md", "how-to/scale-out.md", "how-to/upgrade-without-downtime.md",
-            "how-to/drain-and-roll.md", "how-to/autoscale.md", "how-to/reset-and-recompute.md", "how-to/read-a-store.md",
-            "how-to/never-older-reads.md", "how-to/*", "dashboard.md", "security.md", "simulate.md",
-            "broker.md",
+            "how-to/drain-and-roll.md", "how-to/watch-a-restore.md", "how-to/what-moved.md", "how-to/autoscale.md",
+            "how-to/reset-and-recompute.md", "how-to/read-a-store.md", "how-to/never-older-reads.md", "how-to/*", "dashboard.md",
+            "security.md", "simulate.md", "broker.md",
         ),
         "Deploying": ("cluster.md", "deploy/kubernetes.md", "deploy/spark-on-kubernetes.md", "deploy/*"),
         "Coming from": ("migration/kafka-streams.md", "migration/faust.md", "migration/quix-streams.md", "migration/*"),

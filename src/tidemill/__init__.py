@@ -112,11 +112,13 @@ if TYPE_CHECKING:
     from tidemill.query.store_facts import ValueAndTimestamp
     from tidemill.query.store_frame import StoreDataFrame
     from tidemill.query.store_queries import LagInfo
+    from tidemill.query.versioned_view import ReadOnlyVersionedStore
     from tidemill.query.view import ReadOnlyStore
     from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore
     from tidemill.runtime.instance.application import KafkaStreams
     from tidemill.runtime.instance.instance_state import State, StateListener
     from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler
+    from tidemill.runtime.observe.live_view import LiveView
     from tidemill.runtime.observe.restore_listeners import StandbyUpdateListener, StateRestoreListener
     from tidemill.schema_registry.registry import SchemaRegistry
     from tidemill.task.batch_id import BatchId, OffsetRange
@@ -174,6 +176,7 @@ __all__ = [
     "KeySelector",
     "KeyValueMapper",
     "LagInfo",
+    "LiveView",
     "Materialized",
     "Merger",
     "Metric",
@@ -193,6 +196,7 @@ __all__ = [
     "RackStrategy",
     "ReadOnlySessionStore",
     "ReadOnlyStore",
+    "ReadOnlyVersionedStore",
     "ReadOnlyWindowStore",
     "Record",
     "RecordError",
@@ -366,11 +370,13 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.query.store_facts": ("ValueAndTimestamp",),
     "tidemill.query.store_frame": ("StoreDataFrame",),
     "tidemill.query.store_queries": ("LagInfo",),
+    "tidemill.query.versioned_view": ("ReadOnlyVersionedStore",),
     "tidemill.query.view": ("ReadOnlyStore",),
     "tidemill.query.windowed_view": ("ReadOnlySessionStore", "ReadOnlyWindowStore"),
     "tidemill.runtime.instance.application": ("KafkaStreams",),
     "tidemill.runtime.instance.instance_state": ("State", "StateListener"),
     "tidemill.runtime.instance.uncaught_exception": ("StreamThreadExceptionResponse", "UncaughtExceptionHandler"),
+    "tidemill.runtime.observe.live_view": ("LiveView",),
     "tidemill.runtime.observe.restore_listeners": ("StandbyUpdateListener", "StateRestoreListener"),
     "tidemill.schema_registry.registry": ("SchemaRegistry",),
     "tidemill.task.batch_id": ("BatchId", "OffsetRange"),

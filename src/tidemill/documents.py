@@ -1,4 +1,4 @@
-"""A parsed document: a JSON object or a TOML table, as Python has it.
+"""Type of parsed documents: JSON objects and TOML tables.
 
 Only its reader knows a document's shape, so its values are ``Any``. Documents of other instances are checked
 field by field (``query.document_reader``); one that is made, not read, is a ``dict[str, object]``.

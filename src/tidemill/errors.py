@@ -119,7 +119,7 @@ class FencedError(TidemillError):
 
 
 class StopError(TidemillError):
-    """The thread or instance can't go on and must stop; the message says why."""
+    """The thread or instance must stop; the message has the reason."""
 
 
 class DrainRefusedError(StopError):
@@ -127,7 +127,7 @@ class DrainRefusedError(StopError):
 
 
 class UnexpectedEventError(StopError):
-    """A state machine got an event that it has no rule for: a fault of this library. The message tells what was held and what
+    """A state machine got an event that it has no rule for: a fault of this library. The message has the state and what
     came before."""
 
 

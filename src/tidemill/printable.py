@@ -1,4 +1,4 @@
-"""Names that others chose, as they may stand in a log line, in a sentence or on a terminal.
+"""Escapes for text from outside, so that it is safe in log lines, messages and terminals.
 
 Decides that a control character (a line feed, an escape sequence), a lone surrogate or an invisible one is written as an escape,
 and that a name which is longer than any sensible one is cut: so no name forges a line or takes a terminal over.

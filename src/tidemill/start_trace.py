@@ -1,4 +1,4 @@
-"""The time that a start takes: spans and moments, each logged where the work is done, and a file of them for a viewer.
+"""Trace of a start: spans and moments, logged where the work is done, and a file of them in Chrome's trace format.
 
 Decides how both are logged (as log events of ``tidemill.start`` at level DEBUG, which cost nothing without a handler) and how
 the file looks: Chrome's trace format, which chrome://tracing, Perfetto and speedscope open. It ends with the first output that
@@ -30,8 +30,8 @@ FIRST_OUTPUT = "first output committed"
 
 @contextlib.contextmanager
 def span(what: str, **details: object) -> Iterator[dict[str, object]]:
-    """A span of this thread: all that is done within it. The value takes more details. ``cpu_ms``, the thread's own, tells work
-    from waiting."""
+    """A span of this thread: all that is done within it. The value takes more details. ``cpu_ms`` is the thread's CPU time,
+    without waits."""
     if not is_traced():
         yield details
         return
@@ -94,7 +94,7 @@ class TraceFile(logging.Handler):
             ) from None
 
     def listen(self) -> None:
-        """From now on, at any level of the log."""
+        """Starts recording spans, at any level of the log."""
         log.setLevel(logging.DEBUG)
         log.propagate = False  # spans are for the file: a line of each in the log would say little
         log.addHandler(self)
@@ -132,7 +132,7 @@ class TraceFile(logging.Handler):
             self._path.write_text(f"[\n{lines}\n]\n")
 
     def _lane(self, process: Any) -> dict[str, int]:
-        """Where it is drawn: in a line of its thread, or in one of another process."""
+        """Process and thread of an event in the viewer: the current thread, or another process."""
         if process is not None:
             pid, name = process
             self._entitle(pid, name)

@@ -15,26 +15,17 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import psutil
 
+from tests.waiting import until
 from tidemill.cli.main import main
 
 LIMIT_S = 240.0
 _MARK = "TIDEMILL_TEST_FAMILY"
-
-
-def until(claim: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not claim():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 class CliProcess:

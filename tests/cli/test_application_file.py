@@ -97,7 +97,8 @@ if __name__ == "__main__":
 
 
 def test_functions_of_a_file_travel_by_value(write: Write) -> None:
-    cloudpickle = pytest.importorskip("pyspark.cloudpickle")
+    from pyspark import cloudpickle
+
     program = "FACTOR = 3\ndef times(value): return value * FACTOR\n" + 'builder.stream("in").map_values(times, name="m")'
     file = write(BUILDER + program)
     topology, _ = load_application(file, {})

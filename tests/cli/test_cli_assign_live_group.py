@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.cli_process import LIMIT_S, ran_here, until
+from tests.cli.cli_process import LIMIT_S, ran_here
 from tests.kafka.group.group_application import Application, create_topic, joined
+from tests.waiting import until
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import AssignmentConfig
 from tidemill.cli.assign_live_group import _facts

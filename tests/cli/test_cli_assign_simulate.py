@@ -61,7 +61,6 @@ def test_the_files_own_variants_run(capsys):
 
 @pytest.mark.parametrize(("suffix", "starts"), [(".svg", b"<?xml"), (".png", b"\x89PNG")])
 def test_the_picture_is_drawn(capsys, tmp_path, suffix, starts):
-    pytest.importorskip("matplotlib")
     file = tmp_path / f"run{suffix}"
     assert output(capsys, SCENARIOS / "replace-c-by-d.toml", "--plot", file)[0] == 0
     assert file.read_bytes().startswith(starts)

@@ -16,8 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.cli_process import LIMIT_S, ran_here, until
+from tests.cli.cli_process import LIMIT_S, ran_here
 from tests.embedded.test_broker import is_alive
+from tests.waiting import until
 from tidemill.embedded.broker_plan import free_port
 from tidemill.embedded.jars import cache_folder
 from tidemill.embedded.java import find_java

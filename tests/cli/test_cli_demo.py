@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.cli_process import CliProcess, cli, ran_here, until
+from tests.cli.cli_process import CliProcess, cli, ran_here
+from tests.waiting import until
 from tidemill.cli import demo as demo_module
 from tidemill.cli.demo import next_goal
 from tidemill.cli.demo_text import Text, differences, english, words

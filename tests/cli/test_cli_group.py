@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from tests.cli.cli_process import LIMIT_S, ran_here, until
+from tests.cli.cli_process import LIMIT_S, ran_here
+from tests.waiting import until
 from tidemill.cli.group import COLUMNS, aligned, app, group_rows
 from tidemill.errors import ConfigError
 from tidemill.ids import TopicPartition

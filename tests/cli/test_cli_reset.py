@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from tests.cli.cli_process import LIMIT_S, until
+from tests.cli.cli_process import LIMIT_S
+from tests.waiting import until
 from tidemill.cli.main import main
 from tidemill.cli.reset import datetime_ms, duration_ms
 from tidemill.errors import ConfigError

@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from tests.cli.cli_process import LIMIT_S, CliProcess, cli, ran_here, until
+from tests.cli.cli_process import LIMIT_S, CliProcess, cli, ran_here
+from tests.waiting import until
 from tidemill.cli.demo_text import words
 from tidemill.cli.instance_view import InstanceView, from_line, to_line, to_text
 from tidemill.cli.run import outside_settings

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.cli_process import LIMIT_S, until
+from tests.cli.cli_process import LIMIT_S
+from tests.waiting import until
 from tidemill.cli.main import main
 from tidemill.cli.schema import class_name
 from tidemill.ids import TopicPartition

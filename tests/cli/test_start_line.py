@@ -18,8 +18,9 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Producer
 
-from tests.cli.cli_process import LIMIT_S, cli, until
+from tests.cli.cli_process import LIMIT_S, cli
 from tests.kafka.group.acting_member import ActingMember
+from tests.waiting import until
 from tidemill.cli.start_line import StartLine, StartView, followed, start_line, summary_line
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess
 from tests.runtime.words import Counts, Feed, create_topics, differences, stored_counts
+from tests.waiting import until
 
 _SCRIPT = Path(__file__).parents[2] / "deploy" / "standalone.py"
 _BACKEND = "CoarseGrainedExecutorBackend"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.executors import Run, counts_on, executors, running
-from tests.runtime.instance_process import until
 from tests.runtime.words import differences
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.cluster, pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(540)]

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.executors import executors, standalone
-from tests.runtime.instance_process import until
 from tests.runtime.words import Counts, Feed, create_topics, differences
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [

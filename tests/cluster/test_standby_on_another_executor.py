@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from tests.cluster.executors import executors, standalone
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess
 from tests.runtime.words import Counts, Feed, create_topics, differences
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [

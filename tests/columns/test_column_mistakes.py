@@ -264,7 +264,7 @@ def error_of(write: Callable[[KStream], object]) -> ColumnMistakeError:
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("operator", "function", "what"), [each[:3] for each in MISTAKES])
-def test_a_mistake_is_told_where_a_session_runs_as_in_a_notebook(
+def test_a_mistake_is_reported_where_a_session_runs_as_in_a_notebook(
     spark: SparkSession, operator: str, function: Any, what: str
 ) -> None:
     assert what in str(error_of(lambda stream: getattr(stream, operator)(function)))
@@ -281,14 +281,14 @@ def test_a_mistake_is_told_where_a_session_runs_as_in_a_notebook(
     ],
     ids=["alone", "in a function", "in an operator", "in when"],
 )
-def test_text_of_a_column_is_told_where_a_session_runs_and_makes_a_constant_of_it(
+def test_text_of_a_column_is_reported_where_a_session_runs_and_makes_a_constant_of_it(
     spark: SparkSession, function: Callable[[Any], Any]
 ) -> None:
     assert "makes text of a Column" in str(error_of(lambda stream: stream.map_values(function)))
 
 
 @pytest.mark.parametrize(("operator", "function", "what", "instead"), MISTAKES)
-def test_a_mistake_is_told_with_a_way_to_write_it(operator: str, function: Any, what: str, instead: str | None) -> None:
+def test_a_mistake_is_reported_with_a_way_to_write_it(operator: str, function: Any, what: str, instead: str | None) -> None:
     error = error_of(lambda stream: getattr(stream, operator)(function))
     assert what in str(error)
     assert f"{operator} KSTREAM-" in str(error)
@@ -303,7 +303,7 @@ def test_a_mistake_is_told_with_a_way_to_write_it(operator: str, function: Any, 
         assert error.line is not None
 
 
-def test_more_than_fifty_kinds_are_told() -> None:
+def test_more_than_fifty_kinds_are_reported() -> None:
     assert len(MISTAKES) > 100
 
 
@@ -430,7 +430,7 @@ def test_what_is_no_mistake_is_built(what: str) -> None:
     assert len(builder.build().nodes) == 2
 
 
-def test_without_source_text_the_operator_is_told_all_the_same() -> None:
+def test_without_source_text_the_operator_is_reported_all_the_same() -> None:
     function = eval("lambda v: v.lower()")
     text = str(error_of(lambda stream: stream.map_values(function, name="lowered")))
     assert text.startswith("map_values lowered (<string>, line 1): the function calls what a Column does not have; v (struct<")

@@ -139,7 +139,7 @@ def test_text_is_read_by_the_setting_s_type(name: str, text: str, attribute: str
         ("state.dir", 3, "state.dir is 3, expected the path of a folder"),
     ],
 )
-def test_a_malformed_value_is_told_with_name_value_and_what_was_expected(
+def test_a_malformed_value_is_reported_with_name_value_and_what_was_expected(
     name: str, value: object, expected: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -188,7 +188,7 @@ def test_what_every_application_needs_must_be_given(missing: str) -> None:
         ({"commit.interval.ms": 10_001}, "above transaction.timeout.ms=10000"),
         ({"default.deserialization.exception.handler": "dead-letter"}, "needs errors.dead.letter.queue.topic.name"),
         ({"processing.exception.handler": "dead-letter"}, "processing.exception.handler=dead-letter needs errors.dead"),
-        ({"errors.dead.letter.queue.topic.name": "dead"}, "nothing is put aside: set one of"),
+        ({"errors.dead.letter.queue.topic.name": "dead"}, "no handler writes dead letters: set one of"),
         ({"rack.aware.assignment.tags": "zone"}, "give client.tag.zone too"),
         ({f"client.tag.{n}": "x" for n in range(6)}, "there are 6 client tags, at most 5"),
         ({"client.tag." + "k" * 21: "x"}, "at most 20 characters"),
@@ -351,7 +351,7 @@ def test_a_config_never_changes_and_travels_to_other_processes() -> None:
     assert hash(config) == hash(pickle.loads(pickle.dumps(config)))
 
 
-def test_every_setting_stands_in_the_documentation_with_its_default() -> None:
+def test_every_setting_is_in_the_documentation_with_its_default() -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
     rows: dict[str, Any] = {}
     for line in page.splitlines():

@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md and the code are one: the functions that it names exist, its rooms are all rooms, its ways are short."""
+"""ARCHITECTURE.md and the code are one: the functions that it names exist, its packages are all packages, its paths are short."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE = ROOT / "src" / "tidemill"
 PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 PYPROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 FUNCTION = re.compile(r"`([\w/]+\.py):([\w.]+)`")
-ROOMS, RECORD, REBALANCE, QUERY = (part for part in re.split(r"^## .*\n", PAGE, flags=re.MULTILINE)[1:])
+PACKAGES, RECORD, REBALANCE, QUERY = (part for part in re.split(r"^## .*\n", PAGE, flags=re.MULTILINE)[1:])
 MOST_HOPS = {"record": (RECORD, 15), "rebalance": (REBALANCE, 20), "query": (QUERY, 15)}
 
 
@@ -32,7 +32,7 @@ def _defined(path: str) -> frozenset[str]:
 
 
 def _layers() -> list[list[str]]:
-    """The rooms of each layer of the import rules, from above."""
+    """The packages of each layer of the import rules, from above."""
     (listed,) = re.findall(r'type = "layers"\nlayers = \[\n(.*?)\n\]', PYPROJECT, re.DOTALL)
     return [re.findall(r"tidemill\.(\w+)", line) for line in listed.splitlines()]
 
@@ -53,21 +53,22 @@ def test_a_way_is_numbered_without_a_gap_and_short(way: str) -> None:
     assert [line for line in re.findall(r"^\| \d+ \|.*$", text, re.MULTILINE) if not FUNCTION.search(line)] == []
 
 
-def test_the_rooms_are_those_of_the_source() -> None:
+def test_the_packages_are_those_of_the_source() -> None:
     there = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    table = re.findall(r"^\| (`.*?`) \| ", ROOMS, re.MULTILINE)
-    told = [room for cell in table for room in re.findall(r"`(\w+)`", cell)]
-    assert sorted(told) == sorted(there)
+    table = re.findall(r"^\| (`.*?`) \| ", PACKAGES, re.MULTILINE)
+    listed_there = [package for cell in table for package in re.findall(r"`(\w+)`", cell)]
+    assert sorted(listed_there) == sorted(there)
 
 
-def test_the_picture_shows_each_layer_s_rooms_above_those_that_they_may_import() -> None:
-    """Arrows go from one layer to the next; the boxes of a layer name its rooms."""
-    boxes = {name: set(re.findall(r"\w+", label.partition(":")[0])) for name, label in re.findall(r'(\w+)\["([^"]*)"\]', ROOMS)}
-    depth = {room: at for at, rooms in reversed(list(enumerate(_layers()))) for room in rooms}
-    depth_of = {name: {depth[room] for room in label & depth.keys()} for name, label in boxes.items()}
+def test_the_picture_shows_each_layer_s_packages_above_those_that_they_may_import() -> None:
+    """Arrows go from one layer to the next; the boxes of a layer name its packages."""
+    labels = re.findall(r'(\w+)\["([^"]*)"\]', PACKAGES)
+    boxes = {name: set(re.findall(r"\w+", label.partition(":")[0])) for name, label in labels}
+    depth = {package: at for at, packages in reversed(list(enumerate(_layers()))) for package in packages}
+    depth_of = {name: {depth[package] for package in label & depth.keys()} for name, label in boxes.items()}
     assert [name for name, depths in depth_of.items() if not depths] == []
     arrows = []
-    for sources, targets in re.findall(r'^    ([\w& ]+?)(?:\["[^"]*"\])? --> ([\w& ]+)', ROOMS, re.MULTILINE):
+    for sources, targets in re.findall(r'^    ([\w& ]+?)(?:\["[^"]*"\])? --> ([\w& ]+)', PACKAGES, re.MULTILINE):
         arrows += [(source, target) for source in sources.split(" & ") for target in targets.split(" & ")]
     assert len(arrows) >= len(boxes) - 1
     assert [(one, other) for one, other in arrows if max(depth_of[one]) >= min(depth_of[other.strip()])] == []

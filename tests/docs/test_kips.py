@@ -23,7 +23,7 @@ def kips() -> list[int]:
     return [int(number) for _, numbers, _, _ in ROWS for number in re.findall(r"KIP-(\d+)", numbers)]
 
 
-def test_every_kip_of_issue_20_stands_in_the_table_once_and_in_the_order_of_versions() -> None:
+def test_every_kip_of_issue_20_is_in_the_table_once_and_in_the_order_of_versions() -> None:
     assert {1111, 1146, 1112, 1259, 1270, 1340, 796} <= set(kips())
     assert len(kips()) == len(set(kips())) > 80
     versions = [tuple(map(int, version.split("."))) for version, *_ in ROWS]

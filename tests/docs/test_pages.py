@@ -44,7 +44,7 @@ def _block(text: str, language: str = "python") -> Block:
         ("from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\nbuilder.stream('t').to('t/')", "'t/'"),
     ],
 )
-def test_wrong_python_is_told_with_its_place(text: str, told: str) -> None:
+def test_wrong_python_is_reported_with_its_place(text: str, told: str) -> None:
     with pytest.raises(BlockError, match=r"docs/a\.md, line 3: ") as error:
         check_python([_block(text)])
     assert told in str(error.value)
@@ -78,7 +78,7 @@ OPTIONS = {("run",): {"--set"}, ("broker", "start"): {"--port"}, ("broker", "sto
         ("make demmo", "no target demmo"),
     ],
 )
-def test_a_command_that_is_not_there_is_told(line: str, told: str) -> None:
+def test_a_command_that_is_not_there_is_reported(line: str, told: str) -> None:
     with pytest.raises(BlockError, match=told):
         check_commands([_block(line, "console")], OPTIONS, {"demo"})
 
@@ -103,6 +103,18 @@ def _pages_of(found: Any) -> Iterator[str]:
     else:
         for inner in found.values() if isinstance(found, dict) else found:
             yield from _pages_of(inner)
+
+
+FOR_EVERYONE = "index.md"
+"""Says where each reader begins."""
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != FOR_EVERYONE])
+def test_the_first_paragraph_says_for_whom_the_page_is_and_what_for(page: str) -> None:
+    paragraphs = (DOCS / page).read_text(encoding="utf-8").split("\n\n")
+    first = next(text for text in paragraphs if re.match(r"\w", text.partition("\n")[2] if text.startswith("#") else text))
+    says = re.search(r"\b(This (page|tutorial) is|These pages are) for [a-zA-Z]", first)
+    assert says, f"docs/{page} begins with: {first[:200]!r}"
 
 
 def test_every_page_has_a_place_in_the_navigation_and_none_has_two() -> None:
@@ -209,7 +221,7 @@ def _documented() -> dict[str, Any]:
     return found
 
 
-def test_all_that_stands_in_the_reference_says_what_it_is() -> None:
+def test_all_that_is_in_the_reference_says_what_it_is() -> None:
     silent = []
     for name, found in _documented().items():
         if typing.get_origin(found) in (collections.abc.Callable, typing.Union):

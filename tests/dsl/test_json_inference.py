@@ -109,6 +109,20 @@ def test_as_a_dataclass_it_is_python_that_runs_and_reads_the_same(tmp_path: Path
         del sys.modules["inferred_orders"]
 
 
+@pytest.mark.parametrize(
+    ("text", "imported"),
+    [
+        (b'{"date": 1, "Decimal": "x"}', set()),
+        (b'{"day": "2026-01-31"}', {"date"}),
+        (b'{"at": [{"inner": "2026-01-31T00:00:00Z"}], "of": 1180591620717411303424}', {"datetime", "Decimal", "Annotated"}),
+    ],
+)
+def test_a_dataclass_imports_what_it_needs_and_no_more(text: bytes, imported: set[str]) -> None:
+    source = infer_schema([text]).as_dataclass("Orders")
+    lines = [line for line in source.splitlines() if line.startswith("from ") and "dataclass" not in line and "__" not in line]
+    assert {name for line in lines for name in line.partition(" import ")[2].split(", ")} == imported
+
+
 def test_a_name_that_no_dataclass_can_have_is_refused() -> None:
     with pytest.raises(ConfigError, match="the field 'class' has no name that a dataclass can have: print the schema as DDL"):
         infer_schema([b'{"class": 1}']).as_dataclass("Orders")

@@ -24,6 +24,7 @@ from tidemill import (
 )
 from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
+from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind
 
@@ -129,8 +130,8 @@ def test_a_left_join_needs_old_values_of_its_left_table_only(b: StreamsBuilder) 
     left.left_join(right, record, name="joined")
     topology = b.build()
     assert [node(topology, name).sends_old for name in ("left", "right")] == [True, False]
-    assert node(topology, "joined-join-this").operation == op.TableTableJoin("right", record, True, keeps_this=True)
-    assert node(topology, "joined-join-other").operation == op.TableTableJoin("left", record, False, keeps_other=True)
+    assert node(topology, "joined-join-this").operation == join_op.TableTableJoin("right", record, True, keeps_this=True)
+    assert node(topology, "joined-join-other").operation == join_op.TableTableJoin("left", record, False, keeps_other=True)
 
 
 def test_rows_of_a_derived_table_are_looked_up_where_its_source_is_kept(b: StreamsBuilder) -> None:
@@ -138,7 +139,7 @@ def test_rows_of_a_derived_table_are_looked_up_where_its_source_is_kept(b: Strea
     b.stream("s").join(table, three, name="enriched")
     topology = b.build()
     enriched = node(topology, "enriched")
-    assert enriched.operation == op.StreamTableJoin("mapped", three, takes_key=True)
+    assert enriched.operation == join_op.StreamTableJoin("mapped", three, takes_key=True)
     assert enriched.stores == tuple(topology.stores) == ("in-STATE-STORE-0000000000",)
 
 

@@ -118,7 +118,7 @@ def test_a_function_of_values_takes_the_key_only_if_it_needs_two_arguments(funct
 
 
 def test_operators_on_python_values_take_the_function_inside_a_udf() -> None:
-    functions = pytest.importorskip("pyspark.sql.functions")
+    from pyspark.sql import functions
     builder = StreamsBuilder()
     longer, shout = (lambda a, v: max(a, v, key=len)), (lambda value: value.upper())  # with hints, udf() warns
     stream = builder.stream("in").peek(functions.udf(longer), name="peeked")
@@ -131,8 +131,7 @@ def test_operators_on_python_values_take_the_function_inside_a_udf() -> None:
 
 
 def test_a_udf_of_whole_batches_is_refused_where_single_values_are_passed() -> None:
-    functions = pytest.importorskip("pyspark.sql.functions")
-    types = pytest.importorskip("pyspark.sql.types")
+    from pyspark.sql import functions, types
 
     @functions.pandas_udf(types.LongType())  # type: ignore[untyped-decorator]
     def batches(aggregate: pandas.Series, value: pandas.Series) -> pandas.Series:

@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.embedded.broker_plan import PortTakenError
 from tidemill.errors import EnvironmentProblem
@@ -43,15 +44,6 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def _until(claim: Callable[[], bool], limit_s: float = 240) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not claim():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def _create(broker: EmbeddedBroker, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(240)
@@ -69,7 +61,7 @@ def _values(broker: EmbeddedBroker, topic: str, expected: int) -> list[bytes]:
     )
     consumer.subscribe([topic])
     values: list[bytes] = []
-    _until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected)
+    until(lambda: values.extend(m.value() for m in consumer.consume(10, 0.2)) or len(values) >= expected)
     consumer.close()
     return values
 
@@ -123,7 +115,7 @@ def test_it_listens_on_the_loopback_interface_only(broker: EmbeddedBroker) -> No
     assert {c.laddr.ip.removeprefix("::ffff:") for c in listening} == {"127.0.0.1"}
 
 
-def test_a_port_in_use_is_told(private_broker: Callable[..., EmbeddedBroker]) -> None:
+def test_a_port_in_use_is_reported(private_broker: Callable[..., EmbeddedBroker]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -132,7 +124,7 @@ def test_a_port_in_use_is_told(private_broker: Callable[..., EmbeddedBroker]) ->
             private_broker(port=port)
 
 
-def test_a_folder_that_can_not_be_made_is_told(private_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_made_is_reported(private_broker: Callable[..., EmbeddedBroker], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(EnvironmentProblem, match=r"can't keep the broker's data in .*file/data: Not a directory"):
         private_broker(data=tmp_path / "file" / "data")
@@ -145,7 +137,7 @@ def test_two_brokers_on_one_folder_are_refused(private_broker: Callable[..., Emb
 
 
 @pytest.mark.parametrize("variable", ["JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"])
-def test_a_setting_that_kafka_refuses_is_told_with_the_broker_s_own_words(
+def test_a_setting_that_kafka_refuses_is_reported_with_the_broker_s_own_words(
     private_broker: Callable[..., EmbeddedBroker], monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     monkeypatch.setenv(variable, "-XX:TieredStopAtLevel=1")  # of which the JVM tells first
@@ -153,7 +145,7 @@ def test_a_setting_that_kafka_refuses_is_told_with_the_broker_s_own_words(
         private_broker(settings={"num.network.threads": "none"})
 
 
-def test_a_folder_of_a_newer_kafka_is_told(tmp_path: Path) -> None:
+def test_a_folder_of_a_newer_kafka_is_reported(tmp_path: Path) -> None:
     said = "Caused by: org.apache.kafka.common.errors.UnsupportedVersionException: Can't read version 4 of BrokerEndpoint"
     java = tmp_path / "jdk" / "bin" / "java"  # says what Kafka 4.2.1 says of a folder that 4.3.0 has written
     java.parent.mkdir(parents=True)
@@ -167,7 +159,7 @@ def test_a_folder_of_a_newer_kafka_is_told(tmp_path: Path) -> None:
         broker.start()
 
 
-def test_formatting_that_takes_longer_than_a_start_may_is_told(tmp_path: Path) -> None:
+def test_formatting_that_takes_longer_than_a_start_may_is_reported(tmp_path: Path) -> None:
     java = tmp_path / "jdk" / "bin" / "java"
     java.parent.mkdir(parents=True)
     java.write_text("#!/bin/sh\nexec sleep 600\n")
@@ -196,8 +188,8 @@ def test_no_broker_and_no_data_outlives_its_owner(number: signal.Signals) -> Non
         assert psutil.pid_exists(int(pid))
         owner.send_signal(number)
         owner.wait(240)
-    assert _until(lambda: not is_alive(int(pid)))
-    assert _until(lambda: not Path(data).exists())
+    assert until(lambda: not is_alive(int(pid)))
+    assert until(lambda: not Path(data).exists())
 
 
 @pytest.mark.fault
@@ -206,7 +198,7 @@ def test_no_broker_outlives_its_guard() -> None:
     with EmbeddedBroker(environ=os.environ, start_limit_s=240) as broker:
         java = psutil.Process(broker.pid)
         java.parent().kill()
-        assert _until(lambda: not is_alive(java.pid))
+        assert until(lambda: not is_alive(java.pid))
         assert not broker.is_running
 
 
@@ -216,6 +208,6 @@ def test_a_broker_that_is_killed_from_outside_is_seen_and_comes_back(
 ) -> None:
     broker = private_broker()
     os.kill(broker.pid, signal.SIGKILL)
-    assert _until(lambda: not broker.is_running)
+    assert until(lambda: not broker.is_running)
     broker.start()
     _create(broker, "after")

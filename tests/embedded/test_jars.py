@@ -158,7 +158,7 @@ def test_two_that_fetch_at_once_fetch_once(tmp_path: Path, lock_file: Path, envi
     assert _runs(tmp_path) == 1
 
 
-def test_a_cache_folder_that_can_not_be_written_is_told(tmp_path: Path, lock_file: Path, environ: dict[str, str]) -> None:
+def test_a_cache_folder_that_can_not_be_written_is_reported(tmp_path: Path, lock_file: Path, environ: dict[str, str]) -> None:
     (tmp_path / "cache").touch()
     with pytest.raises(EnvironmentProblem, match=r"can't keep the jars of 'things' in .*set TIDEMILL_CACHE_DIR"):
         fetch_bundle("things", environ=environ, lock_file=lock_file)
@@ -179,7 +179,7 @@ def test_ivy_settings_of_one_s_own_are_handed_to_ivy(
     assert " -settings /etc/ivy.xml " in (tmp_path / "runs").read_text()
 
 
-def test_a_bundle_that_the_lock_file_lacks_is_told_with_those_it_has() -> None:
+def test_a_bundle_that_the_lock_file_lacks_is_reported_with_those_it_has() -> None:
     with pytest.raises(ValueError, match=r"no bundle 'brokers' .*broker, kafka-streams"):
         locked_jars("brokers", LOCK_FILE.read_text())
 

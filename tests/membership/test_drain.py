@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.membership.test_leader import CONFIG, FACTS, FETCHED, METADATA, NOW, P1, P2, said
+from tests.membership.test_leader import CONFIG, FETCHED, METADATA, NOW, P1, P2, said
+from tests.membership.two_subtopologies import FACTS
 from tidemill.assignment.model import LATEST_OFFSET, LONG_MAX
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.group_assignment import StreamsGroupAssignment

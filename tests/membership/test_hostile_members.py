@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.membership.two_subtopologies import CHANGELOG, FACTS
 from tidemill.assignment.choice import NAMES, PUBLIC_STICKY, choose_assignor
 from tidemill.assignment.invariants import violations
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
@@ -34,7 +35,6 @@ from tidemill.membership.member_state import (
 )
 from tidemill.membership.received_assignment import check_fits, received_assignment
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import (
     AssignmentInfo,
     NamedTaskId,
@@ -46,17 +46,6 @@ from tidemill.membership.wire import (
 from tidemill.membership.wire.assignment import AssignorError
 
 GOOD, ALSO_GOOD, BAD = ProcessId(1, 1), ProcessId(2, 2), ProcessId(-3, 3)
-CHANGELOG = "app-store-changelog"
-FACTS = TopologyFacts(
-    subtopologies=(
-        SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), sink_topics=frozenset({"r"})),
-        SubtopologyFacts(subtopology=1, source_topics=frozenset({"r"}), changelog_topics=frozenset({CHANGELOG})),
-    ),
-    internal_topics={
-        "r": InternalTopicFacts(name="r", is_repartition=True),
-        CHANGELOG: InternalTopicFacts(name=CHANGELOG, is_repartition=False),
-    },
-)
 TASKS = frozenset(TaskId(part, number) for part in (0, 1) for number in range(3))
 OFFSETS = FetchedOffsets(end_offsets={TopicPartition(CHANGELOG, number): 1_000 for number in range(3)})
 CONFIG = LeaderConfig(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.membership.two_subtopologies import CHANGELOG, FACTS
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LONG_MAX, Assignment, AssignmentConfig, ClientAssignment
 from tidemill.assignment.sticky.assignor import StickyTaskAssignor
@@ -17,22 +18,11 @@ from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.joined_group import FUTURE_PROCESS, Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_facts import SubtopologyFacts, TopologyFacts
 from tidemill.membership.wire import SubscriptionInfo, decode_assignment, encode_subscription
 from tidemill.membership.wire.assignment import AssignorError
 
 P1, P2, P3 = ProcessId(1, 0), ProcessId(2, 0), ProcessId(3, 0)
-CHANGELOG = "app-store-changelog"
-FACTS = TopologyFacts(
-    subtopologies=(
-        SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), sink_topics=frozenset({"r"})),
-        SubtopologyFacts(subtopology=1, source_topics=frozenset({"r"}), changelog_topics=frozenset({CHANGELOG})),
-    ),
-    internal_topics={
-        "r": InternalTopicFacts(name="r", is_repartition=True),
-        CHANGELOG: InternalTopicFacts(name=CHANGELOG, is_repartition=False),
-    },
-)
 METADATA = ClusterMetadata(partition_counts={"in": 3})
 CONFIG = LeaderConfig(
     leader_process_id=P1,

@@ -119,7 +119,7 @@ def test_a_revoked_task_stays_owned_and_may_be_committed_until_it_is_released():
     assert may_commit(state, [B], began_incarnation=0, incarnation=0)
 
 
-def test_a_task_that_comes_back_while_it_is_being_revoked_is_opened_anew_and_not_rejoined_for():
+def test_a_task_that_comes_back_while_it_is_being_revoked_is_opened_again_and_not_rejoined_for():
     state, instructions = run(assigned([A]), assigned([], generation=6), assigned([A], generation=7))
     assert instructions == []
     _, instructions = run(released(A), state=state)
@@ -381,7 +381,7 @@ def test_the_shutdown_of_the_application_is_followed():
     assert [type(each) for each in instructions] == [ShutDownApplication, RevokeTasks]
 
 
-def test_a_shutdown_request_is_told_in_every_subscription_until_the_leader_answers_it():
+def test_a_shutdown_request_is_reported_in_every_subscription_until_the_leader_answers_it():
     state, instructions = run(assigned([A]), ApplicationShutdownRequested())
     assert instructions == [RejoinNow(reason=AssignorError.SHUTDOWN_REQUESTED.sentence)]
     assert run(ApplicationShutdownRequested(), state=state)[1] == []

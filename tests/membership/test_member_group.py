@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from tests.membership.two_subtopologies import CHANGELOG, FACTS
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LONG_MAX, AssignmentConfig
 from tidemill.ids import ProcessId, TaskId, TopicPartition
@@ -37,21 +38,10 @@ from tidemill.membership.member_state import (
 )
 from tidemill.membership.member_subscription import may_commit, next_subscription
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
 
-FACTS = TopologyFacts(
-    subtopologies=(
-        SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), sink_topics=frozenset({"r"})),
-        SubtopologyFacts(subtopology=1, source_topics=frozenset({"r"}), changelog_topics=frozenset({"log"})),
-    ),
-    internal_topics={
-        "r": InternalTopicFacts(name="r", is_repartition=True),
-        "log": InternalTopicFacts(name="log", is_repartition=False),
-    },
-)
 PARTITIONS = 4
 TASKS = [TaskId(subtopology, number) for subtopology in (0, 1) for number in range(PARTITIONS)]
-OFFSETS = FetchedOffsets(end_offsets={TopicPartition("log", number): 100 for number in range(PARTITIONS)})
+OFFSETS = FetchedOffsets(end_offsets={TopicPartition(CHANGELOG, number): 100 for number in range(PARTITIONS)})
 
 
 @dataclass

@@ -60,7 +60,7 @@ def test_an_input_with_more_partitions_is_told_of_each_topic_that_follows_it() -
     assert "app-counts-repartition has 2 partitions, expected 3" in told[1]
 
 
-def test_generated_names_that_have_moved_are_told_with_both_names() -> None:
+def test_generated_names_that_have_moved_are_reported_with_both_names() -> None:
     now = plan(counting(filters=1))
     told = sentences(now, left_by(plan(counting())))
     missing = [topic.name for topic in now.internal_topics]
@@ -86,7 +86,7 @@ def test_topics_of_an_application_whose_name_begins_alike_decide_nothing() -> No
     assert sentences(plan(counting(filters=1)), TopicsFound(names=SOURCES | set(theirs))) == ()
 
 
-def test_a_store_that_becomes_one_of_windows_is_told_by_its_changelogs_policy() -> None:
+def test_a_store_that_becomes_one_of_windows_is_reported_by_its_changelogs_policy() -> None:
     told = sentences(plan(counting(store="counts", windows=True)), left_by(plan(counting(store="counts"))))
     assert len(told) == 1
     assert "app-counts-changelog has cleanup.policy=compact, expected compact,delete" in told[0]

@@ -57,7 +57,7 @@ def test_fail_is_the_default_and_names_the_record() -> None:
         send(graph_of(dividing()), 2, 0)
 
 
-def test_a_handler_of_ones_own_is_told_where_with_what_and_why() -> None:
+def test_a_handler_of_ones_own_gets_place_record_and_error() -> None:
     asked: list[tuple[ErrorContext, Any, Exception]] = []
 
     def handler(context: ErrorContext, record: Record | None, error: Exception) -> ExceptionResponse:

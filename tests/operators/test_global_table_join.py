@@ -65,3 +65,20 @@ def test_five_arguments_are_refused() -> None:
     table = builder.global_table("reference", key=STRING, value=STRING)
     with pytest.raises(TopologyError, match="can't be called with"):
         builder.stream("in").join(table, lambda a, b, c, d, e: a, selector=lambda key, value: value)
+
+
+def test_a_timestamp_extractor_of_a_global_table_is_not_called() -> None:
+    """As in Kafka Streams 4.3: one that gives a negative time drops no row."""
+    builder, seen = StreamsBuilder(), list[Any]()
+
+    def extracted(record: Any, _partition_time: int) -> int:
+        seen.append(record)
+        return -1
+
+    builder.global_table("reference", key=STRING, value=STRING, store="kept", timestamp_extractor=extracted)
+    run = start(builder.build())
+    run.pipe(0, "reference", b"a", b"row", 7)
+    assert run.graph.store("kept").get("a") == ("row", 7)
+    assert run.dropped_at == seen == []
+    with pytest.raises(TopologyError, match="timestamp_extractor"):
+        builder.global_table("more", timestamp_extractor=7)  # type: ignore[arg-type]

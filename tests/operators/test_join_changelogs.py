@@ -65,7 +65,7 @@ def test_changelogs_and_internal_topics_have_kafka_streams_bytes(name: str) -> N
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_operators_made_anew_between_batches_go_on_as_if_unbroken(name: str) -> None:
+def test_operators_recreated_between_batches_go_on_as_if_unbroken(name: str) -> None:
     for case in cases()[name][:2]:
         unbroken, broken = _start(PROGRAMS[name], case), _start(PROGRAMS[name], case)
         chance = random.Random(case["case"])

@@ -13,16 +13,17 @@ from tidemill.operators.stores import store_of
 CASES = cases(every=5)
 
 
-@pytest.mark.parametrize("number", range(len(CASES)))
-def test_a_program_of_chance_runs_and_its_key_value_stores_come_back(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def stores_that_come_back(number: int, monkeypatch: pytest.MonkeyPatch) -> list[str] | None:
+    """The stores that were restored and compared; None where a record of another type has ended the run."""
     run = start(built(CASES[number], monkeypatch))
     for at, record in enumerate(records_for(run.topology, number, 40)):
         try:
             run.pipe(at, *record)
         except RecordError as error:
             if is_of_another_type(error):
-                return
+                return None
             raise
+    compared = []
     for name, described in run.topology.stores.items():
         if described.kind in KEY_VALUE_KINDS and described.logged and described.source_topic is None:
             rows = MemoryRows()
@@ -30,4 +31,12 @@ def test_a_program_of_chance_runs_and_its_key_value_stores_come_back(number: int
             for store, key, value, timestamp, headers, _at in run.logged:
                 if store == name:
                     restored.restore(key, value, timestamp, headers)
-            assert rows.rows == (run.rows[name].rows if name in run.rows else {})
+            assert rows.rows == (run.rows[name].rows if name in run.rows else {}), f"{name} of program {number}"
+            compared.append(name)
+    return compared
+
+
+def test_programs_of_chance_run_and_their_key_value_stores_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = [stores_that_come_back(number, monkeypatch) for number in range(len(CASES))]
+    assert compared.count(None) <= len(CASES) / 10, "most run to their end"
+    assert sum(map(bool, compared)) > len(CASES) / 3, "many have such stores"

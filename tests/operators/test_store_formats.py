@@ -23,14 +23,17 @@ def programs_of(module: ModuleType) -> dict[str, Program]:
 
 
 PROGRAMS = programs_of(programs_of_formats)
-RESTORED = {name: program for module in MODULES for name, program in programs_of(module).items()}
-
+WITHOUT_CHANGELOGS = {"table_source_topic_as_changelog", "repartition_stream"}
+RESTORED = {
+    name: program for module in MODULES for name, program in programs_of(module).items() if name not in WITHOUT_CHANGELOGS
+}
 
 SEMANTICS = {
     name: program
     for path in sorted(Path(__file__).parent.glob("programs_*.py"))
     for name, program in programs_in(import_module(f"tests.operators.{path.stem}")).items()
-    if any(kept["kind"] in ("key_value", "timestamped_key_value", "versioned") for kept in cases()[name][0]["stores"].values())
+    if not name.startswith(("global_", "ss_"))  # global stores have no changelogs, those of stream joins have tests of their own
+    and any(kept["kind"] in ("key_value", "timestamped_key_value", "versioned") for kept in cases()[name][0]["stores"].values())
 }
 
 
@@ -60,16 +63,19 @@ def test_every_topic_has_the_bytes_of_kafka_streams(name: str) -> None:
 @pytest.mark.parametrize("name", RESTORED)
 def test_a_changelog_gives_the_store_back(name: str) -> None:
     run = run_case(RESTORED[name], formats()[name])
-    for store, described in run.topology.stores.items():
-        if described.kind not in ROW_FORMS:
-            continue
+    stores = {
+        name: store
+        for name, store in run.topology.stores.items()
+        if store.kind in ROW_FORMS and store.source_topic is None
+    }
+    assert stores
+    for store, described in stores.items():
         restored = store_of(described, MemoryRows(), Serdes.string(), Serdes.string())
         for logged, key, value, timestamp, headers, _at in run.logged:
             if logged == store:
                 restored.restore(key, value, timestamp, headers)
         show = ROW_FORMS[described.kind]
-        if described.source_topic is None:
-            assert list(show(restored)) == list(show(run.graph.store(store))), f"{store} of task {TASK}"
+        assert list(show(restored)) == list(show(run.graph.store(store))), f"{store} of task {TASK}"
 
 
 KEY_VALUE_KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED)
@@ -78,11 +84,12 @@ KEY_VALUE_KINDS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKi
 @pytest.mark.parametrize("name", SEMANTICS)
 def test_key_value_stores_come_back_row_by_row(name: str) -> None:
     run = run_case(SEMANTICS[name], cases()[name][0])
-    for store, described in run.topology.stores.items():
-        if described.kind in KEY_VALUE_KINDS and described.logged:
-            rows = MemoryRows()
-            restored = store_of(described, rows, Serdes.string(), Serdes.string())
-            for logged, key, value, timestamp, headers, _at in run.logged:
-                if logged == store:
-                    restored.restore(key, value, timestamp, headers)
-            assert rows.rows == run.rows[store].rows
+    stores = {n: store for n, store in run.topology.stores.items() if store.kind in KEY_VALUE_KINDS and store.logged}
+    assert stores
+    for store, described in stores.items():
+        rows = MemoryRows()
+        restored = store_of(described, rows, Serdes.string(), Serdes.string())
+        for logged, key, value, timestamp, headers, _at in run.logged:
+            if logged == store:
+                restored.restore(key, value, timestamp, headers)
+        assert rows.rows == run.rows[store].rows

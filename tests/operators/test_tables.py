@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.operators.harness import start
+from tests.operators.step_harness import StepRun
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized
@@ -103,7 +104,7 @@ def test_a_null_group_leaves_that_half_out() -> None:
     assert run(program, *records, value="long") == [("a", 1, 1), ("a", 0, 2), ("b", 1, 3), ("b", 0, 4), ("c", 1, 5)]
 
 
-def test_a_group_whose_subtractor_gives_null_is_deleted_and_begins_anew() -> None:
+def test_a_group_whose_subtractor_gives_null_is_deleted_and_begins_again() -> None:
     def program(b: StreamsBuilder) -> None:
         grouped = b.table("in").group_by(per_record(lambda k, v: (v[:1], v)))
         table = grouped.aggregate(
@@ -122,6 +123,35 @@ def test_the_timestamp_of_a_group_is_the_later_one_where_something_was_there() -
         grouped.reduce(lambda a, v: a + v, lambda a, v: a.replace(v, "", 1)).to_stream().to("out")
 
     assert run(program, ("a", "x", 9), ("b", "y", 5), ("a", None, 3)) == [("g", "x", 9), ("g", "xy", 9), ("g", "y", 9)]
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_a_deletion_is_logged_with_the_time_of_the_record_that_made_it(in_steps: bool) -> None:
+    """The result goes on with the later one of that and the aggregate's, as in Kafka Streams 4.3."""
+    builder = StreamsBuilder()
+
+    def longer(_key: str, value: str, before: str) -> str | None:
+        return None if value == "end" else before + value
+
+    stream = builder.stream("in", key=STRING, value=STRING)
+    stream.group_by_key().aggregate(lambda: "", longer, value=STRING, store="of-stream").to_stream().to("out")
+    groups = builder.table("table", key=STRING, value=STRING).group_by(BY_VALUE, key=STRING, value=STRING)
+    groups.reduce(lambda one, _other: one, lambda _one, _other: None, store="of-table").to_stream().to("groups")
+    topology = builder.build()
+    given = [("in", b"k", b"a", 9), ("in", b"k", b"end", 5), ("table", b"k", b"g", 9), ("table", b"k", None, 5)]
+    if in_steps:
+        steps = StepRun(topology)
+        for record in given:
+            steps.pipe([(*record, ())], one_by_one=True)
+        logged, written = [*map(tuple, steps.logged)], [*map(tuple, steps.written)]
+    else:
+        graph = start(topology)
+        for at, record in enumerate(given):
+            graph.pipe(at, *record)
+        logged, written = [*map(tuple, graph.logged)], [*map(tuple, graph.written)]
+    stores = {"of-stream", "of-table", "app-of-stream-changelog", "app-of-table-changelog"}
+    assert [record[2:4] for record in logged if record[0] in stores and record[2] is None] == [(None, 5), (None, 5)]
+    assert [record[3] for record in written if record[0] in ("out", "groups") and record[2] is None] == [9, 9]
 
 
 def test_an_out_of_order_change_of_a_versioned_table_ends_at_the_grouping_and_passes_a_filter() -> None:

@@ -53,13 +53,13 @@ def test_an_error_of_a_user_function_names_node_topic_partition_and_offset() -> 
     assert isinstance(told.value.__cause__, ZeroDivisionError)
 
 
-def test_bytes_that_cannot_be_read_are_told_with_their_place() -> None:
+def test_bytes_that_cannot_be_read_are_reported_with_their_place() -> None:
     graph = graph_of(built(lambda b: b.stream("in", value=LONG, name="numbers").to("out")))
     with pytest.raises(RecordError, match=r"in-0 at offset 7: .*numbers.*found 1 bytes, expected 8"):
         graph.read("numbers", FIRST, b"k", b"v", 1)
 
 
-def test_a_value_that_the_sink_cannot_write_is_told_with_the_sink() -> None:
+def test_a_value_that_the_sink_cannot_write_is_reported_with_the_sink() -> None:
     graph = graph_of(built(lambda b: b.stream("in").to("out", value=LONG, name="numbers")))
     with pytest.raises(RecordError, match=r"numbers.*can't write a value of type str"):
         graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b"v", 1)

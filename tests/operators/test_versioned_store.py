@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from hypothesis import given
@@ -18,7 +19,50 @@ STORE = Store(
 )
 Put = tuple[str, "str | None", int]
 VALUES = st.one_of(st.none(), st.sampled_from("xyz"))
-PUTS = st.lists(st.tuples(st.sampled_from(("a", "b", "a\x00")), VALUES, st.integers(0, 900)))
+PUTS = st.lists(st.tuples(st.sampled_from(("a", "b", "a\x00")), VALUES, st.one_of(st.integers(0, 12), st.integers(0, 900))))
+
+
+@dataclass
+class Chain:
+    """A key's versions as Kafka Streams keeps them: the newest value apart, older ones with their ends, and the last of these."""
+
+    newest: tuple[int, str] | None = None
+    older: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+    end: int | None = None
+
+    def put(self, value: str | None, timestamp: int) -> bool:
+        newest = self.newest
+        if newest is not None and timestamp >= newest[0]:
+            if timestamp > newest[0]:
+                self.older[newest[0]], self.end = (timestamp, newest[1]), timestamp
+            self.newest = None if value is None else (timestamp, value)
+            return True
+        if self.end is not None and self.end > timestamp:
+            until = min(time for start, (end, _) in [*self.older.items(), (self.end, (self.end, None))]
+                        for time in (start, end) if time > timestamp)  # fmt: skip
+            for start, (end, held) in list(self.older.items()):
+                if start < timestamp < end:
+                    self.older[start] = timestamp, held
+            self.older[timestamp] = until, value
+            return False
+        if newest is not None:
+            self.older[timestamp], self.end = (newest[0], value), newest[0]
+            return False
+        if value is not None:
+            self.newest = timestamp, value
+        else:
+            if self.end is not None and self.end < timestamp:
+                self.older[self.end] = timestamp, None
+            self.end = timestamp
+        return True
+
+    def known(self) -> dict[int, str | None]:
+        """The times from which something was valid, or nothing."""
+        ends: dict[int, str | None] = dict.fromkeys(end for end, _ in self.older.values())
+        if self.end is not None:
+            ends[self.end] = None
+        ends.update({start: value for start, (_, value) in self.older.items()})
+        return ends if self.newest is None else {**ends, self.newest[0]: self.newest[1]}
 
 
 class Versions:
@@ -26,18 +70,19 @@ class Versions:
 
     def __init__(self) -> None:
         self.observed = -1
-        self.versions: dict[str, dict[int, str | None]] = {}
+        self.versions: dict[str, Chain] = {}
 
     def put(self, key: str, value: str | None, timestamp: int) -> bool | None:
         if timestamp < self.observed - RETENTION:
             return None
         self.observed = max(self.observed, timestamp)
-        known = self.versions.setdefault(key, {})
-        known[timestamp] = value
-        return timestamp == max(known)
+        return self.versions.setdefault(key, Chain()).put(value, timestamp)
+
+    def known(self, key: str) -> dict[int, str | None]:
+        return self.versions.get(key, Chain()).known()
 
     def as_of(self, key: str, timestamp: int) -> tuple[str, int] | None:
-        known = self.versions.get(key, {})
+        known = self.known(key)
         latest = max(known, default=None)
         if timestamp < self.observed - RETENTION and (latest is None or latest > timestamp):
             return None
@@ -46,7 +91,7 @@ class Versions:
         return None if value is None or at is None else (value, at)
 
     def history(self, key: str, first: int, last: int) -> list[tuple[str, int]]:
-        known = self.versions.get(key, {})
+        known = self.known(key)
         starts = sorted(start for start in known if start <= last)
         if last < self.observed - RETENTION:
             starts = [start for start in starts if start == max(known)]
@@ -88,3 +133,17 @@ def test_versions_that_no_read_can_find_any_more_are_deleted() -> None:
     for timestamp in range(0, 100_000, 10):
         store.put(f"k{timestamp // 1000}", None if timestamp % 1000 == 990 else "x", timestamp)
     assert len(rows.rows) <= 5 * RETENTION // 10
+
+
+def test_a_value_deleted_as_of_its_own_time_leaves_room_for_older_ones() -> None:
+    """As Kafka Streams 4.3's store, which then knows the deletion only if an older version ended there."""
+    store = VersionedStore(STORE, MemoryRows())
+    store.put("k", "x", 50)
+    assert store.put("k", None, 50)
+    assert store.put("k", "y", 30)
+    assert store.get("k") == ("y", 30)
+    assert store.put("k", "z", 50)
+    assert store.put("k", None, 50)
+    assert not store.put("k", "u", 40)
+    assert store.get("k") is None
+    assert store.get_as_of("k", 45) == ("u", 40)

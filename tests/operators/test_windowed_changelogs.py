@@ -9,8 +9,9 @@ import pytest
 
 from tests.operators import programs_formats_windows, programs_suppress, programs_windows
 from tests.operators.harness import TASK, Case, MemoryRows, Program, Run, cases, formats, outputs_of, programs_in, run_case, start
+from tests.operators.step_harness import StepRun
 from tests.operators.vector_values import writer
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Materialized, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
 from tidemill.operators.stores import store_of
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.topology.nodes import StoreKind
@@ -54,9 +55,9 @@ def test_changelogs_and_results_have_kafka_streams_bytes(name: str) -> None:
 def test_a_changelog_restores_what_the_store_shows(name: str) -> None:
     for case in cases()[name][:2]:
         run = run_case(PROGRAMS[name], case)
-        for store_name, store in run.topology.stores.items():
-            if store.kind not in OWN_ROWS:
-                continue
+        stores = {name: store for name, store in run.topology.stores.items() if store.kind in OWN_ROWS}
+        assert stores
+        for store_name, store in stores.items():
             rows = MemoryRows()
             restored = store_of(store, rows, Serdes.string(), Serdes.string())
             for _store, key, value, timestamp, headers, _at in (entry for entry in run.logged if entry[0] == store_name):
@@ -67,7 +68,7 @@ def test_a_changelog_restores_what_the_store_shows(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in THROTTLED])
-def test_operators_made_anew_between_batches_go_on_as_if_unbroken(name: str) -> None:
+def test_operators_recreated_between_batches_go_on_as_if_unbroken(name: str) -> None:
     for case in cases()[name][:2]:
         unbroken = run_case(PROGRAMS[name], case)
         broken = _run_in_batches(PROGRAMS[name], case, random.Random(case["case"]))
@@ -124,3 +125,31 @@ def _pipe(run: Run, case: Case, inputs: list[Any]) -> None:
             given["seq"], given["topic"], writer(kind["key"])(given["key"]), writer(kind["value"])(given["value"]),
             given["timestamp"],
         )
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("in_steps", [True, False])
+def test_deletions_are_logged_with_headers_in_the_format_with_headers(*, persistent: bool, in_steps: bool) -> None:
+    """As by Kafka Streams 4.3 with dsl.store.format=HEADERS: deletions alone, and not of stores in memory."""
+    builder, string = StreamsBuilder(), Serdes.string()
+
+    def kept(name: str) -> Materialized:
+        return Materialized(name=name, key=string, value=string, headers=True, persistent=persistent)
+
+    grouped = builder.stream("in", key=string, value=string).group_by_key()
+    until_end = per_record(lambda _key, value, before: None if value == "end" else before + value, string)
+    for name, windows in (("time", TimeWindows.of_size(100)), ("sliding", SlidingWindows.of_time_difference(100))):
+        grouped.windowed_by(windows).aggregate(str, until_end, store=kept(name)).to_stream().to(f"{name}-out")
+    sessions = grouped.windowed_by(SessionWindows.of_inactivity_gap(100))
+    merged = sessions.aggregate(str, until_end, lambda _key, one, other: one + other, store=kept("sessions"))
+    merged.to_stream().to("sessions-out")
+    topology, headers = builder.build(), (("h", b"x"),)
+    given = [("in", b"k", b"a", 5, headers), ("in", b"k", b"end", 7, headers)]
+    run: StepRun | Run = StepRun(topology) if in_steps else start(topology)
+    for at, record in enumerate(given):
+        run.pipe([record], one_by_one=True) if isinstance(run, StepRun) else run.pipe(at, *record)
+    found = {(store.removeprefix("app-").removesuffix("-changelog"), value is None, tuple(logged or ()))
+             for store, _key, value, _timestamp, logged, _at in run.logged}
+    deleted = headers if persistent else ()
+    stores = ("time", "sliding", "sessions")
+    assert found == {(store, False, ()) for store in stores} | {(store, True, deleted) for store in stores}

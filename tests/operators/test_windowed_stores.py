@@ -117,6 +117,44 @@ def test_a_store_in_memory_refuses_to_the_millisecond() -> None:
     assert not store.put("k", "c", 120_000, 120_000)
 
 
+def test_a_store_in_memory_without_a_retention_keeps_nothing() -> None:
+    """Also of a second record of the newest time."""
+    windows = _windows(persistent=False, retention_ms=0, window_size_ms=0)
+    assert [windows.put("k", value, 5, 5) for value in ("a", "b")] == [False, False]
+    assert list(windows.all()) == []
+    sessions = SessionStore(_store(StoreKind.SESSION, persistent=False, retention_ms=0), MemoryRows())
+    assert [sessions.put(Windowed("k", 5, 5), value, 5) for value in ("a", "b")] == [False, False]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_removing_a_session_moves_the_time_of_a_store_that_is_not_in_memory(*, persistent: bool) -> None:
+    """Also one that is not there; as Kafka Streams 4.3's stores."""
+    store = SessionStore(_store(StoreKind.SESSION, persistent=persistent, retention_ms=MINUTE), MemoryRows())
+    store.put(Windowed("k", 0, 5), "a", 5)
+    store.remove(Windowed("other", 3 * MINUTE, 3 * MINUTE), 5)
+    assert list(store.find_sessions("k")) == ([] if persistent else [(Windowed("k", 0, 5), "a")])
+    assert store.put(Windowed("k", 0, 7), "b", 7) is not persistent
+
+
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_windows_of_all_keys_come_by_segment_and_key_or_in_memory_by_start_and_key(duplicates: bool) -> None:
+    """The order of Kafka Streams 4.3's RocksDB and in-memory stores."""
+    written = [("b", 700), ("a", 1500), ("c", 700), ("a", 300), ("", 1500), ("b", 90_000)]
+    expected = {
+        True: [("", 1500), ("a", 300), ("a", 1500), ("b", 700), ("c", 700), ("b", 90_000)],
+        False: [("a", 300), ("b", 700), ("c", 700), ("", 1500), ("a", 1500), ("b", 90_000)],
+    }
+    for persistent, order in expected.items():
+        store = _windows(persistent=persistent, retain_duplicates=duplicates)
+        for key, start in written:
+            store.put(key, "v", start, start)
+        for reverse in (False, True):
+            found = [(windowed.key, windowed.start) for windowed, _ in store.all(reverse=reverse)]
+            assert found == (order[::-1] if reverse else order)
+        within = [entry for entry in order if "a" <= entry[0] <= "b" and entry[1] <= 1500]
+        assert [(windowed.key, windowed.start) for windowed, _ in store.fetch_keys("a", "b", 0, 1500)] == within
+
+
 def test_what_expired_is_logged_all_the_same() -> None:
     rows = MemoryRows()
     store = WindowStore(_store(), rows)

@@ -236,7 +236,7 @@ def test_every_serde_has_its_form(
     assert table(ask(app([(key, value)], store), "/stores/counts", headers=ARROW))["value"].type == arrow_type
 
 
-def test_what_there_is_and_who_has_it_is_told() -> None:
+def test_what_there_is_and_who_has_it_is_reported() -> None:
     reply = ask(app(), "/stores")
     assert reply.json == {
         "application": "app",
@@ -425,7 +425,7 @@ def test_what_the_instance_can_not_do_is_said_without_its_insides(error: Excepti
     ],
 )
 @pytest.mark.parametrize("target", ["/stores", "/stores/counts/word1", "/rows/counts?partitions=0", "/nothing"])
-def test_without_the_token_nothing_is_told(headers: dict[str, str], target: str) -> None:
+def test_without_the_token_nothing_is_reported(headers: dict[str, str], target: str) -> None:
     reply = ask(app(token=TOKEN), target, headers=headers)
     assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
     assert TOKEN not in sentence(reply)

@@ -175,7 +175,7 @@ def test_no_document_holds_what_is_not_json() -> None:
     assert json.loads(ask(app, "/instance").body)["threads"][0]["latency_ms"] == "NaN"
 
 
-def test_a_drain_begins_with_a_post_and_is_told_with_its_limit() -> None:
+def test_a_drain_begins_with_a_post_and_is_reported_with_its_limit() -> None:
     app, _, _ = group_app()
     reply = ask(app, "/drain?timeout_ms=60000", method="POST")
     assert reply.status == 202

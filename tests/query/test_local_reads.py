@@ -9,20 +9,27 @@ from typing import Any
 
 import pytest
 
-from tests.query.stand_ins import COUNTS, PARTITIONS, host_map, store_facts, stored
+from tests.query.stand_ins import COUNTS, PARTITIONS, StandInDirectory, ask, host_map, store_facts, stored
+from tests.query.stand_ins import router as router_of
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, StreamsNotStartedError, UnknownStoreError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
+from tidemill.operators.stores import store_of
+from tidemill.query.http_app import ReadsApp
 from tidemill.query.local_copies import CopyReader, LocalCopies, LocalCopy
 from tidemill.query.metadata import HostMap
 from tidemill.query.position import Position
 from tidemill.query.rows import FoundRows, Row, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_queries import Broker, StoreQueries
+from tidemill.query.versioned_view import versioned_view
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.store import Positions
+from tidemill.steps.rows.task_rows import TaskRows, opened
+from tidemill.steps.step_state import Written
+from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import partition_of_key
 
 HERE, THERE = HostInfo("here", 1), HostInfo("there", 2)
@@ -161,7 +168,7 @@ def test_timestamps_are_there_for_those_who_ask(instance: Instance) -> None:
 
 def test_a_key_that_is_not_there_is_none_and_one_that_is_elsewhere_says_where(instance: Instance) -> None:
     assert instance.get(keys_of(0, 4)[-1]) is None
-    with pytest.raises(InvalidStateStoreError, match="needs partition 2, and it is not here; there:2 is") as error:
+    with pytest.raises(InvalidStateStoreError, match="needs partition 2, and it is not here; it is assigned to there:2") as error:
         instance.get(C[0])
     assert error.value.hosts == ("there:2",)
 
@@ -466,3 +473,136 @@ def test_rows_travel_with_their_position() -> None:
     rows.require_answer(asked_for)
     with pytest.raises(ValueError, match="rows of copies whose position is not said"):
         replace(rows, position=Position()).require_answer(asked_for)
+
+
+# --- versioned stores, and stores of other kinds ---
+
+
+VERSIONED = Store(
+    name="prices", kind=StoreKind.VERSIONED, key_serde=Serdes.string(), value_serde=Serdes.long(), retention_ms=1_000
+)
+
+
+@pytest.fixture
+def prices(make: Callable[..., Instance]) -> Instance:
+    """Three keys of partition 0: two versions; one; one and a deletion."""
+    found = make(stores=(store_facts("prices", store=VERSIONED),))
+    found.take(0)
+    state, rows, written = found.writers[0], TaskRows("prices", logged=False), Written()
+    with opened(state) as view:
+        rows.begin(view, written)
+        kept = store_of(VERSIONED, rows, Serdes.string(), Serdes.long())
+        for key, value, at in ((A[0], 10, 100), (A[0], 20, 200), (A[1], 7, 150), (A[2], 5, 100), (A[2], None, 300)):
+            kept.put(key, value, at)
+        kept.flush()
+    before = state.positions()
+    after = Positions(changelog={"prices": 5}, epoch=before.epoch)
+    state.apply(expected=before, new=after, writes={"prices": list(written.rows.items())})
+    found.held[0] = replace(found.held[0], positions={"prices": 5})
+    return found
+
+
+def test_of_a_versioned_store_the_newest_versions_are_read(prices: Instance) -> None:
+    view = prices.queries.view("prices", stale=False, partition=0)
+    assert [view.get(key) for key in A] == [20, 7, None]
+    assert view.timestamped.get(A[0]) == ValueAndTimestamp(20, 200)
+    assert dict(view.all()) == {A[0]: 20, A[1]: 7}
+    assert dict(view.range(A[1], A[1])) == {A[1]: 7}
+    assert view.approximate_num_entries == 2
+
+
+def test_rows_of_a_versioned_store_are_its_newest_versions(prices: Instance) -> None:
+    store = prices.stores[0]
+    asked = RowsQuestion(partitions=frozenset({0}), limit=10)
+    rows = prices.queries.read(store, asked, max_lag=None).rows
+    assert {store.key(row.key): (store.value(row.stored), store.timestamp_ms(row.stored)) for row in rows} == {
+        A[0]: (20, 200), A[1]: (7, 150),
+    }  # fmt: skip
+    one = prices.queries.read(store, replace(asked, key=A[0].encode()), max_lag=None).rows
+    assert [(row.key, store.value(row.stored)) for row in one] == [(A[0].encode(), 20)]
+
+
+def test_older_versions_are_found_by_time(prices: Instance) -> None:
+    view = versioned_view(prices.queries.view("prices", stale=False, partition=0))
+    assert view.get(A[0]) == ValueAndTimestamp(20, 200)
+    assert [view.get_as_of(A[0], at) for at in (99, 100, 199, 200)] == [
+        None, ValueAndTimestamp(10, 100), ValueAndTimestamp(10, 100), ValueAndTimestamp(20, 200),
+    ]  # fmt: skip
+    assert view.get_as_of(A[2], 299) == ValueAndTimestamp(5, 100)
+    assert view.get_as_of(A[2], 300) is None
+    assert view.history(A[0]) == [ValueAndTimestamp(10, 100), ValueAndTimestamp(20, 200)]
+    assert view.history(A[0], 200) == [ValueAndTimestamp(20, 200)]
+    assert dict(view.all()) == {A[0]: ValueAndTimestamp(20, 200), A[1]: ValueAndTimestamp(7, 150)}
+
+
+def test_older_versions_are_those_of_versioned_stores(instance: Instance) -> None:
+    with pytest.raises(QueryError, match="counts is not a versioned store"):
+        versioned_view(instance.queries.view("counts", stale=False, partition=None))
+
+
+@pytest.mark.parametrize(
+    "kind", [StoreKind.SUPPRESS_BUFFER, StoreKind.GRACE_BUFFER, StoreKind.OUTER_JOIN, StoreKind.SUBSCRIPTIONS]
+)
+def test_what_operators_keep_for_themselves_is_refused(make: Callable[..., Instance], kind: StoreKind) -> None:
+    waiting = store_facts("waiting", store=Store(name="waiting", kind=kind))
+    with pytest.raises(QueryError, match=f"waiting is a {kind.value.replace('_', ' ')}, which an operator keeps for itself"):
+        make(stores=(waiting,)).queries.view("waiting", stale=False, partition=None)
+    router = StandInDirectory(own_host=None, hosts=host_map({}), copies={}, stores={"waiting": waiting})
+    for target in ("/stores/waiting/key", "/stores/waiting"):
+        reply = ask(ReadsApp(router=router_of(router), application_id="app"), target)
+        assert (reply.status, "which an operator keeps" in reply.json["error"]) == (400, True)
+
+
+def test_a_global_store_is_told_from_one_that_is_not_there(instance: Instance) -> None:
+    queries = StoreQueries(
+        {}, instance.copies, hosts=lambda: instance.hosts, own_host=None, broker=Broker(partitions=dict, end_offsets=dict),  # type: ignore[arg-type]
+        require_started=lambda: None, shared=["names"],
+    )  # fmt: skip
+    with pytest.raises(QueryError, match="names is a global store"):
+        queries.view("names", stale=False, partition=None)
+    with pytest.raises(UnknownStoreError):
+        queries.view("others", stale=False, partition=None)
+
+
+# --- in a notebook ---
+
+
+def test_a_view_shows_its_name_and_its_first_rows(instance: Instance) -> None:
+    instance.write({A[0]: 1_234}, 0, 11)
+    view = instance.queries.view("counts", stale=False, partition=0)
+    assert repr(view) == "ReadOnlyStore('counts')"
+    shown = view._repr_html_()
+    assert "<b>counts</b>, 3 rows of the partitions that are here" in shown
+    assert f"<td>{A[0]}</td><td>1234</td>" in shown
+
+
+def test_a_view_shows_no_more_than_a_screen_and_escapes_what_it_shows(instance: Instance) -> None:
+    instance.write({f"<b>{number:03}": number for number in range(100)}, 0, 11)
+    shown = instance.queries.view("counts", stale=False, partition=0)._repr_html_()
+    assert "the first 20 rows" in shown
+    assert shown.count("<tr>") == 21
+    assert "<td>&lt;b&gt;000</td>" in shown
+
+
+def test_a_view_that_can_not_be_read_shows_why(instance: Instance) -> None:
+    assert "partition 2" in instance.queries.view("counts", stale=False, partition=2)._repr_html_()
+
+
+# --- from the end ---
+
+
+@pytest.mark.parametrize("bounds", [(None, None), ("<b>010", "<b>090"), ("<b>095", None), (None, "<b>004")])
+def test_a_range_can_be_read_from_its_end(instance: Instance, bounds: tuple[str | None, str | None]) -> None:
+    instance.write({f"<b>{number:03}": number for number in range(0, 100, 2)}, 0, 11)
+    instance.write({f"<b>{number:03}": number for number in range(1, 100, 2)}, 1, 11)
+    view = instance.queries.view("counts", stale=False, partition=None)
+    forward = list(view.range(*bounds))
+    assert len(forward) > 4
+    assert list(view.range(*bounds, reverse=True)) == forward[::-1]
+    assert list(view.all(reverse=True)) == list(view.all())[::-1]
+
+
+def test_versions_can_be_read_from_the_newest_on(prices: Instance) -> None:
+    view = versioned_view(prices.queries.view("prices", stale=False, partition=0))
+    assert view.history(A[0], reverse=True) == view.history(A[0])[::-1]
+    assert list(view.copies.all(reverse=True)) == list(view.copies.all())[::-1]

@@ -31,6 +31,6 @@ def test_every_instance_is_listed_with_its_stores_and_partitions() -> None:
 
 def test_people_are_told_where_to_ask() -> None:
     hosts = host_map({ONE: (0,)}, {TWO: (0,)})
-    assert who_has_it(hosts.owners(COUNTS, 0), TWO) == "one:1 is to have it (standbys: two:2)"
-    assert who_has_it(hosts.owners(COUNTS, 0), ONE) == "this instance is to have it (standbys: two:2)"
-    assert who_has_it(hosts.owners(COUNTS, 1), ONE) == "no instance with an application.server is to have it now"
+    assert who_has_it(hosts.owners(COUNTS, 0), TWO) == "it is assigned to one:1 (standbys: two:2)"
+    assert who_has_it(hosts.owners(COUNTS, 0), ONE) == "it is assigned to this instance (standbys: two:2)"
+    assert who_has_it(hosts.owners(COUNTS, 1), ONE) == "it is assigned to no instance with an application.server now"

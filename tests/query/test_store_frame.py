@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 
 from tests.query.stand_ins import store_facts
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import InvalidStateStoreError, QueryError
+from tidemill.errors import InvalidStateStoreError
 from tidemill.operators.stores import store_of
 from tidemill.query.store_facts import StoreFacts
-from tidemill.query.store_frame import CopyToRead, StoreFrames, readable_store, reading
+from tidemill.query.store_frame import CopyToRead, StoreFrames, reading
 from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
@@ -100,11 +100,6 @@ def test_files_that_were_wiped_meanwhile_are_not_believed(tmp_path: Path) -> Non
     rows, told = read(facts, CopyToRead(0, str(tmp_path / "1_0"), 6))
     assert rows == []
     assert "offset 5 of 6" in told[1, 0]
-
-
-def test_what_operators_keep_for_themselves_is_refused() -> None:
-    with pytest.raises(QueryError, match="counts is a suppress buffer"):
-        readable_store(facts_of(StoreKind.SUPPRESS_BUFFER))
 
 
 @dataclass

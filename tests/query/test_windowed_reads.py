@@ -25,7 +25,7 @@ from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, RowsQuestion
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
-from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, window_view
+from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, view_of_its_kind, window_view
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_state import Written
@@ -190,7 +190,7 @@ def _windows_of(reply: Reply) -> list[dict[str, Any]]:
     return found
 
 
-def test_windows_and_sessions_of_a_key_are_told_over_http(instance: Instance) -> None:
+def test_windows_and_sessions_of_a_key_are_reported_over_http(instance: Instance) -> None:
     _put_windows(instance, WINDOWS, HERE, (1000, 1100, 90_000), 0)
     _write(instance, SESSIONS, 0, lambda kept: kept.put(Windowed(HERE, 1000, 1500), 3, 1500))
     app = _app(instance)
@@ -251,3 +251,29 @@ def test_windows_and_sessions_are_read_from_a_position_on(instance: Instance, st
     later = Position({0: seen.offsets[0] + 1})
     with pytest.raises(InvalidStateStoreError, match=f"expected {later.offsets[0]} or later"):
         list(view(later).all())
+
+
+def test_views_show_their_first_rows_in_a_notebook(instance: Instance) -> None:
+    _put_windows(instance, WINDOWS, HERE, (1000,), 0)
+    names = ("windows", "sessions", "counts")
+    views = [view_of_its_kind(instance.queries.view(name, stale=False, partition=0)) for name in names]
+    assert [repr(view) for view in views] == [
+        "ReadOnlyWindowStore('windows')", "ReadOnlySessionStore('sessions')", "ReadOnlyStore('counts')",
+    ]  # fmt: skip
+    shown = views[0]._repr_html_()
+    assert "<th>key</th><th>start</th><th>end</th><th>value</th>" in shown
+    assert f"<td>{HERE}</td><td>1000</td><td>1100</td><td>10</td>" in shown
+    assert "0 rows" in views[1]._repr_html_()
+
+
+def test_windows_and_sessions_can_be_read_from_the_newest_on(instance: Instance) -> None:
+    _put_windows(instance, WINDOWS, HERE, (1000, 1100, 90_000), 0)
+    _put_windows(instance, WINDOWS, ALSO_HERE, (1200,), 1)
+    view = _windows(instance)
+    assert view.fetch_range(HERE, 0, 2000, reverse=True) == [(1100, 11), (1000, 10)]
+    assert list(view.all(reverse=True)) == list(view.all())[::-1]
+    assert list(view.fetch_all(1000, 1200, reverse=True)) == list(view.fetch_all(1000, 1200))[::-1]
+    for start in (1000, 5000):
+        _write(instance, SESSIONS, 0, lambda kept, start=start: kept.put(Windowed(HERE, start, start + 10), 7, start))
+    sessions = _sessions(instance)
+    assert [window.start for window, _ in sessions.find_sessions(HERE, reverse=True)] == [5000, 1000]

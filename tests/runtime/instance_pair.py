@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.runtime.instance_process import LIMIT_S, InstanceProcess, until
+from tests.runtime.instance_process import LIMIT_S, InstanceProcess
 from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 
 TASKS = 2 * PARTITIONS

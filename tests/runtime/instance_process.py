@@ -13,7 +13,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,9 @@ from typing import Any
 import psutil
 
 from tests.runtime import wordcount_instance
+from tests.waiting import until
 
 LIMIT_S = 240.0
-
-
-def until(claim: Callable[[], bool], limit_s: float = LIMIT_S, pause_s: float = 0.05) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not claim():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(pause_s)
-    return True
 
 
 def name_of(process: psutil.Process) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,12 +78,3 @@ class Place:
         with self.application(builder, **settings) as streams:
             assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING, streams.error
             yield streams
-
-
-def until(claim: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not claim():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess
 from tests.runtime.words import Counts, Feed, create_topics, differences
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import CommitStep
 

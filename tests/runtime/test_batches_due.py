@@ -93,7 +93,7 @@ def test_a_task_that_has_come_to_run_since_does_not() -> None:
     assert rest_ms(of) > INTERVAL_S * 500
 
 
-def test_a_task_that_is_taken_up_anew_does_not_either() -> None:
+def test_a_task_that_is_taken_up_again_does_not_either() -> None:
     tasks = Held(running(0))
     of = batches(tasks)
     read_once(of)

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.runtime.local_application import Place, until
+from tests.runtime.local_application import Place
+from tests.waiting import until
 from tidemill import BatchId, Serdes, StreamsBuilder
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]

@@ -39,6 +39,11 @@ def test_each_thread_has_a_row_with_its_tasks() -> None:
     assert text(instance_html(STATUS)).startswith("app: RUNNING, answers at localhost:8080")
 
 
+def test_the_page_of_the_group_is_linked() -> None:
+    [link] = ElementTree.fromstring(f"<all>{instance_html(STATUS, 'https')}</all>").iter("a")
+    assert (link.get("href"), link.text) == ("https://localhost:8080/", "localhost:8080")
+
+
 def test_a_thread_that_has_ended_says_why() -> None:
     ended = THREAD | {"running": False, "error": "fenced", "active": [], "standby": [], "latency_ms": None}
     assert cells(instance_html(STATUS | {"threads": [ended]}))[:6] == ["1 (ended: fenced)", "none", "none", "12.5", "3.0", ""]
@@ -51,7 +56,7 @@ def test_a_thread_that_has_ended_says_why() -> None:
         ({"ready": False, "why": ["thread 1: joining", "thread 2: stuck"]}, "thread 1: joining; thread 2: stuck"),
     ],
 )
-def test_what_is_wrong_is_told(status: dict[str, Any], told: str) -> None:
+def test_what_is_wrong_is_reported(status: dict[str, Any], told: str) -> None:
     assert told in text(instance_html(STATUS | status))
 
 

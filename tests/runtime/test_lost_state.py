@@ -17,8 +17,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import LIMIT_S, Place, until
+from tests.runtime.local_application import LIMIT_S, Place
 from tests.runtime.restore_notes import ListenerNotes
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.ids import TopicPartition
@@ -243,7 +244,7 @@ def is_settled(caplog: pytest.LogCaptureFixture) -> bool:
     return "Finished stable" in "".join(finished(caplog)[-1:])
 
 
-def test_a_changelog_that_was_made_anew_empties_the_stores_and_says_so(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_changelog_that_was_recreated_empties_the_stores_and_says_so(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     counted = Counted(place, partitions=1)
     counted.send(0, range(KEYS))
     with place.running(counted.builder):

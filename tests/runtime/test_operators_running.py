@@ -12,10 +12,13 @@ import pytest
 from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import Place, until
+from tests.runtime.local_application import Place
+from tests.waiting import until
 from tidemill import (
     JoinWindows,
+    Materialized,
     ProcessorContext,
+    QueryError,
     Record,
     Serdes,
     SessionWindows,
@@ -149,3 +152,36 @@ def test_a_stream_finds_the_rows_of_a_global_table_whatever_their_partitions(pla
         assert values(place, "out", 2) == [(b"k", b"3=three"), (b"k", b"1=one")]
         place.send("names", [(b"4", b"four")], partition=1)
         assert until(lambda: (place.send("in", [(b"k", b"4")]), len(place.received("out", 3, 1.0)) == 3)[1])
+
+
+def with_versions(place: Place) -> StreamsBuilder:
+    b = StreamsBuilder()
+    prices = b.table(place.topic("prices"), store=Materialized(name="prices", history_retention=600_000))
+    names = b.global_table(place.topic("names"), store="names")
+    told = prices.to_stream().join(names, lambda price, name: f"{name}: {price}", selector=lambda key, price: key)
+    told.to(place.topic("out"))
+    kept = b.stream(place.topic("orders")).group_by_key()
+    kept.count(store=Materialized(name="orders", history_retention=600_000))
+    return b
+
+
+def test_versioned_stores_are_read_while_they_are_written(place: Place) -> None:
+    place.create("prices", "names", "orders", "out")
+    now = int(time.time() * 1000)
+    place.send("names", [(b"tea", b"Tea")])
+    for number in range(3):
+        place.send("prices", [(b"tea", b"%d" % number)], timestamp_ms=now + number)
+        place.send("orders", [(b"ada", b"x")], timestamp_ms=now + number)
+    place.send("prices", [(b"cup", b"9"), (b"pot", b"1")], timestamp_ms=now)
+    place.send("prices", [(b"pot", None)], timestamp_ms=now + 1)
+    with place.running(with_versions(place), **TEXT) as streams:
+        assert until(lambda: dict(streams.store("prices").all()) == {"tea": "2", "cup": "9"})
+        assert until(lambda: streams.store("orders").get("ada") == 3)
+        prices = streams.versioned_store("prices")
+        assert [prices.get_as_of("tea", now + at) for at in (0, 1, 5)] == [("0", now), ("1", now + 1), ("2", now + 2)]
+        assert [version.value for version in streams.versioned_store("orders").history("ada")] == [1, 2, 3]
+        rows = streams.store_dataframe("prices").dataframe.select("key", "value").collect()
+        assert {row.key: row.value for row in rows} == {"tea": "2", "cup": "9"}
+        assert "<td>tea</td><td>2</td>" in streams.live("prices")._repr_html_()
+        with pytest.raises(QueryError, match="names is a global store"):
+            streams.store("names")

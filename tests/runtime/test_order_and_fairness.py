@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.runtime.local_application import Place, until
+from tests.runtime.local_application import Place
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.ids import TopicPartition

@@ -17,9 +17,10 @@ from urllib.parse import quote
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.runtime.instance_process import LIMIT_S, InstanceProcess, until
+from tests.runtime.instance_process import LIMIT_S, InstanceProcess
 from tests.runtime.wordcount_instance import wordcount
 from tests.runtime.words import VOCABULARY, Counts, Feed, create_topics
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import InvalidStateStoreError, QueryError, StopError, StreamsNotStartedError, UnknownStoreError
 from tidemill.membership.wire import HostInfo, host_of
@@ -261,7 +262,7 @@ def test_a_second_instances_joining_costs_no_read_and_its_keys_are_asked_there(r
     theirs = [word for word in expected if where[word].active_host != running.host]
     assert 0 < len(theirs) < len(expected)
     assert where[theirs[0]].active_host == there
-    with pytest.raises(InvalidStateStoreError, match=f"it is not here; {there.host}:{there.port} is to have it") as refused:
+    with pytest.raises(InvalidStateStoreError, match=f"it is not here; it is assigned to {there.host}:{there.port}") as refused:
         streams.store(STORE).get(theirs[0])
     assert refused.value.hosts[0] == str(there)
     for host in (running.host, there):

@@ -10,8 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.runtime.instance_process import InstanceProcess, has_ended, until
+from tests.runtime.instance_process import InstanceProcess, has_ended
 from tests.runtime.words import VOCABULARY, Counts, Feed, create_topics, differences, stored_counts
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import CommitStep
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess
 from tests.runtime.shop import Shop, create_shop_topics, wrong
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import ORDER
 

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import LIMIT_S, Place, until
+from tests.runtime.local_application import LIMIT_S, Place
 from tests.runtime.restore_notes import ListenerNotes
+from tests.waiting import until
 from tidemill import KafkaStreams, Materialized, Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.ids import TaskId

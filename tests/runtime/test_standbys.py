@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.runtime.instance_process import InstanceProcess, until
+from tests.runtime.instance_process import InstanceProcess
 from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
+from tests.waiting import until
 from tidemill.cli.group import app as group_app
 from tidemill.embedded.broker import EmbeddedBroker
 
@@ -92,7 +93,8 @@ def test_a_killed_instances_standbys_take_over_with_what_they_have_and_counts_st
 
     assert until(mirrored), f"{one.look()} {two.look()}: {two.log_end()}"
     two.signal_workers(signal.SIGKILL)  # what follows the changelogs is not what remembers where they are
-    assert until(lambda: with_standbys.counts.read() >= 0 and with_standbys.counts.records > 1_500)
+    # Each task: on a busy machine one of the two may have done all work so far.
+    assert until(lambda: with_standbys.counts.read() >= 0 and min(with_standbys.counts.by_partition.values()) > 500)
     moving: set[str] = set()
 
     def has_caught_up() -> bool:

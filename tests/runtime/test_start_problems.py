@@ -13,7 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from tests.runtime.instance_process import InstanceProcess
-from tests.runtime.local_application import LIMIT_S, Place, until
+from tests.runtime.local_application import LIMIT_S, Place
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, StateDirectoryInUseError, TopologyMismatchError

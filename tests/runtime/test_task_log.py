@@ -105,7 +105,7 @@ def test_a_task_that_comes_and_goes_has_two_lines_the_last_with_why_and_after_ho
     ]
 
 
-def test_roles_that_change_are_told_with_where_the_stores_are(thread: Thread) -> None:
+def test_roles_that_change_are_reported_with_where_the_stores_are(thread: Thread) -> None:
     thread.assign([A], [B])
     thread.feed(PositionsRead(stores={A: {"counts": 3}, B: {"counts": 5}}))
     ends = StandbyBounds(begins={changelog(B): 0}, ends={changelog(B): 9})
@@ -144,7 +144,7 @@ def test_records_that_a_changelog_no_longer_has_are_missed_aloud(thread: Thread)
     assert ("changelog-cut", A, 0, 4) in thread.lines("position", "begin")
 
 
-def test_a_standby_that_has_caught_up_is_told_once(thread: Thread) -> None:
+def test_a_standby_that_has_caught_up_is_reported_once(thread: Thread) -> None:
     thread.assign([], [B])
     thread.report(2, B)
     thread.feed(StandbyBoundsFetched(bounds={B: StandbyBounds(begins={changelog(B): 0}, ends={changelog(B): 9})}))
@@ -162,7 +162,7 @@ def test_a_task_that_is_closed_and_taken_up_again_by_one_event_has_both_lines(th
     assert thread.lines("cause") == [("task-closed", A, "the membership was replaced"), ("task-assigned", A, None)]
 
 
-def test_what_a_thread_has_when_it_ends_or_loses_its_membership_is_told_with_that_cause(thread: Thread) -> None:
+def test_what_a_thread_has_when_it_ends_or_loses_its_membership_is_reported_with_that_cause(thread: Thread) -> None:
     thread.assign([A])
     thread.feed(MembershipLost(reason="expired", incarnation=1))
     thread.assign([], [B], incarnation=1)

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import Place, until
+from tests.runtime.local_application import Place
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.config.slices import TopicsConfig
 from tidemill.embedded.broker import EmbeddedBroker

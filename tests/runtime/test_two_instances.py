@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from tests.runtime.instance_pair import InstancePair, has_all
-from tests.runtime.instance_process import until
 from tests.runtime.words import differences, stored_counts
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.runtime.thread.leaving import _GATHERING_LIMIT_S
 from tidemill.task.commit import CommitStep

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.instance_process import InstanceProcess, has_ended, until
+from tests.runtime.instance_process import InstanceProcess, has_ended
 from tests.runtime.words import Counts, Feed, create_topics, differences, stored_counts
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.task.commit import ORDER, CommitStep
 

@@ -1,7 +1,8 @@
 """One instance of an application in a process of its own, to be killed or frozen by the tests.
 
 Arguments: the program's name and the settings as JSON. Answers each line of its standard input with one line of JSON: ``look``
-says how it stands, ``close`` closes it. Ends, with everything it started, when its standard input ends.
+says how it stands, ``pause`` and ``resume`` do so and say it too, ``close`` closes it. Ends, with everything it started, when its
+standard input ends.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def look(streams: KafkaStreams) -> dict[str, object]:
         "server": streams.application_server,
         "workers": [thread.engine.worker_pids if thread.engine else {} for thread in streams.threads],
         "tasks": sorted(str(task.task) for task in tasks),
+        "restoring": {str(copy.task): copy.lag for thread in streams.threads for copy in thread.copies if copy.is_active},
         "standbys": {str(t): held.lag for thread in streams.threads for t, held in thread.standbys.items()},
         "batches": sum(thread.metrics.batches for thread in streams.threads),
         "records_in": sum(thread.metrics.records_in for thread in streams.threads),
@@ -102,6 +104,9 @@ def _obey(streams: KafkaStreams, answering: threading.Lock) -> None:
     for line in sys.stdin:
         with answering:
             if line.strip() == "look":
+                answer = look(streams)
+            elif line.strip() in ("pause", "resume"):
+                (streams.pause if line.strip() == "pause" else streams.resume)()
                 answer = look(streams)
             elif line.startswith("read "):
                 answer = read(streams, line.split()[1])

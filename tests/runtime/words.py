@@ -100,7 +100,8 @@ class Counts:
     def __init__(self, bootstrap_servers: str, application_id: str, partitions: int = PARTITIONS) -> None:
         self.latest: dict[str, int] = {}
         self.not_rising: list[tuple[str, int, int]] = []
-        self.records = 0
+        self.by_partition = Counter(dict.fromkeys(range(partitions), 0))
+        """Records of each output partition, whose keys are those of the task of that number."""
         settings = {"bootstrap.servers": bootstrap_servers, "group.id": "reads without a group", "log_level": 0}
         self._consumer = Consumer(
             {**settings, "isolation.level": "read_committed", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
@@ -115,8 +116,12 @@ class Counts:
             if count <= self.latest.get(word, 0):
                 self.not_rising.append((word, self.latest[word], count))
             self.latest[word] = count
-        self.records += len(messages)
+        self.by_partition.update(message.partition() for message in messages)
         return len(messages)
+
+    @property
+    def records(self) -> int:
+        return self.by_partition.total()
 
     def reach(self, total: int, limit_s: float = LIMIT_S) -> bool:
         """Reads until this many words are counted."""

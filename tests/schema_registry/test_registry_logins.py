@@ -60,7 +60,7 @@ def test_a_login_in_the_address_is_used_and_never_told(caplog: pytest.LogCapture
     assert f"127.0.0.1:{server.server_port}" in caplog.text, "the client does log its requests"
 
 
-def test_what_the_client_or_the_registry_refuses_is_told_without_the_login() -> None:
+def test_what_the_client_or_the_registry_refuses_is_reported_without_the_login() -> None:
     with pytest.raises(ConfigError, match="two logins are given; give one") as refused:
         SchemaRegistry("http://me:hush@host", {"basic.auth.user.info": "you:hush"})
     assert "hush" not in str(refused.value)

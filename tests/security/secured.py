@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.runtime.instance.application import KafkaStreams, State
@@ -90,7 +91,7 @@ class Secured:
         for future in self.operator.create_acls(bindings).values():
             future.result(LIMIT_S)
         for given in bindings:
-            assert within(LIMIT_S, lambda given=given: self._is_granted(given)), given
+            assert until(lambda given=given: self._is_granted(given)), given
 
     def withdraw(self, *rights: Right) -> None:
         for option, name, pattern, operation in rights:
@@ -100,7 +101,7 @@ class Secured:
             )  # fmt: skip
             for future in self.operator.delete_acls([filtered]).values():
                 future.result(LIMIT_S)
-            assert within(LIMIT_S, lambda filtered=filtered: not self._is_granted(filtered)), filtered
+            assert until(lambda filtered=filtered: not self._is_granted(filtered)), filtered
 
     def follow(self, sentence: str) -> int:
         """Carries out each kafka-acls command of a sentence; how many rights it granted."""
@@ -189,14 +190,3 @@ class Secured:
 
 def words_of(lines: Iterable[str]) -> Counter[str]:
     return Counter(word for line in lines for word in line.split(" "))
-
-
-def within(limit_s: float, claim: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not claim():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
-
-

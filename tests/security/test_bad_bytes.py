@@ -56,11 +56,12 @@ def test_random_bytes_are_read_or_refused(reader: str, data: bytes) -> None:
 
 
 def test_a_garbled_length_costs_no_memory() -> None:
+    huge = [kind for kind in KINDS if "huge" in kind.what]
+    assert huge
     tracemalloc.start()
-    for kind in KINDS:
-        if "huge" in kind.what:
-            with pytest.raises((TidemillError, ValueError)):
-                READERS[kind.reader](kind.data)
+    for kind in huge:
+        with pytest.raises((TidemillError, ValueError)):
+            READERS[kind.reader](kind.data)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 32 << 20

@@ -16,7 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.security.certificates import Authority
-from tests.security.secured import LIMIT_S, LINES, PASSWORD, Right, Secured, within, words_of
+from tests.security.secured import LIMIT_S, LINES, PASSWORD, Right, Secured, words_of
+from tests.waiting import until
 from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
@@ -197,7 +198,7 @@ def test_a_right_that_is_withdrawn_from_a_running_application(place: Secured, en
         assert place.counts(words_of(LINES)) == dict(words_of(LINES)), streams.error
         place.withdraw(("--topic", place.topic(end), "literal", operation))
         place.send(["the tide"])
-        assert within(LIMIT_S, lambda: streams.state is State.ERROR), "it neither goes on nor ends"
+        assert until(lambda: streams.state is State.ERROR), "it neither goes on nor ends"
         said = str(streams.error)
     assert f"User:app lacks {operation} on topic '{place.topic(end)}'" in said
     assert "Traceback" not in said
@@ -334,7 +335,7 @@ def test_a_member_that_sends_garbage_is_left_out_and_the_others_go_on(place: Sec
             if answer.user_data:
                 assert wire.decode_assignment(answer.user_data).error_code == AssignorError.ASSIGNMENT_ERROR
             assert answer.partitions == ()
-        assert within(LIMIT_S, lambda: streams.state is State.RUNNING and streams.threads[0].tasks.keys() == before)
+        assert until(lambda: streams.state is State.RUNNING and streams.threads[0].tasks.keys() == before)
         place.send(LINES)
         assert place.counts(words_of(LINES + LINES)) == dict(words_of(LINES + LINES)), streams.error
         assert streams.state is State.RUNNING

@@ -40,7 +40,7 @@ def test_a_seed_gives_the_same_run_twice():
     assert len(first.rounds) > 10
 
 
-def test_tasks_that_contradict_each_other_are_told_with_their_thread():
+def test_tasks_that_contradict_each_other_are_reported_with_their_thread():
     done = ready_scenario("restart-loses-disk")
     cluster = Cluster(done, Random(done.seed))
     for action, _ in cluster.agenda.due(60_000):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.steps.drawn_bytes import BYTES_FOR, SCHEMA, TIMES_SCHEMA, Times
+from tests.steps.drawn_bytes import BYTES_FOR, SERDES
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import SerdeError, StopError, TopologyError
 from tidemill.testing import TopologyTestDriver
@@ -18,11 +18,6 @@ from tidemill.testing.topics import RawRecord
 
 pytestmark = pytest.mark.spark
 BYTES = Serdes.bytes()
-SERDES: dict[str, Any] = {
-    "string": Serdes.string(), "bytes": BYTES, "long": Serdes.long(), "integer": Serdes.integer(), "short": Serdes.short(),
-    "double": Serdes.double(), "float": Serdes.float(), "boolean": Serdes.boolean(), "uuid": Serdes.uuid(),
-    "json": Serdes.json(SCHEMA), "json-times": Serdes.json(TIMES_SCHEMA), "json-class": Serdes.json(Times),
-}  # fmt: skip
 Pair = tuple["bytes | None", "bytes | None"]
 
 

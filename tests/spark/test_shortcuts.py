@@ -22,8 +22,8 @@ from tidemill import (
 from tidemill.operators.operation_table import entry_of
 from tidemill.spark.plan.graph_parts import graph_parts
 from tidemill.spark.plan.shortcuts import has_shortcut, lookup_store
+from tidemill.topology.join_operations import StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, Topology
-from tidemill.topology.operations import StreamTableJoin
 
 STRING, LONG, INTEGER = Serdes.string(), Serdes.long(), Serdes.integer()
 HOPPING = TimeWindows.of_size(10_000, advance=4000)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import APPLICATION, Program, Record
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import BatchLostError, FunctionFailedError, StopError
 from tidemill.spark import engine as engines
-from tidemill.spark.placement import BesideTheDriver
+from tidemill.spark.placement import OnDriverHost
 from tidemill.steps.standing import ARROW_ROWS, WorkerOutput, task_settings
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.driver_service import THREAD
@@ -78,13 +78,6 @@ def last(program: Program) -> dict[str, int]:
         assert record.value is not None
         found[record.key.decode()] = LONG.deserialize(record.value)
     return found
-
-
-def until(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 240
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return is_so()
 
 
 def scheduler(spark: SparkSession) -> Any:
@@ -205,7 +198,7 @@ def test_an_old_run_is_followed_by_another_without_a_loss(
     assert last(program) == {"a": 5}
 
 
-class Crowded(BesideTheDriver):
+class Crowded(OnDriverHost):
     """Another thread has the slot, too."""
 
     def is_settled(self, thread: str) -> bool:

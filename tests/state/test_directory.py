@@ -67,7 +67,7 @@ def test_an_application_without_a_directory_has_no_tasks(tmp_path: Path) -> None
     assert StateDirectory(tmp_path, "never-ran").tasks() == []
 
 
-def test_a_removed_task_begins_anew(directory: StateDirectory) -> None:
+def test_a_removed_task_begins_again(directory: StateDirectory) -> None:
     task = TaskId(1, 0)
     TaskState.open(directory.task_path(task), ["a"]).close(clean=True)
     (directory.path / ".removed-1_7-half").mkdir()

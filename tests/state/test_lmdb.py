@@ -442,7 +442,7 @@ def test_the_files_are_those_that_the_documents_name(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-def test_reads_that_never_end_and_moves_of_the_map_do_not_wait_for_each_other_for_ever(
+def test_reads_that_never_end_and_moves_of_the_map_do_not_wait_for_each_other_forever(
     state: TaskState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_GATE_LIMIT_S", 0.05)

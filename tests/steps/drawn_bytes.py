@@ -11,6 +11,8 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
+from tidemill.dsl.serdes import Serdes
+
 SCHEMA = (
     "s string, d double, f float, i int, n bigint, y tinyint, b boolean, x binary, t array<string>, m map<string,double>,"
     " o struct<s:string,i:int>"
@@ -161,6 +163,11 @@ def spread(value: Any) -> bytes:
     return struct.pack(">d", value)
 
 
+SERDES: dict[str, Any] = {
+    "string": Serdes.string(), "bytes": Serdes.bytes(), "long": Serdes.long(), "integer": Serdes.integer(),
+    "short": Serdes.short(), "double": Serdes.double(), "float": Serdes.float(), "boolean": Serdes.boolean(),
+    "uuid": Serdes.uuid(), "json": Serdes.json(SCHEMA), "json-times": Serdes.json(TIMES_SCHEMA), "json-class": Serdes.json(Times),
+}  # fmt: skip
 BYTES_FOR: dict[str, st.SearchStrategy[bytes]] = {
     "string": texts(),
     "bytes": texts(),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.steps.log_reader import LogReader
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import RecordError
 from tidemill.ids import TopicPartition
@@ -43,17 +44,8 @@ class Placed(Message):
         return self._number
 
 
-@dataclass
-class Brokers:
-    """Each read gets the rest of all partitions, the last one first; ``most`` records at the most."""
-
-    logs: Mapping[TopicPartition, Sequence[int]]
-    placed: dict[TopicPartition, int] = field(default_factory=dict)
-    is_full: bool = False
-    has_read_sources: bool = True
-
-    def place(self, request: BatchRequest) -> None:
-        self.placed = dict(request.inputs)
+class Brokers(LogReader):
+    """Each read gets the rest of all partitions, the last one first, within the request's limit."""
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
         left = request.max_records
@@ -63,21 +55,6 @@ class Brokers:
             if end > at:
                 yield False, [Placed(tp, offset, self.logs[tp][offset]) for offset in range(at, end)]
             self.placed[tp], left = end, left - (end - at)
-
-    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        return dict(self.placed), {}
-
-    def inputs_at_end(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, at in self.placed.items() if at == len(self.logs[tp]))
-
-    def global_ends(self) -> dict[TopicPartition, int]:
-        return {}
-
-    def out_of_range(self) -> tuple[TopicPartition, ...]:
-        return ()
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {}
 
 
 def spec_of(topics: Sequence[str]) -> SourceSpec:
@@ -205,7 +182,7 @@ def test_what_was_held_back_comes_when_batches_are_as_large_as_ever() -> None:
 
 def test_much_that_is_held_back_is_counted_in_bytes_too() -> None:
     a, b = TopicPartition("a", 0), TopicPartition("b", 0)
-    reader = AlignedReader(Brokers({a: [1, 2, 3], b: [9]}), {"a": 0, "b": 0}, many_bytes=2)
+    reader = AlignedReader(Brokers({a: [1, 2, 3], b: [9]}), {"a": 0, "b": 0}, most_held_bytes=2)
     request = BatchRequest(batch_id=1, inputs={a: 0, b: 0}, max_inputs=1)
     reader.place(request)
     assert [m.offset() for _, messages in reader.read(request) for m in messages] == [0]

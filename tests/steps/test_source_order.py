@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.steps.log_reader import LogReader
 from tidemill.ids import TopicPartition
 from tidemill.steps.alignment import NEVER_IDLE, AlignedReader
 from tidemill.task.batch import BatchRequest
@@ -23,20 +24,12 @@ def _of(topic: str, partition: int = 0) -> TopicPartition:
 
 
 @dataclass
-class Brokers:
+class Brokers(LogReader):
     """Topics of one partition; each read gets what has arrived: all of it, or so many records of each topic."""
 
-    logs: dict[TopicPartition, list[int]]
-    """Timestamps of the records that there are."""
     arrives: dict[TopicPartition, int] = field(default_factory=dict)
     """How many records the next read gets of each; absent: all."""
-    placed: dict[TopicPartition, int] = field(default_factory=dict)
     most: list[int] = field(default_factory=list)
-    is_full: bool = False
-    has_read_sources: bool = True
-
-    def place(self, request: BatchRequest) -> None:
-        self.placed = dict(request.inputs)
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[Any]]]:
         self.most.append(request.max_records)
@@ -45,21 +38,6 @@ class Brokers:
             if end > at:
                 yield False, [Message(RawRecord(tp.topic, None, None, self.logs[tp][n]), n) for n in range(at, end)]
             self.placed[tp] = end
-
-    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        return self.placed, {}
-
-    def inputs_at_end(self) -> frozenset[TopicPartition]:
-        return frozenset(tp for tp, at in self.placed.items() if at == len(self.logs[tp]))
-
-    def global_ends(self) -> dict[TopicPartition, int]:
-        return {}
-
-    def out_of_range(self) -> tuple[TopicPartition, ...]:
-        return ()
-
-    def high_watermarks(self) -> dict[TopicPartition, int]:
-        return {}
 
 
 class Reading:
@@ -107,7 +85,7 @@ def test_however_records_arrive_and_batches_are_cut_the_order_is_that_of_all_at_
     for seed in range(300):
         chance = random.Random(seed)
         logs = _random_logs(chance)
-        reading, taken = Reading(logs, much=chance.choice((2, 50))), list[tuple[str, int]]()
+        reading, taken = Reading(logs, most_held_records=chance.choice((2, 50))), list[tuple[str, int]]()
         for _ in range(60):
             if chance.random() < 0.2:  # the batch did not count, or another worker goes on
                 at = reading.at
@@ -163,7 +141,7 @@ def test_a_task_that_comes_back_waits_again_however_long_it_was_away() -> None:
 
 
 def test_while_much_is_held_back_only_what_is_waited_for_is_read() -> None:
-    reading = Reading([[1] * 10, [0, 2]], much=4)
+    reading = Reading([[1] * 10, [0, 2]], most_held_records=4)
     assert reading.batch(t0=5, t1=0) == []
     reading.batch(t1=0)
     assert _of("t0") not in reading.brokers.placed

@@ -12,7 +12,7 @@ def row(*misfits: bool) -> list[LostInARow]:
     return found
 
 
-def test_what_brokers_cause_is_tried_for_ever_and_said_more_and_more_rarely() -> None:
+def test_what_brokers_cause_is_tried_forever_and_said_more_and_more_rarely() -> None:
     lost = row(*[False] * 200)
     assert [at.count for at in lost if at.is_to_be_said] == [5, 10, 20, 40, 80, 160]
     assert not any(at.is_given_up for at in lost)
@@ -23,5 +23,5 @@ def test_what_does_not_fit_together_is_given_up() -> None:
     assert [at.is_given_up for at in row(*[True] * MOST_MISFITS)][-2:] == [False, True]
 
 
-def test_another_cause_in_between_begins_the_count_anew() -> None:
+def test_another_cause_in_between_begins_the_count_again() -> None:
     assert not any(at.is_given_up for at in row(*[True] * (MOST_MISFITS - 1), False, *[True] * (MOST_MISFITS - 1)))

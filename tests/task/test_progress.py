@@ -112,7 +112,7 @@ def test_a_task_that_goes_before_its_end_is_suspended() -> None:
     assert events[-1] == RestoreSuspended(**WHAT, total=3)
 
 
-def test_a_task_that_comes_back_under_another_epoch_starts_anew() -> None:
+def test_a_task_that_comes_back_under_another_epoch_starts_again() -> None:
     events = told((active(Phase.RESTORING, 2), None, 0), (active(Phase.RESTORING, 0, epoch="f"), None, 0))
     assert events == [
         RestoreStarted(**WHAT, start=2, end=10),

@@ -62,7 +62,7 @@ def test_a_standby_is_followed_beyond_the_end_that_was_fetched_and_is_never_done
     assert run.changelog == {"counts": 25}, "a worker that has the stores elsewhere must say so"
 
 
-def test_its_lag_is_told_by_the_ends_that_batches_hear_of() -> None:
+def test_its_lag_is_reported_by_the_ends_that_batches_hear_of() -> None:
     assert following(4)[TASK].lag == 6
     assert reported(following(4), 8, high_watermarks={LOG: 30})[TASK].lag == 22
     assert reported(following(4), 12)[TASK].lag == 0

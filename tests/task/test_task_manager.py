@@ -103,7 +103,7 @@ def test_what_is_assigned_is_held_at_once_and_looked_for_on_this_machine() -> No
     assert tasks.standby[C].changelogs == {"counts": changelog(C)}
 
 
-def test_each_task_that_is_taken_up_has_an_epoch_of_its_own_for_ever() -> None:
+def test_each_task_that_is_taken_up_has_an_epoch_of_its_own_forever() -> None:
     tasks, _ = run(assigned([B]))
     first = tasks.active[B].epoch
     tasks, (_, close) = run(assigned(generation=6), tasks=tasks)
@@ -121,6 +121,24 @@ def test_stores_that_were_left_here_need_not_be_opened_to_know_where_they_are() 
 def test_positions_that_come_after_the_stores_were_opened_change_nothing() -> None:
     tasks, _ = run(assigned([B]), stores_at(9, B), PositionsRead(stores={B: {"counts": 7}}))
     assert tasks.active[B].stores == {"counts": 9}
+
+
+def test_a_restore_goes_on_where_it_is_over_a_rebalance_that_leaves_the_task_here() -> None:
+    tasks, _ = run(assigned([B]), bounds(B, end=10), stores_at(0, B), stores_at(4, B))
+    before = tasks.active[B]
+    assert (before.phase, before.stores) == (Phase.RESTORING, {"counts": 4})
+    tasks, instructions = run(assigned([A, B], generation=6), assigned([B], [C], generation=7), tasks=tasks)
+    assert tasks.active[B] == before
+    assert not any(isinstance(one, CloseTasks) and B in one.tasks for one in instructions)
+
+
+def test_a_restore_goes_on_where_the_stores_are_when_its_task_comes_back() -> None:
+    tasks, _ = run(assigned([B]), bounds(B, end=10), stores_at(4, B))
+    tasks, (_, close) = run(assigned(generation=6), tasks=tasks)
+    assert isinstance(close, CloseTasks)
+    back = (TasksClosed(tasks=close.tasks), assigned([B], generation=7), PositionsRead(stores={B: {"counts": 4}}))
+    tasks, _ = run(*back, bounds(B, end=10), stores_at(4, B), tasks=tasks)
+    assert (tasks.active[B].phase, tasks.active[B].stores) == (Phase.RESTORING, {"counts": 4})
 
 
 # --- tasks go ------------------------------------------------------------------------------------------------------------
@@ -298,7 +316,7 @@ def test_nothing_new_leaves_the_very_same_value() -> None:
     assert handle(tasks, TimePassed(), NOW)[0] is tasks
 
 
-def test_what_is_wrong_with_tasks_is_told_one_by_one() -> None:
+def test_what_is_wrong_with_tasks_is_reported_one_by_one() -> None:
     tasks, _ = run(assigned([A, B]))
     copy = replace(tasks, standby=tasks.active, closing={C: "lost"})  # type: ignore[arg-type]
     assert violations(copy)[:2] == [f"{A} is active and standby", f"{B} is active and standby"]

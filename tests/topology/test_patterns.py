@@ -85,12 +85,12 @@ def test_an_instance_does_not_start_where_a_pattern_matches_nothing() -> None:
     assert topics_of(topology_on(admin_of(brokers), reading("in-.*").build(), "app")) == ("in-a",)
 
 
-def test_topics_that_appear_later_are_told_once(caplog: Any) -> None:
+def test_topics_that_appear_later_are_reported_once(caplog: Any) -> None:
     brokers, topology = Brokers("in-a"), reading("in-.*").build()
     later = LaterTopics(admin_of(brokers), topology, topology_on(admin_of(brokers), topology, "app"), "app")
-    later.look()
+    later.check()
     brokers.there |= {"in-b", "other"}
-    later.look()
-    later.look()
+    later.check()
+    later.check()
     (warning,) = caplog.messages
     assert "event=topics-appeared application=app topics=[in-b]" in warning

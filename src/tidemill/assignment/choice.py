@@ -19,13 +19,13 @@ from tidemill.errors import ConfigError
 DEFAULT = "HighAvailabilityTaskAssignor"
 NAMES = (DEFAULT, "StickyTaskAssignor", "FallbackPriorTaskAssignor", "balanced")
 KAFKAS = frozenset({*NAMES, "LegacyStickyTaskAssignor"} - {"balanced"})
-"""By their simple names."""
+"""Simple class names of Kafka's assignors."""
 INTERNAL_PACKAGE = "org.apache.kafka.streams.processor.internals.assignment."
 PUBLIC_STICKY = "org.apache.kafka.streams.processor.assignment.assignors.StickyTaskAssignor"
 
 
 def reads_weights(name: str) -> bool:
-    """Whether the assignor of that name may look at tasks' weights: ``balanced``, and classes of users."""
+    """True for assignors that may read tasks' weights: ``balanced``, and classes of users."""
     return name != PUBLIC_STICKY and name.removeprefix(INTERNAL_PACKAGE) not in KAFKAS
 
 

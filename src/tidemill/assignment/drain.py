@@ -113,7 +113,7 @@ def _merged(state: ApplicationState, target: Assignment, kept: Sequence[KeptTask
 
 
 def _drop_other_warmups(parts: dict[ProcessId, ClientAssignment], kept: Sequence[KeptTask]) -> None:
-    """Of a task that waits here, only the copy that it waits for is warmed up."""
+    """For a task that waits on a draining client, keeps only the warm-up that it waits for."""
     waits_for = {one.task: one.target for one in kept}
     for process_id, part in parts.items():
         others = frozenset(task for task in part.warmup if waits_for.get(task, process_id) != process_id)
@@ -180,6 +180,6 @@ def _reason(one: KeptTask) -> str:
     keeper, target = str(one.keeper)[:8], str(one.target)[:8]
     meanwhile = "is warmed up there" if one.warms_up else "waits for one of max.warmup.replicas"
     return (
-        f"{one.task} is active on {keeper} for now, which drains. {target} is to have it, but lags by {one.behind} offsets: the "
-        f"task {meanwhile}, and is handed over when that copy has caught up."
+        f"{one.task} is active on {keeper} for now, which drains. It is assigned to {target}, which lags by {one.behind} "
+        f"offsets: the task {meanwhile}, and is handed over when that copy has caught up."
     )

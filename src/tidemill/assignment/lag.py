@@ -29,7 +29,8 @@ def lag_of(offset_sum: int, end_offset_sum: int) -> int:
 
 
 def is_caught_up(lag: int, acceptable_recovery_lag: int) -> bool:
-    """At most ``acceptable.recovery.lag`` behind, or running as active; an unknown lag is not, unless everybody is."""
+    """True for a lag up to ``acceptable.recovery.lag`` and for a running active; for an unknown lag only if every lag is
+    accepted."""
     return (
         0 <= lag <= acceptable_recovery_lag or lag == LATEST_OFFSET or acceptable_recovery_lag == LONG_MAX
     )
@@ -117,7 +118,7 @@ class Lags:
         return caught_up + (self._client_count - len(reported) if self._end_is_caught_up[task] else 0)
 
     def caught_up_clients(self, task: int) -> list[int]:
-        """In no particular order; all clients but a few when the end itself is within the acceptable lag."""
+        """Caught-up clients, in no particular order; all clients but a few when the end itself is within the acceptable lag."""
         if self._end_is_caught_up[task]:
             return [client for client in range(self._client_count) if self.is_caught_up(task, client)]
         acceptable = self._acceptable

@@ -67,7 +67,7 @@ class TaskPlacement:
         self.active_count[client] += 1
 
     def set_active_round_robin(self) -> None:
-        """Of a placement with nothing in it: place the active copies over the clients in turn."""
+        """Places the active copies over the clients in turn; the placement must be empty."""
         clients, tasks = len(self.clients), len(self.tasks)
         self.active = [task % clients for task in range(tasks)]
         self.active_count = [tasks // clients + (client < tasks % clients) for client in range(clients)]

@@ -26,9 +26,9 @@ class ScaleWish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLoad:
-    """What ``present`` instances do. ``lag``: records that wait; ``measured_per_s``: records per second that one instance can
-    process, as far as was seen, None: not known yet; ``tasks``: active ones; ``threads``: of the instance with the most;
-    ``held_up``: why the number should not change now, empty if it may."""
+    """Load of a group of ``present`` instances. ``lag``: records that wait; ``measured_per_s``: records per second that one
+    instance can process, as far as was seen, None: not known yet; ``tasks``: active ones; ``threads``: of the instance with the
+    most; ``held_up``: why the number should not change now, empty if it may."""
 
     present: int
     records_per_s: float

@@ -1,7 +1,7 @@
 """Files that a user names: read whole, with a limit, or refused in one sentence.
 
 Decides what counts as a file that can't be used (missing, a folder, not readable, without end such as a device, not UTF-8).
-What is in it is the caller's matter; of a scenario for the commands that simulate, ``sim``'s.
+The caller reads the content; ``sim`` reads scenarios for the commands that simulate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tidemill top``: the group, live: instances, tasks, copies on their way, rates, rebalances.
+"""``tidemill top``: the group, live: instances, tasks, restores, standbys and warm-ups, rates, rebalances.
 
 Decides whom to ask: the instance that is named, else one that the group's members name as their address (``application.server``).
 If the one that was asked goes away, another one of the group is asked from then on.

@@ -1,1 +1,1 @@
-"""Functions of PySpark Columns, looked at before there is a JVM: what in them treats a Column as one record's value."""
+"""Checks of functions of PySpark Columns without a JVM: uses of a Column as one record's value."""

@@ -35,7 +35,7 @@ METHODS: dict[tuple[str, int], str] = {
     ("round", 0): "F.round({0})", ("round", 1): "F.round({0}, {1})", ("fillna", 1): "F.coalesce({0}, F.lit({1}))",
     ("isna", 0): "{0}.isNull()", ("notna", 0): "{0}.isNotNull()", ("isnull", 0): "{0}.isNull()",
 }  # fmt: skip
-"""By name and number of arguments."""
+"""Counterparts of methods, by name and number of arguments."""
 
 FUNCTIONS: dict[tuple[str, int], str] = {
     ("len", 1): "F.length({0})", ("int", 1): "{0}.cast('bigint')", ("float", 1): "{0}.cast('double')",
@@ -66,13 +66,13 @@ FUNCTIONS: dict[tuple[str, int], str] = {
     ("radians", 1): "F.radians({0})", ("degrees", 1): "F.degrees({0})", ("atan2", 2): "F.atan2({0}, {1})",
     ("str.lower", 1): "F.lower({0})", ("str.upper", 1): "F.upper({0})", ("str.strip", 1): "F.trim({0})",
 }  # fmt: skip
-"""By name, with its module where people write it so, and number of arguments; those of ``math`` without."""
+"""Counterparts of functions, by name and number of arguments; the name has its module, except for ``math``."""
 
 OPERATORS: dict[type[ast.operator], str] = {
     ast.FloorDiv: "F.floor({0} / {1})", ast.LShift: "F.shiftleft({0}, {1})", ast.RShift: "F.shiftright({0}, {1})",
     ast.BitXor: "{0}.bitwiseXOR({1})",
 }  # fmt: skip
-"""Those that Column has not."""
+"""Counterparts of the operators that Column does not have."""
 
 
 def constant_text(node: ast.AST | None) -> str | None:

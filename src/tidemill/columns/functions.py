@@ -9,23 +9,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from tidemill.topology.functions import OfColumns, PerRecord
+from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Topology
 from tidemill.topology.operations import (
     Branch,
     Filter,
     FlatMap,
     FlatMapValues,
-    GlobalTableJoin,
     Map,
     MapValues,
-    OfColumns,
     Operation,
-    PerRecord,
     Reduce,
     SelectKey,
-    StreamSelfJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
     TableFilter,
     TableMapValues,
 )
@@ -80,7 +76,7 @@ def column_functions(topology: Topology) -> Iterator[ColumnFunction]:
 def functions_of(
     operation: Operation, node: str, key: str | None = None, value: str | None = None
 ) -> Iterator[ColumnFunction]:
-    """Those of one node; ``key`` and ``value`` are the Spark types of what arrives there."""
+    """The functions of one node; ``key`` and ``value`` are the Spark types of what arrives there."""
     both, types = ("key", "value"), (key, value)
 
     def found(

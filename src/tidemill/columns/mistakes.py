@@ -1,4 +1,4 @@
-"""Column mistakes: what in a function takes a Column for one record's value, by what it raised or gave.
+"""Column mistakes: places in a function that use a Column as one record's value, found by its error or its result.
 
 Decides what counts as one. A function may fail for reasons of its own (a name that is not bound yet, a service that is away), so
 an error is only claimed where PySpark's Column itself refuses, or where Python's own code refuses a Column.
@@ -182,7 +182,7 @@ def _is_still_there(failed: ast.AST | None, suggestion: str) -> bool:
 
 
 def _counterpart(use: ColumnFunction) -> str | None:
-    """Of a function of Python's own that is given as it is: ``map_values(str.upper)``."""
+    """The counterpart of a builtin that is passed itself, as in ``map_values(str.upper)``."""
     function = use.function
     name = getattr(function, "__qualname__", "")
     names = (name, f"{getattr(function, '__module__', '')}.{name}")

@@ -62,7 +62,7 @@ def of_columns(node: ast.AST, columns: Names) -> bool:
 
 
 def literal(node: ast.expr, columns: Names) -> ast.expr:
-    """Where Spark would take text for the name of a column: ``F.lit("x")``."""
+    """A literal where Spark would read text as a column's name: ``F.lit("x")``."""
     return node if of_columns(node, columns) else made("F.lit({0})", node)
 
 

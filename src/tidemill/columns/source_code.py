@@ -25,7 +25,7 @@ _LIBRARIES = tuple(
     str(path)
     for path in (sysconfig.get_path("stdlib"), *pyspark.__path__, *py4j.__path__, Path(__file__).parent.parent)
 )
-"""Where code is that is never the program's."""
+"""Folders of code that is never the program's."""
 _INSTALLED = ("site-packages", "dist-packages")
 """Folders of code that may be the program's, if nothing else is."""
 
@@ -56,7 +56,7 @@ def code_of(function: Callable[..., object]) -> CodeType | None:
 
 
 def where_defined(function: Callable[..., object]) -> SourcePlace | None:
-    """Where a function is written; None of one that is Python's or a library's own."""
+    """File and line of a function; None for those of Python and of libraries."""
     code = code_of(function)
     if code is None or _is_of_library(code.co_filename):
         return None
@@ -126,7 +126,7 @@ def _compiles_to(node: ast.Lambda, code: CodeType) -> bool:
 
 
 def text_of(node: ast.AST) -> str:
-    """On one line."""
+    """The node's code on one line."""
     return " ".join(ast.unparse(node).split())
 
 

@@ -1,4 +1,4 @@
-"""Names of settings, and the refusal of a name that means none.
+"""Names of settings, and the error for an unknown one.
 
 Decides other names of settings, and what Kafka Streams' settings that have no meaning here are answered. Which settings there
 are, and what their values may be, is `tidemill.config.streams_config`'s.
@@ -22,7 +22,7 @@ _WITHOUT_MEANING = {
     "group.id": "the group is named by application.id",
     "enable.auto.commit": "offsets are committed with the results",
     "isolation.level": "inputs are always read read_committed",
-    "transactional.id": "it is made of application.id, process and thread",
+    "transactional.id": "it consists of application.id, process and thread",
     "statestore.cache.max.bytes": "a micro-batch emits each key once: there is no record cache",
     "cache.max.bytes.buffering": "a micro-batch emits each key once: there is no record cache",
     "buffered.records.per.partition": "records wait in the client's queue, which is bounded by bytes; a batch takes "

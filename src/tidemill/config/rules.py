@@ -66,8 +66,8 @@ def _dead_letters(config: StreamsConfig) -> None:
             raise ConfigError(f"{name}=dead-letter needs errors.dead.letter.queue.topic.name")
     if topic and all(handler is fail for handler in handlers.values()):
         raise ConfigError(
-            f"errors.dead.letter.queue.topic.name={topic} is given, but nothing is put aside: set one of {', '.join(handlers)} "
-            "to continue or dead-letter, or leave the topic out"
+            f"errors.dead.letter.queue.topic.name={topic} is given, but no handler writes dead letters: set one of "
+            f"{', '.join(handlers)} to continue or dead-letter, or leave the topic out"
         )
 
 

@@ -12,7 +12,7 @@ HIDDEN = "(hidden)"
 _IN_ADDRESS = r"(?:(?<=https://)|(?<=http://))[^\s/'\"]+(?=@)|(?<=//)[^\s/'\":@]*:[^\s/'\"]*(?=@)"
 SPARK_REDACTION = "spark.redaction.regex"
 SPARK_REDACTED = f"(?i)passw|secret|jaas|token|credential|user.?info|(access|api)[._-]?key|private|{_IN_ADDRESS}"
-"""Of names and values of Spark settings that Spark doesn't show, and whose values are on no command line."""
+"""Pattern of names and values of Spark settings that Spark does not show, and that are on no command line."""
 _CREDENTIALS_IN_ADDRESS = re.compile(_IN_ADDRESS, re.IGNORECASE)
 _REFERENCE = re.compile(r"\$\{[^}:]*:[^}]*\}")
 _SECRET = re.compile(r"passw|secret|jaas|token|credential|user\.?info|keystore\.key|access\.?key|api\.?key|private")

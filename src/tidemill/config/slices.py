@@ -1,4 +1,4 @@
-"""Slices of the settings: what one part of an instance, or one tool, needs of them.
+"""Slices of the settings: those that one part of an instance, or one command, needs.
 
 Decides which settings belong together. A slice's fields are attributes of ``StreamsConfig``, of the same names and types;
 ``StreamsConfig.slice`` cuts a slice out of an instance's settings, ``StreamsConfig.read_slice`` reads one for a tool that is no
@@ -22,7 +22,7 @@ from tidemill.config.values import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientsConfig:
-    """Of Kafka clients: where the brokers are, and what is handed on to each client."""
+    """Settings of the Kafka clients: the brokers, and the settings that are passed to each client."""
 
     bootstrap_servers: str
     client_id: str
@@ -36,7 +36,7 @@ class ClientsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsConfig:
-    """Of the topics that an application needs on the brokers."""
+    """Settings of the topics that an application needs on the brokers."""
 
     application_id: str
     bootstrap_servers: str
@@ -63,7 +63,7 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadConfig:
-    """Of a stream thread: its batches and commits, where inputs begin, and how it leaves."""
+    """Settings of a stream thread: batches, commits, offset resets, leaving the group."""
 
     processing_guarantee: ProcessingGuarantee
     commit_interval_ms: int
@@ -86,7 +86,7 @@ class ThreadConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateConfig:
-    """Of state on disk: where it lies, here and on executors, and how long it is kept."""
+    """Settings of local state: its directories, here and on executors, and its clean-up."""
 
     application_id: str
     state_dir: str
@@ -97,7 +97,7 @@ class StateConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExceptionConfig:
-    """Of exception handlers, and where records go that are put aside."""
+    """Settings of exception handlers, and the dead-letter topic."""
 
     deserialization_exception_handler: DeserializationHandler
     processing_exception_handler: object
@@ -108,7 +108,7 @@ class ExceptionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyConfig:
-    """Of a program's topology and its plan: what it leaves open, and how it is compiled."""
+    """Settings of a topology and its plan: defaults for what the program leaves open, and options of compiling."""
 
     application_id: str
     default_key_serde: object
@@ -124,7 +124,7 @@ class TopologyConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkConfig:
-    """Of the Spark session and the workers' way to the driver."""
+    """Settings of the Spark session and of the connections between workers and driver."""
 
     application_id: str
     num_stream_threads: int
@@ -134,7 +134,7 @@ class SparkConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpConfig:
-    """Of requests between instances, and of tools to instances: token and certificates."""
+    """Settings of HTTP requests to instances: token and certificates."""
 
     http_token: str = field(repr=False)
     http_keystore: str
@@ -145,7 +145,7 @@ class HttpConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadsConfig:
-    """Of the reads that an instance answers: where it listens, and how long and how stale an answer may be."""
+    """Settings of interactive queries: address, timeout, staleness."""
 
     application_id: str
     application_server: str
@@ -158,7 +158,7 @@ class ReadsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusConfig:
-    """Of the status pages: the settings that they show, and the level of the metrics."""
+    """Settings of the status pages: the settings that they show, and the level of the metrics."""
 
     application_id: str
     client_id: str

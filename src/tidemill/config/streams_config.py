@@ -204,7 +204,7 @@ class StreamsConfig:
         "Handler for records that can't be written.",
     )
     dead_letter_topic: str | None = _setting(
-        "errors.dead.letter.queue.topic.name", given_text("the name of a topic"), None, "Where records go that are put aside."
+        "errors.dead.letter.queue.topic.name", given_text("the name of a topic"), None, "Topic of the dead letters."
     )
     max_task_idle_ms: int = _setting(
         "max.task.idle.ms",

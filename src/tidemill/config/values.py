@@ -78,7 +78,7 @@ class OffsetReset(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OffsetResetByDuration:
-    """So long before now: the first record that is as new (KIP-1106)."""
+    """Reset to the first record that is not older than a duration (KIP-1106)."""
 
     duration_ms: int
 
@@ -334,7 +334,7 @@ def anything(value: object) -> object:
 
 
 def client_value(value: object) -> str:
-    """A client setting: text, a number or a truth value, handed on as text."""
+    """A client setting: text, a number or a boolean, passed as text."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (str, int, float)):

@@ -1,10 +1,10 @@
 """The control channel between a driver and its Python workers: one message each way (``messages``), over a socket of ``sockets``.
 
-Decides who may ask what; the answers are the stream thread's (``ControlHandler``). A worker asks, the driver answers: the source
-step what to do next, for which it waits, the last one before a commit who it is; and that one reports. On one machine the same
-socket carries the state directory's lock to the workers, so that a restart waits for the last of them. Everywhere it is their
-leash: a worker whose driver is gone ends at once and commits nothing any more (correctness.md, rule 9). On executors it also
-carries reads of stores, driver to worker. No pickle passes here.
+Decides who may send which request; the answers are the stream thread's (``ControlHandler``). Workers ask, the driver answers: the
+source step asks for the next batch request, the last step asks for the membership before a commit, and sends its report. On one
+machine the socket also passes the state directory's lock to the workers, so that a restart waits for the last of them. Everywhere
+it is their leash: a worker whose driver is gone ends at once and commits nothing any more (correctness.md, rule 9). On executors
+it also carries reads of stores, driver to worker. No pickle passes here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ControlHandler(Protocol):
     def worker_joined(self, step: str, worker: WorkerProcess) -> None: ...
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
-        """It has died, or let go of the channel."""
+        """The worker has died or closed its connection."""
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         """Calls the function of a ``foreach_batch`` node with the records in a file; what it raised, or nothing."""
@@ -103,7 +103,7 @@ class ControlServer:
         self._lock_fileno = lock_fileno if self._listener.is_local else None
         self._handlers: dict[str, ControlHandler] = {}
         self._leashes: dict[tuple[str, str], Connection] = {}
-        """By stream thread and step."""
+        """Open leashes, by stream thread and step."""
         self._remote: dict[str, RemoteWorker] = {}
         self._lock = threading.Lock()
         self._is_open = True
@@ -300,7 +300,7 @@ class ControlClient:
         threading.Thread(target=_hold, args=(leash, self.hurried), name="tidemill-leash", daemon=True).start()
 
     def answer_reads(self, answer: AnswerRead) -> None:
-        """From now on, on a thread of its own."""
+        """Answers reads from now on, on a thread of its own."""
         connection = self._open(Purpose.READS)
         threading.Thread(target=_answer_reads, args=(connection, answer), name="tidemill-reads", daemon=True).start()
 
@@ -321,7 +321,7 @@ class ControlClient:
         return connection
 
     def next_request(self, run: int) -> bytes | None:
-        """A packed BatchRequest, which travels on as it is; None: the run ends."""
+        """The next BatchRequest, packed, since it is sent on unread; None: the run ends."""
         return self._ask(NextRequest(run=run)) or None
 
     def report(self, run: int, report: BatchReport) -> None:
@@ -372,7 +372,7 @@ def _hold(leash: Connection, hurried: threading.Event) -> None:
 
 
 def _answer_reads(connection: Connection, answer: AnswerRead) -> None:
-    """Until the driver is gone. What it asks and no driver would is passed over: its question gets no answer within the limit."""
+    """Until the driver is gone. A request that no driver would send is ignored, and gets no answer within the limit."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             try:

@@ -1,6 +1,6 @@
-"""Messages of the control channel: workers' questions to their driver, and the driver's to workers on executors.
+"""Messages of the control channel: requests of workers to their driver, and of the driver to workers on executors.
 
-Decides the form of each message; who may ask, and who answers, is ``channel``'s. Each is a value that decodes as a whole or is
+Decides the form of each message; who sends and answers them is ``channel``'s. Each is a value that decodes as a whole or is
 refused (``message_pack``).
 """
 
@@ -53,7 +53,7 @@ class NextRequest(ControlMessage, frozen=True, tag=True):
 
 
 class Report(ControlMessage, frozen=True, tag=True):
-    """The last step: what became of a batch."""
+    """Sent by the last step: the outcome of a batch."""
 
     run: int
     report: BatchReport
@@ -85,7 +85,7 @@ class HandOver(ControlMessage, frozen=True, tag=True):
 
 
 class Taking(ControlMessage, frozen=True, tag=True):
-    """From the source step: what it is about to hand over. Sent before each chunk, and not answered, since nothing depends on
+    """The records that the source step is about to pass to functions. Sent before each chunk, not answered: nothing depends on
     it."""
 
     batch_id: int
@@ -126,12 +126,14 @@ class ReadRows(ControlMessage, frozen=True, tag=True):
 
 
 class ScanRows(ControlMessage, frozen=True, tag=True):
-    """Answered by pairs of key and value, ``low <= key < high`` (None: no bound), at most ``limit`` of them."""
+    """Answered by pairs of key and value, ``low <= key < high`` (None: no bound), at most ``limit`` of them: the first, or with
+    ``reverse`` the last, from there on."""
 
     store: str
     low: bytes | None
     high: bytes | None
     limit: int
+    reverse: bool
 
 
 class CountEntries(ControlMessage, frozen=True, tag=True):

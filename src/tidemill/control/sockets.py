@@ -20,7 +20,7 @@ from tidemill.errors import EnvironmentProblem
 _BACKLOG = 64
 _CONNECT_LIMIT_S = 10.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5}
-"""A machine that has gone without a word is noticed after 15 s."""
+"""TCP keep-alive: a lost machine is noticed after 15 s."""
 _TCP = "tcp:"
 
 
@@ -32,7 +32,7 @@ def is_elsewhere(address: str) -> bool:
 class Listener(Protocol):
     @property
     def address(self) -> str:
-        """As ``opened`` takes it."""
+        """The address, in the form that ``opened`` takes."""
 
     @property
     def socket(self) -> socket.socket: ...

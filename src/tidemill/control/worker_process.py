@@ -1,6 +1,6 @@
-"""A Python worker as its driver knows it: a process of this machine, or one behind a connection.
+"""The driver's handle of a Python worker: a process of this machine, or one behind a connection.
 
-Decides how a worker is ended and what is proof of its death (correctness.md, rule 12): of a process here its pid, of one
+Decides how a worker is ended and what proves its death (correctness.md, rule 12): for a process here its pid, for one
 elsewhere that its end of the leash is closed, which the kernel does when the process has died.
 """
 
@@ -30,7 +30,7 @@ _JOIN_LIMIT_S = 2.0
 class WorkerProcess(Protocol):
     @property
     def pid(self) -> int:
-        """On its own machine."""
+        """The process id, on the worker's machine."""
 
     @property
     def host(self) -> str: ...

@@ -1,8 +1,8 @@
 """Ready-made aggregators: what most programs aggregate, for plain, windowed and session groups and grouped tables.
 
 Each is unpacked into the arguments of ``aggregate``: ``group.aggregate(*Aggregators.sum(Serdes.long()))``. Decides the
-aggregates' values and serdes. Null values are the operators' matter, which don't hand them on; a null that ``of`` takes from a
-value is passed over.
+aggregates' values and serdes. The operators drop null values before an aggregator; a null that ``of`` takes from a
+value is skipped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
-from tidemill.topology.operations import PerRecord
+from tidemill.topology.functions import PerRecord
 from tidemill.topology.values import Serde, Value
 
 Of = Callable[[Value], Value]
@@ -55,7 +55,7 @@ class Aggregators:
     itself.
 
     Each gives an ``Aggregator``, to be unpacked: ``group.aggregate(*Aggregators.mean(lambda order: order["amount"]))``. Nulls
-    that ``of`` gives are passed over.
+    that ``of`` gives are skipped.
 
     Raises:
         TopologyError: for a limit or a precision outside its bounds.
@@ -63,7 +63,7 @@ class Aggregators:
 
     @staticmethod
     def count(of: Of | None = None) -> Aggregator:
-        """How many values there were; with ``of``, how many that are not null. A long (bigint), from 0."""
+        """The number of values; with ``of``, the number of those that are not null. A long (bigint), from 0."""
         return _made(
             Serdes.long(), 0, lambda total, _: total + 1, lambda first, second: first + second, of, lambda total, _: total - 1
         )

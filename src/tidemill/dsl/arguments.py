@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from tidemill.config.values import offset_reset
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
+from tidemill.topology.functions import JoinFunction, OfColumns, PerRecord, UserFunction
 from tidemill.topology.naming import legal_name
-from tidemill.topology.operations import JoinFunction, OfColumns, PerRecord, UserFunction
 from tidemill.topology.values import Serde
 
 _ROW_BY_ROW_UDFS = (100, 101)
@@ -28,7 +28,7 @@ def function_of(function: UserFunction, expected: tuple[str, ...], operator: str
 
 
 def python_function(function: UserFunction, expected: tuple[str, ...], operator: str) -> UserFunction:
-    """As ``function_of``, for operators that call it with Python values: a PySpark UDF gives the function inside it.
+    """Like ``function_of``, for operators that call the function with Python values: a PySpark UDF gives the function inside it.
 
     A pandas or Arrow UDF, which works on whole batches, is refused.
     """
@@ -46,7 +46,7 @@ def python_function(function: UserFunction, expected: tuple[str, ...], operator:
 
 
 def joiner_of(joiner: JoinFunction, operator: str) -> tuple[JoinFunction, bool]:
-    """As ``python_joiner``, and one of Columns."""
+    """Like ``python_joiner``; also accepts a joiner of Columns."""
     return (joiner, _takes_three(joiner.function, operator)) if isinstance(joiner, OfColumns) else python_joiner(joiner, operator)
 
 
@@ -124,7 +124,7 @@ def timestamp_extractor_or_none(function: UserFunction | None, operator: str) ->
 
 
 def offset_reset_or_none(text: str | None) -> str | None:
-    """Where to begin without a committed offset: earliest, latest, none, by_duration:PT1H; None: as configured."""
+    """Reset policy without a committed offset: earliest, latest, none, by_duration:PT1H; None: as configured."""
     if text is None:
         return None
     try:

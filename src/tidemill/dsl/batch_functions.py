@@ -28,7 +28,7 @@ from tidemill.topology.batch_operations import (
     SelectKeyInBatches,
 )
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.values import Serde
 
 P = TypeVar("P")
@@ -175,7 +175,7 @@ def look_by(
 
 
 def _annotated_form(function: Callable[..., Any]) -> BatchForm:
-    """By the last argument's annotation, which is the values'; an annotation that is text is not evaluated."""
+    """The form of the values, by the last argument's annotation; an annotation that is text is not evaluated."""
     inner = getattr(function, "func", function)  # of a partial
     scope = getattr(inner if inspect.isroutine(inner) else type(inner).__call__, "__globals__", {})
     try:

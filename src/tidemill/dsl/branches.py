@@ -1,7 +1,7 @@
 """BranchedKStream: the branches of a split, one by one.
 
-Decides their names (``<split><position>``, ``<split><name>``, ``<split>0`` for the default) and their order. Knows
-streams only as what ``stream_at`` makes, so that streams can import this module.
+Decides their names (``<split><position>``, ``<split><name>``, ``<split>0`` for the default) and their order. Gets
+streams from ``stream_at`` only, so that ``stream`` can import this module.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from tidemill.dsl.arguments import function_of
 from tidemill.dsl.function_types import Predicate
 from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
+from tidemill.topology.functions import PerRecord
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name
-from tidemill.topology.operations import Branch, PassThrough, PerRecord
+from tidemill.topology.operations import Branch, PassThrough
 from tidemill.topology.values import Serde
 
 Stream_co = TypeVar("Stream_co", covariant=True)

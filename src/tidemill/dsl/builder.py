@@ -1,4 +1,4 @@
-"""StreamsBuilder: where a program begins. Building has no side effect; functions of Columns are looked at (``columns``).
+"""StreamsBuilder: the entry point of a program. Building has no side effect; functions of Columns are looked at (``columns``).
 
 Decides how topics become streams and tables. Leaves merging of sources and every other rewrite to
 ``tidemill.topology``: ``build`` gives a value and can be called again with other optimisations.
@@ -30,7 +30,7 @@ from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology.logical import GlobalSource, KTableSource, LogicalNode, StateStore, StreamSource
 from tidemill.topology.lowering import lower
 from tidemill.topology.nodes import Store, StoreKind, Topology
-from tidemill.topology.optimization import optimizations, optimized, passed_processors
+from tidemill.topology.optimization import optimizations, optimized, processors_below_merged_repartition
 from tidemill.topology.values import Serde
 
 
@@ -121,7 +121,8 @@ class StreamsBuilder:
     ) -> GlobalKTable:
         """A table that every instance has all of: streams are joined with it by any key, with no repartition.
 
-        Every stream thread reads the whole topic at its start and keeps it in memory.
+        Every stream thread reads the whole topic at its start and keeps it in memory. As in Kafka Streams ``timestamp_extractor``
+        is not called: rows have the times of their records.
 
         Raises:
             TopologyError: ``store`` has a history (a versioned store), which a global table can't have.
@@ -131,7 +132,8 @@ class StreamsBuilder:
         kept = store_of(self._recorder, asked, f"{source_topic}-")
         if kept.kind is StoreKind.VERSIONED:
             raise TopologyError("global_table: a global table has no history; leave history_retention out")
-        self._add_global(kept, source_topic, None, name, timestamp_extractor)
+        timestamp_extractor_or_none(timestamp_extractor, "global_table")
+        self._add_global(kept, source_topic, None, name)
         return GlobalKTable(
             recorder=self._recorder, store=kept.name, key_serde=kept.key_serde, value_serde=kept.value_serde,
             store_name=queryable_name(asked),
@@ -160,12 +162,14 @@ class StreamsBuilder:
         builder.
 
         All processors can read it without naming it. ``key`` and ``value``: serdes of the topic, if not the store's.
+        ``timestamp_extractor`` is not called, as in Kafka Streams.
         """
         kept = checked_store(store, "add_global_store")
         (source_topic,) = topic_names(topic, "add_global_store")
         supplier_of(supplier, "add_global_store")
+        timestamp_extractor_or_none(timestamp_extractor, "add_global_store")
         self._add_global(
-            kept, source_topic, supplier, name, timestamp_extractor,
+            kept, source_topic, supplier, name,
             key=serde_or_none(key, "add_global_store: key"), value=serde_or_none(value, "add_global_store: value"),
         )
         return self
@@ -176,7 +180,6 @@ class StreamsBuilder:
         topic: str,
         supplier: ProcessorSupplier | None,
         name: str | None,
-        timestamp_extractor: TimestampExtractor | None,
         *,
         key: Serde | None = None,
         value: Serde | None = None,
@@ -186,7 +189,6 @@ class StreamsBuilder:
         self._recorder.add(LogicalNode(name=made, effect=GlobalSource(
             topic=topic, source_name=source_name, store=store, supplier=supplier, key_serde=key or store.key_serde,
             value_serde=value or store.value_serde,
-            timestamp_extractor=timestamp_extractor_or_none(timestamp_extractor, "a global store"),
         )))
 
     def build(self, *, optimization: str | Iterable[str] = "none") -> Topology:
@@ -202,7 +204,7 @@ class StreamsBuilder:
         graph = optimized(self._recorder.graph, optimizations(optimization))
         topology = replace(
             lower(graph), generated_names=self._recorder.generated_names,
-            passed_processors=passed_processors(self._recorder.graph, graph),
+            processors_below_merged_repartition=processors_below_merged_repartition(self._recorder.graph, graph),
         )
         if any(column_functions(topology)):
             from tidemill.columns.check import check_column_functions  # loads PySpark, which other programs need not

@@ -1,4 +1,4 @@
-"""Arguments of ``join_dataframe``, checked. A DataFrame is known by its methods: nothing here knows Spark."""
+"""Arguments of ``join_dataframe``, checked. A DataFrame is recognised by its methods: nothing here imports Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidemill.dsl.arguments import function_of
 from tidemill.dsl.function_types import ColumnJoiner, ColumnJoinerWithKey, FrameSource, KeyValueMapper
 from tidemill.errors import TopologyError
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.operations import PerRecord
+from tidemill.topology.functions import PerRecord
 from tidemill.topology.spark_operations import DataFrameJoin
 
 _JOIN = "join_dataframe"
@@ -60,7 +60,7 @@ def dataframe_join(
 
 
 def _takes_key(joiner: ColumnJoiner | ColumnJoinerWithKey) -> bool:
-    """As for the joiners of other joins."""
+    """True for (key, value, row), False for (value, row); TopologyError for other arguments."""
     try:
         function_of(joiner, ("value", "row"), _JOIN)
     except TopologyError:

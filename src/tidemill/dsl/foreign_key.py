@@ -15,7 +15,9 @@ from tidemill.dsl.materialized import Materialized, queryable_name, store_of
 from tidemill.dsl.old_values import looked_up, send_old_values
 from tidemill.dsl.serdes_foreign_key import SubscriptionResponseSerde, SubscriptionSerde
 from tidemill.dsl.table import KTable
+from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.logical import LogicalNode, Process, Sink, StreamSource
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import Partitioning, WithoutValue
@@ -26,8 +28,8 @@ _FK = "KTABLE-FK-JOIN-"
 def join_on_foreign_key(
     left: KTable,
     right: KTable,
-    extractor: op.UserFunction,
-    joiner: op.UserFunction,
+    extractor: UserFunction,
+    joiner: UserFunction,
     joined: TableJoined,
     asked: Materialized | None,
     *,
@@ -46,7 +48,7 @@ def join_on_foreign_key(
         return recorder.node_name(prefix, name, suffix=suffix)
 
     topic = named(f"{_FK}SUBSCRIPTION-REGISTRATION-", "-subscription-registration") + "-topic"
-    subscribe = op.ForeignKeySubscribe(extract, extracts_by_key, keeps_left, right.key_serde, left.value_serde)
+    subscribe = join_op.ForeignKeySubscribe(extract, extracts_by_key, keeps_left, right.key_serde, left.value_serde)
     sent = recorder.add(LogicalNode(
         name=named(f"{_FK}SUBSCRIPTION-REGISTRATION-", "-subscription-registration-processor"),
         effect=Process(operation=subscribe, key_serde=right.key_serde, value_serde=SubscriptionSerde(left.key_serde)),
@@ -68,7 +70,9 @@ def join_on_foreign_key(
     response_name = recorder.graph.nodes[response_source].name
     sources = left.sources | {response_name}
     recorder.copartition(sources)
-    resolve = op.ForeignKeyResolve(left.name, recorder.graph.nodes[sent].name, function, takes_key, keeps_left, left.value_serde)
+    resolve = join_op.ForeignKeyResolve(
+        left.name, recorder.graph.nodes[sent].name, function, takes_key, keeps_left, left.value_serde
+    )
     resolved = recorder.add(LogicalNode(
         name=named(f"{_FK}SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-", "-subscription-response-resolver"),
         effect=Process(operation=resolve, uses=looked_up(recorder, left.node), key_serde=left.key_serde, value_serde=serde),
@@ -86,7 +90,7 @@ def join_on_foreign_key(
     )
 
 
-def _without_value(partitioner: op.UserFunction | None, what: str) -> WithoutValue | None:
+def _without_value(partitioner: UserFunction | None, what: str) -> WithoutValue | None:
     if partitioner is None:
         return None
     return WithoutValue(python_function(partitioner, ("topic", "key", "value", "partitions"), what))
@@ -103,10 +107,10 @@ def _add_right_side(left: KTable, right: KTable, source: int, name: str | None) 
     )
     received = recorder.add(LogicalNode(
         name=recorder.node_name(processor, name, suffix="-subscription-receive"),
-        effect=Process(operation=op.ForeignKeyReceive(store.name), store=store),
+        effect=Process(operation=join_op.ForeignKeyReceive(store.name), store=store),
     ), source)
     looks_up = Process(
-        operation=op.ForeignKeyLookup(right.name), uses=looked_up(recorder, right.node), key_serde=left.key_serde,
+        operation=join_op.ForeignKeyLookup(right.name), uses=looked_up(recorder, right.node), key_serde=left.key_serde,
         value_serde=SubscriptionResponseSerde(right.value_serde),
     )
     found = recorder.add(LogicalNode(
@@ -115,7 +119,7 @@ def _add_right_side(left: KTable, right: KTable, source: int, name: str | None) 
     changed = recorder.add(LogicalNode(
         name=recorder.node_name(processor, name, suffix="-foreign-join-subscription"),
         effect=Process(
-            operation=op.ForeignKeyChange(store.name), uses=(store.name,), key_serde=left.key_serde,
+            operation=join_op.ForeignKeyChange(store.name), uses=(store.name,), key_serde=left.key_serde,
             value_serde=SubscriptionResponseSerde(right.value_serde),
         ),
     ), right.node)

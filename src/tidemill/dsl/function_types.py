@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Union
 from tidemill.operators.processors import ValueTransformerWithKey
 from tidemill.operators.record import Record
 from tidemill.task.batch_id import BatchId
-from tidemill.topology.operations import OfColumns
+from tidemill.topology.functions import OfColumns
 from tidemill.topology.values import Key, Value
 
 if TYPE_CHECKING:
@@ -93,4 +93,4 @@ ForeachBatchFunction = Callable[["DataFrame", BatchId], object]
 """``function(dataframe, batch_id)``, of ``foreach_batch``: called in the driver with the records of a micro-batch."""
 
 FrameSource = Union["DataFrame", Callable[["SparkSession"], "DataFrame"]]
-"""Of ``join_dataframe``: a DataFrame, or ``frame(session)``, which makes it at each refresh."""
+"""The static side of ``join_dataframe``: a DataFrame, or ``frame(session)``, which makes it at each refresh."""

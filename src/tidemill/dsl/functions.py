@@ -8,7 +8,7 @@ from typing import overload
 from tidemill.dsl.function_types import ColumnJoiner, ColumnJoinerWithKey
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
-from tidemill.topology.operations import OfColumns, PerRecord
+from tidemill.topology.functions import OfColumns, PerRecord
 from tidemill.topology.values import Serde
 
 

@@ -1,7 +1,7 @@
 """KGroupedStream: a stream whose records are grouped by key, to be counted, reduced or aggregated into a table.
 
 Decides the order in which names are taken (store, then operator, then repartition) and when a repartition is shared. Windows
-are ``windowed``'s matter, several streams into one table ``cogroup``'s.
+are in ``windowed``, several streams into one table in ``cogroup``.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.table import KTable
 from tidemill.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from tidemill.errors import TopologyError
+from tidemill.topology.functions import OfColumns
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.nodes import Store
-from tidemill.topology.operations import Aggregate, Count, OfColumns, Operation, Reduce
+from tidemill.topology.operations import Aggregate, Count, Operation, Reduce
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 

@@ -1,4 +1,4 @@
-"""The ``joined=`` of joins, where a name is not enough: names, serdes, stores, grace.
+"""The argument ``joined`` of joins, where a name is not enough: names, serdes, stores, grace.
 
 ``StreamJoined`` is for two streams, ``Joined`` for a stream and a table, ``TableJoined`` for tables by foreign key.
 """
@@ -20,7 +20,7 @@ from tidemill.topology.values import Serde
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamJoined:
-    """How two streams are joined (org.apache.kafka.streams.kstream.StreamJoined).
+    """Options of a stream-stream join (org.apache.kafka.streams.kstream.StreamJoined).
 
     ``name`` begins the names of the join's operators and repartitions, ``store_name`` those of its stores. ``key``, ``value`` and
     ``other_value`` are serdes: of both sides' keys, of this side's values, of the other's. ``this_store`` and ``other_store``
@@ -41,7 +41,7 @@ class StreamJoined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """How a stream is joined with a table (org.apache.kafka.streams.kstream.Joined).
+    """Options of a stream-table join (org.apache.kafka.streams.kstream.Joined).
 
     ``name`` names the join and its repartition; ``key``, ``value`` and ``other_value`` are serdes, as in ``StreamJoined``.
     ``grace`` (ms or timedelta): records wait so long to see a versioned table as of their time (KIP-923).
@@ -56,7 +56,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableJoined:
-    """How two tables are joined by foreign key (org.apache.kafka.streams.kstream.TableJoined, KIP-213 and KIP-775).
+    """Options of a foreign-key join of two tables (org.apache.kafka.streams.kstream.TableJoined, KIP-213 and KIP-775).
 
     ``name`` begins the names of all that the join makes. ``partitioner(topic, key, value, partitions)`` says where the left
     table's keys are, ``other_partitioner`` the right one's, where their writers did not use murmur2.

@@ -1,8 +1,8 @@
 """The schema of a JSON serde as a Python class: a dataclass, a TypedDict or a Pydantic model.
 
 Decides which type of the schema each annotation is, which fields are required (those that neither take None nor have a default),
-and how a class is made of what was read. All annotations are resolved where the program is built; what travels to the workers is
-a ``Shape``, a value. Pydantic is never imported: a model is known by its methods.
+and how objects of a class are created from JSON. All annotations are resolved where the program is built; what travels to the
+workers is a ``Shape``, a value. Pydantic is never imported: a model is recognised by its methods.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _EXPECTED = (
 )
 
 
-# --- how values are made of what was read: values themselves, so that they travel ------------------------------------------
+# --- converters from parsed JSON to objects: values themselves, so that they can be pickled
+# ------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _of_class(cls: Any, members: Sequence[tuple[str, bool, Maker | None]]) -> Ma
 
 
 def _refused(cls: type, problem: Exception) -> Misfit:
-    """By the class: a Pydantic model says where and why."""
+    """The class's own reason; a Pydantic model gives place and reason."""
     errors = getattr(problem, "errors", None)
     if not callable(errors):
         return Misfit(f"is refused by {cls.__name__}: {type(problem).__name__}: {problem}")
@@ -343,7 +344,7 @@ def _no_form(annotation: Any, place: str) -> TopologyError:
 
 @dataclass(frozen=True, slots=True)
 class _OneOf:
-    """Of a Literal."""
+    """Check of a Literal: one of its values."""
 
     values: tuple[object, ...]
 

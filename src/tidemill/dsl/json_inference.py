@@ -1,4 +1,4 @@
-"""The schema that JSON objects have which are there: inferred from a sample, conflicts said.
+"""Inference of a schema from a sample of JSON objects, with a note for each conflict.
 
 Decides the narrowest type of a schema that all values of a field fit: whole numbers are bigint, text is a date or a time where
 all of it is, an object with very many names a map. Where values are of several kinds that no type holds, the most frequent one is
@@ -8,6 +8,7 @@ taken and a note says how many records such a serde would refuse. Fields that ar
 from __future__ import annotations
 
 import keyword
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -63,7 +64,7 @@ class InferredSchema:
         """
         classes: list[str] = []
         _write_class(name, self.type, classes)
-        return "\n\n\n".join([_IMPORTS, *classes])
+        return "\n\n\n".join([_imports(classes), *classes])
 
 
 def infer_schema(texts: Iterable[bytes], *, is_required: bool = False) -> InferredSchema:
@@ -204,17 +205,20 @@ def _form_of(text: str) -> str:
 
 # --- Python source ------------------------------------------------------------------------------------------------------
 
-_IMPORTS = """\
-from __future__ import annotations
-
-from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal
-from typing import Annotated"""
 _PYTHON = {
     "string": "str", "boolean": "bool", "bigint": "int", "double": "float", "date": "date", "timestamp": "datetime",
     "timestamp_ntz": 'Annotated[datetime, "timestamp_ntz"]',
 }  # fmt: skip
+
+
+def _imports(classes: Iterable[str]) -> str:
+    """Of what the classes name."""
+    used = {word for source in classes for word in re.findall(r"\w+", " ".join(re.findall(r": (.*)", source)))}
+    lines = ["from dataclasses import dataclass"]
+    for module, names in (("datetime", ("date", "datetime")), ("decimal", ("Decimal",)), ("typing", ("Annotated",))):
+        if found := [name for name in names if name in used]:
+            lines.append(f"from {module} import {', '.join(found)}")
+    return "from __future__ import annotations\n\n" + "\n".join(lines)
 
 
 def _write_class(name: str, kind: StructType, classes: list[str]) -> None:

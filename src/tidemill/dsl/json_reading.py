@@ -1,8 +1,8 @@
 """JSON text as values of a schema: which text is read, and what is refused.
 
 Decides what a JSON serde refuses: all that is no single JSON object in UTF-8 (RFC 8259), an object that names a member twice, a
-member that is not of its field's type, and what is larger than the limits. Nothing is read as null, or left out, for not fitting.
-Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so the plan needs no check of its own.
+member that is not of its field's type, and what is larger than the limits. A value that doesn't fit is never read as null or left
+out. Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so the plan needs no check of its own.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tidemill.errors import SerdeError
 from tidemill.topology.values import Value
 
 MAX_BYTES = 16 * 1024 * 1024
-"""Of one JSON text, unless the serde says otherwise."""
+"""Size limit of one JSON text, unless the serde sets another."""
 MAX_DEPTH = 100
-"""Of objects and arrays in one another, those of ignored members included."""
+"""Limit of nested objects and arrays, those of ignored members included."""
 MAX_NUMBER = 1_000
 """Characters of a number: the JVM's reader takes no more."""
 MAX_NAME = 50_000
@@ -156,7 +156,7 @@ _DECODERS = {
     for is_exact in (False, True)
     for is_long in (False, True)
 }
-"""By whether numbers are Decimals, and whether a name can be too long."""
+"""Decoders by two flags: numbers are Decimals, a name can be too long."""
 
 
 def _is_unicode(value: Value) -> bool:
@@ -315,7 +315,7 @@ def rounded(value: float) -> float:
 
 
 def _decimal(kind: DecimalType) -> Reader:
-    """Of a number, or of the text of one."""
+    """Reader of a Decimal: from a number, or from a string with one."""
 
     def read(value: Value) -> Decimal:
         if value.__class__ is str and _NUMBER_TEXT.fullmatch(value):

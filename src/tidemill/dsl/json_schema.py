@@ -1,7 +1,7 @@
 """The schema of a JSON serde: Spark DDL text, read without Spark.
 
-Decides which types a schema may have: those of Spark that JSON has a form for. Which JSON text values of them are read from is
-``json_reading``'s, what they are written as ``json_writing``'s; both say with ``Misfit`` that a value is not of its type.
+Decides which types a schema may have: those of Spark that JSON has a form for. ``json_reading`` reads JSON text as values of
+these types, ``json_writing`` writes them; both raise ``Misfit`` for a value that is not of its type.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def parts_of(kind: JsonType) -> Iterator[JsonType]:
 
 @dataclass(slots=True)
 class Misfit(Exception):  # noqa: N818  # between readers, writers and their caller only
-    """A value is not of its type. ``problem`` goes on after the place, which grows on the way out."""
+    """A value is not of its type. ``problem`` continues the sentence after the place, which is built from the inside out."""
 
     problem: str
     places: list[str] = field(default_factory=list)
@@ -135,12 +135,12 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
 
     @staticmethod
     def of_null(name: str) -> Misfit:
-        """Of a required field."""
+        """A required field is missing or null."""
         return Misfit("is missing or null, expected a value: the schema requires one").inside(f".{name}")
 
     @staticmethod
     def of_size(value: float, kind: JsonType) -> Misfit:
-        """Of a number."""
+        """A number does not fit in its type."""
         if isinstance(value, int) and kind.ddl not in ("float", "double") and abs(value) < 10**25:
             return Misfit(f"is {value}, which does not fit in its type {kind.ddl}")
         return Misfit(f"is too large for its type {kind.ddl}")
@@ -256,7 +256,7 @@ def _fields(tokens: _Tokens, closing: str) -> StructType:
 
 
 def _is_required(tokens: _Tokens) -> bool:
-    """True if NOT NULL follows a field's type; a comment is passed over."""
+    """True if NOT NULL follows a field's type; a comment is skipped."""
     is_required = (tokens.ahead(0), tokens.ahead(1)) == ("not", "null")
     if is_required:
         tokens.take()

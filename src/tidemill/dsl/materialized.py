@@ -42,7 +42,7 @@ class Materialized:
     caching: bool = True
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     retention: Duration | None = None
-    """Of windows and sessions, in ms or a timedelta: how long they are kept, if longer than size and grace need."""
+    """Retention of windows and sessions, in ms or a timedelta, if longer than size and grace require."""
     history_retention: Duration | None = None
     """Makes the store a versioned one (KIP-889): lookups as of earlier times, for so long, in ms or a timedelta."""
     headers: bool | None = None
@@ -52,7 +52,7 @@ class Materialized:
 def materialized(
     store: str | Materialized | None, operator: str, *, key: Serde | None = None, value: Serde | None = None
 ) -> Materialized | None:
-    """The one description of a store that an operator's ``store=``, ``key=`` and ``value=`` make; None if none is given."""
+    """The description of a store that an operator's ``store=``, ``key=`` and ``value=`` make; None if none is given."""
     if store is None and key is None and value is None:
         return None
     if isinstance(store, str):

@@ -1,7 +1,7 @@
 """Demands of operators on the table above them: that its changes carry old values, or that its rows can be looked up.
 
 Decides, as Kafka Streams does, which tables get a store only for that (``enableSendingOldValues``, ``valueGetterSupplier``).
-The answers depend on what the program said so far, so they are asked for while it is written.
+The answers depend on the program so far, so they are computed at each call of the DSL.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def send_old_values(recorder: Recorder, table: int) -> None:
 
 
 def send_old_values_if_kept(recorder: Recorder, table: int) -> bool:
-    """As ``send_old_values``, but only if no source table has to get a store for it; whether it could be done."""
+    """Like ``send_old_values``, but only if no source table needs a store for it; True if it was done."""
     return _send(recorder, table, force=False)
 
 
@@ -103,7 +103,7 @@ def _mark(recorder: Recorder, table: int) -> None:
 
 
 def _above(recorder: Recorder, table: int) -> int:
-    """The table that another is made of."""
+    """The parent of a derived table."""
     return recorder.graph.parents[table][0]
 
 

@@ -1,4 +1,4 @@
-"""TopologyBuilder: topologies written node by node (the Processor API), from nothing or onto what the DSL made.
+"""TopologyBuilder: topologies written node by node (the Processor API), alone or on top of a program of the DSL.
 
 Decides nothing but what is refused (``tidemill.topology.draft``): names, parents and stores are as they are given. ``build``
 gives a value; building has no side effect.
@@ -129,15 +129,18 @@ class TopologyBuilder:
         value: Serde | None = None,
         timestamp_extractor: TimestampExtractor | None = None,
     ) -> TopologyBuilder:
-        """Adds a store that every instance fills from all of a topic, with the processor that ``supplier()`` makes."""
+        """Adds a store that every instance fills from all of a topic, with the processor that ``supplier()`` makes.
+
+        ``timestamp_extractor`` is not called, as in Kafka Streams.
+        """
         kept = checked_store(store, "add_global_store")
         supplier_of(supplier, "add_global_store")
+        timestamp_extractor_or_none(timestamp_extractor, "add_global_store")
         key = serde_or_none(key, "add_global_store: key") or kept.key_serde
         value = serde_or_none(value, "add_global_store: value") or kept.value_serde
         source = SourceNode(
             name=legal_name(source_name, "a source"), topics=topic_names(topic, "add_global_store"), key_serde=key,
             value_serde=value, is_global=True,
-            timestamp_extractor=timestamp_extractor_or_none(timestamp_extractor, "add_global_store"),
         )
         processor = ProcessorNode(
             name=legal_name(processor_name, "a processor"), operation=GlobalUpdate(kept.name, supplier), stores=(kept.name,),

@@ -1,4 +1,4 @@
-"""The recorder: the one thing of a builder that changes while a program is written.
+"""The recorder: the only mutable part of a builder.
 
 Decides names (the counter that every operator advances, named or not, as in Kafka Streams) and keeps the logical graph so far,
 repartition topics among it. Calls no function of the user. Leaves what the graph becomes to ``tidemill.topology``.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.logical import (
     KTableJoin,
     KTableSource,
@@ -24,7 +25,6 @@ from tidemill.topology.logical import (
 )
 from tidemill.topology.naming import legal_name, numbered, repartition_nodes, repartition_topic
 from tidemill.topology.nodes import Store
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.values import Serde
 
 

@@ -201,7 +201,7 @@ class UUIDSerde:
 
 
 def _uuid(value: str | uuid.UUID) -> uuid.UUID:
-    """As Java's ``UUID.fromString``: five numbers in hexadecimal digits, of which each keeps as many as it has room for."""
+    """Parses like Java's ``UUID.fromString``: five hexadecimal numbers, each cut to the digits that it has room for."""
     if isinstance(value, uuid.UUID):
         return value
     parts = value.split("-") if len(value) <= 36 else []

@@ -1,4 +1,4 @@
-"""Serdes of what travels in the internal topics of a foreign-key join, as Kafka Streams writes it."""
+"""Serdes of the internal topics of a foreign-key join, with Kafka Streams' bytes."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class SessionWindowedSerde:
 
 
 def window_bytes_of(serde: Serde | None) -> int:
-    """How many bytes at the end of a key are its window's; 0 where keys are not windowed."""
+    """Number of bytes at the end of a key that hold its window; 0 where keys are not windowed."""
     return serde.window_bytes if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)) else 0
 
 

@@ -1,4 +1,4 @@
-"""Stores: state stores that a program adds by itself, for processors; and those of stream joins.
+"""Stores: state stores that a program adds for its processors, and those of stream joins.
 
 Decides kinds and defaults as Kafka Streams' ``Stores``: persistent, with a changelog. The names of the functions are those of
 ``Stores.*Builder``; ``persistent=False`` is its ``inMemory...``.

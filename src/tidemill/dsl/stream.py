@@ -156,7 +156,7 @@ class KStream:
         """Calls ``function(dataframe, batch_id)`` in the driver with what each micro-batch brings; the stream ends here.
 
         The Spark DataFrame (key, value, timestamp, headers, topic, partition, offset) is good until the function returns. It
-        is called before the batch is committed: at least once, and ``BatchId`` tells which records come again
+        is called before the batch is committed: at least once, and ``BatchId`` identifies records that are passed again
         (docs/dataframes.md). Not called for a batch that brings nothing; an exception ends the stream thread.
         """
         function_of(function, ("dataframe", "batch_id"), "foreach_batch")
@@ -220,7 +220,7 @@ class KStream:
     def process_values(
         self, supplier: ProcessorSupplier, *stores: str | Store, value: Serde | None = None, name: str | None = None
     ) -> KStream:
-        """As ``process``, for processors that forward records with the key that they got: no repartition follows. Another key is
+        """Like ``process``, for processors that keep the key of the record: no repartition follows. Forwarding another key is
         an error.
         """
         value = serde_or_none(value, "process_values: value")
@@ -287,8 +287,8 @@ class KStream:
         self, other: KStream | KTable | GlobalKTable, joiner: StreamJoiner, windows: JoinWindows | None = None, *,
         selector: KeySelector | None = None, joined: StreamJoined | Joined | None = None, name: str | None = None,
     ) -> KStream:
-        """As ``join``, and records that find nothing: ``joiner(left, None)``, to Columns a null; of streams once their window and
-        its grace are over (KIP-633).
+        """Like ``join``, also for records without a match: ``joiner(left, None)``, with a null Column. Stream-stream joins emit
+        them when the window and its grace are over (KIP-633).
         """
         return join_with(self, LEFT, other, joiner, windows, selector, joined, name)
 
@@ -296,7 +296,7 @@ class KStream:
         self, other: KStream, joiner: StreamJoiner, windows: JoinWindows | None = None, *,
         joined: StreamJoined | None = None, name: str | None = None,
     ) -> KStream:
-        """As ``left_join``, and records of the other stream that find nothing: ``joiner(None, right)``. Of two streams only."""
+        """Like ``left_join``, also for records of the other stream without a match: ``joiner(None, right)``. Only for streams."""
         return join_with(self, OUTER, other, joiner, windows, None, joined, name)
 
     def join_dataframe(

@@ -16,8 +16,9 @@ from tidemill.dsl.recorder import repartition_node
 from tidemill.dsl.stores import checked_store
 from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
 from tidemill.topology.durations import milliseconds
+from tidemill.topology.functions import JoinFunction, OfColumns, UserFunction
 from tidemill.topology.logical import LogicalNode, Process, StreamStreamJoinNode, answers_as_of
 from tidemill.topology.naming import numbered
 from tidemill.topology.nodes import Store, StoreKind
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JoinKind:
-    """Inner, left or outer: whether records of the left side and of the right side go on without a match."""
+    """Inner, left or outer: records without a match are forwarded for no side, the left side, both sides."""
 
     operator: str
     left: bool = False
@@ -42,8 +43,8 @@ INNER, LEFT, OUTER = JoinKind("join"), JoinKind("left_join", left=True), JoinKin
 
 
 def join_with(
-    stream: KStream, kind: JoinKind, other: object, joiner: op.JoinFunction, windows: JoinWindows | None,
-    selector: op.UserFunction | None, joined: StreamJoined | Joined | None, name: str | None,
+    stream: KStream, kind: JoinKind, other: object, joiner: JoinFunction, windows: JoinWindows | None,
+    selector: UserFunction | None, joined: StreamJoined | Joined | None, name: str | None,
 ) -> KStream:
     """The join of a stream with what ``other`` is; TopologyError for arguments that are for another kind of join."""
     from tidemill.dsl.stream import KStream  # streams make joins, and joins streams
@@ -67,7 +68,7 @@ def join_with(
 
 
 def join_streams(
-    left: KStream, right: KStream, joiner: op.JoinFunction, windows: JoinWindows | None, joined: StreamJoined, kind: JoinKind
+    left: KStream, right: KStream, joiner: JoinFunction, windows: JoinWindows | None, joined: StreamJoined, kind: JoinKind
 ) -> KStream:
     """The stream of ``joiner(left, right)`` over all pairs of one key that ``windows`` bring together."""
     if not isinstance(windows, JoinWindows):
@@ -214,7 +215,7 @@ def _add_windowed(stream: KStream, name: str, store: Store) -> None:
 
 def _joined_effect(
     names: _StreamJoinNames, this_store: Store, other_store: Store, windows: JoinWindows, kind: JoinKind,
-    joiner: op.JoinFunction, takes_key: bool,
+    joiner: JoinFunction, takes_key: bool,
 ) -> StreamStreamJoinNode:
     outer = names.outer_store if kind.left else None
 
@@ -236,7 +237,7 @@ def _joined_effect(
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def join_table(stream: KStream, table: KTable, joiner: op.JoinFunction, joined: Joined, kind: JoinKind) -> KStream:
+def join_table(stream: KStream, table: KTable, joiner: JoinFunction, joined: Joined, kind: JoinKind) -> KStream:
     """The stream of ``joiner(value, row)``, with the table's row of the record's key."""
     if table.recorder is not stream.recorder:
         raise TopologyError(f"{kind.operator}: the table belongs to another StreamsBuilder; build both with one")
@@ -286,7 +287,7 @@ def _check_history(table: KTable, grace_ms: int, stores: tuple[str, ...], kind: 
 
 
 def join_global_table(
-    stream: KStream, table: GlobalKTable, selector: op.UserFunction | None, joiner: op.JoinFunction, name: str | None,
+    stream: KStream, table: GlobalKTable, selector: UserFunction | None, joiner: JoinFunction, name: str | None,
     kind: JoinKind,
 ) -> KStream:
     """The stream of ``joiner(value, row)``, with the row of the key ``selector(key, value)``; the joiner may take both keys."""
@@ -299,7 +300,7 @@ def join_global_table(
     takes_mapped_key, takes_key = takes_both_keys(joiner, kind.operator), False
     if not takes_mapped_key:
         function, takes_key = joiner_of(joiner, kind.operator)
-    elif isinstance(joiner, op.OfColumns):
+    elif isinstance(joiner, OfColumns):
         raise TopologyError(
             f"{kind.operator}: of_columns(...) gets (left, right) or (key, left, right); for the selected key give a function of"
             " Python values, or compute it in the function again"

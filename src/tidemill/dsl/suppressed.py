@@ -1,4 +1,4 @@
-"""Suppressed: what ``KTable.suppress`` holds back, and until when."""
+"""Suppressed: the options of ``KTable.suppress``, time and buffer limits."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Suppressed:
         changelog_config: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> Suppressed:
-        """At most one result of each key in ``wait`` (ms or timedelta, by stream time), the last one.
+        """Emits at most one result for each key in ``wait`` (ms or timedelta, by stream time), the last one.
 
         A full buffer (``max_records``, ``max_bytes``) sends its oldest early, or stops the application with
         ``shut_down_when_full``.
@@ -91,8 +91,8 @@ class Suppressed:
         changelog_config: Mapping[str, str] | None = None,
         name: str | None = None,
     ) -> Suppressed:
-        """As ``until_time_limit``, with ``wait`` counted by the wall clock from when a key's first change comes here: a change is
-        sent although no later record comes. Kafka Streams has no such form.
+        """Like ``until_time_limit``, with ``wait`` by the wall clock from the arrival of a key's first change: a change is
+        emitted even if no later record arrives. Kafka Streams does not have this.
         """
         return cls(
             wait_ms=milliseconds(wait, "suppress: wait"), max_records=max_records, max_bytes=max_bytes,

@@ -151,7 +151,7 @@ class KTable:
         """Holds results back: ``Suppressed.until_window_closes()``, ``Suppressed.until_time_limit(wait)`` (KIP-328), or
         ``Suppressed.until_wall_clock_limit(wait)``.
 
-        Keys, values and serdes stay; fewer changes go on.
+        Keys, values and serdes stay; fewer changes are forwarded.
 
         Raises:
             TopologyError: until windows close, of a table that is not windowed; a versioned table.
@@ -218,7 +218,7 @@ class KTable:
         joined: TableJoined | None = None,
         name: str | None = None,
     ) -> KTable:
-        """As ``join``, and rows that the other table has not: ``joiner(left, None)``."""
+        """Like ``join``, also for rows that the other table lacks: ``joiner(left, None)``."""
         return self._joined("left_join", other, joiner, foreign_key, store, value, joined, name)
 
     def outer_join(
@@ -230,7 +230,7 @@ class KTable:
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
-        """As ``left_join``, and rows that only the other table has: ``joiner(None, right)``."""
+        """Like ``left_join``, also for rows that only the other table has: ``joiner(None, right)``."""
         return self._joined("outer_join", other, joiner, None, store, value, None, name)
 
     def _joined(

@@ -15,14 +15,15 @@ from tidemill.dsl.materialized import Materialized, store_of
 from tidemill.dsl.old_values import looked_up, send_old_values
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.logical import KTableJoin, LogicalNode
 from tidemill.topology.naming import legal_name
 
 
 @dataclass(frozen=True, slots=True)
 class _Keeps:
-    """Which side's rows stay without a row of the other."""
+    """The sides whose rows are in the result without a row of the other side."""
 
     left: bool
     right: bool
@@ -35,8 +36,8 @@ def join_tables_by(
     operator: str,
     left: KTable,
     right: object,
-    joiner: op.UserFunction,
-    foreign_key: op.UserFunction | None,
+    joiner: UserFunction,
+    foreign_key: UserFunction | None,
     asked: Materialized | None,
     joined: TableJoined | None,
     name: str | None,
@@ -56,7 +57,7 @@ def join_tables_by(
 
 
 def _join_tables(
-    operator: str, left: KTable, right: KTable, joiner: op.UserFunction, asked: Materialized | None, name: str | None,
+    operator: str, left: KTable, right: KTable, joiner: UserFunction, asked: Materialized | None, name: str | None,
     keeps: _Keeps,
 ) -> KTable:
     recorder = left.recorder

@@ -33,7 +33,7 @@ from tidemill.errors import EnvironmentProblem
 HOST = "127.0.0.1"
 READY = "Kafka Server started"
 _LAUNCHER_SAYS = re.compile("(NOTE: )?Picked up [A-Z_]+: ")
-"""Of options in the environment, ahead of anything else."""
+"""Lines that the JVM prints about options in the environment, before all others."""
 # Below the ports that Linux and macOS give to outgoing connections: a client that calls a stopped broker's port again
 # and again could otherwise get that very port for its own end, connect to itself and keep the broker from coming back.
 _FREE_PORTS = range(15_000, 32_000)

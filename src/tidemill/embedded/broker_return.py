@@ -24,7 +24,7 @@ _SESSION_MS = 500
 _NOTHING_TO_FENCE_S = 5.0
 """After the controller's start: ten sessions, as it may be late on a busy machine. The old registration would outlive it then."""
 _WRITTEN_S = 0.2
-"""It is logged just before it is written."""
+"""The fencing is logged just before it is written."""
 _END_LIMIT_S = 10.0
 
 

@@ -62,7 +62,7 @@ class BrokerSecurity:
 
     @property
     def scram_mechanisms(self) -> tuple[str, ...]:
-        """Those of ``mechanisms`` whose users the broker keeps itself."""
+        """The SCRAM ones of ``mechanisms``, whose users the broker stores itself."""
         return tuple(mechanism for mechanism in self.mechanisms if mechanism.startswith("SCRAM-"))
 
     def _tls_fits(self) -> None:

@@ -45,7 +45,7 @@ class RunningBroker:
 
     @property
     def internal_servers(self) -> str:
-        """Of a secured broker: where everyone on this machine is a super user."""
+        """Address of a secured broker's internal listener, where every client of this machine is a super user."""
         return f"{HOST}:{self.internal_port}"
 
 

@@ -1,4 +1,4 @@
-"""From what members said and the brokers know to what a task assignor is asked (KIP-924's ApplicationState).
+"""The assignor's input (KIP-924's ApplicationState), from the members' subscriptions and the brokers' offsets.
 
 Decides previous tasks, capacities, weights, ends of changelogs and lags. A topic that was made just now ends at 0; a source topic
 that serves as changelog ends where the group has committed; where offsets could not be fetched, every end and every lag

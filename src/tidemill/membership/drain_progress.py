@@ -34,7 +34,7 @@ class DrainProgress:
 
 
 def drain_progress(members: Iterable[MemberState]) -> DrainProgress:
-    """Of the members of one instance that have been asked to drain."""
+    """Progress of the members of one draining instance."""
     members = list(members)
     if any(member.drain is Drain.IGNORED for member in members):
         phase = DrainPhase.UNKNOWN_TO_LEADER

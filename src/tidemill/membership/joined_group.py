@@ -44,11 +44,11 @@ _THREAD = re.compile(r"(.+)-StreamThread-(\d+)-consumer-[0-9A-Fa-f-]{36}")
 EARLIEST_PROBEABLE_VERSION = 3
 """The first version whose answer can name to a member of a future version the one to use."""
 MOST_TAGS, LONGEST_TAG_KEY, LONGEST_TAG_VALUE = 5, 20, 30
-"""Of one client (KIP-708); members check their own settings by them."""
+"""Limits of one client's tags (KIP-708); members check their own settings by them."""
 _LONGEST_REASON = 500
 
 UNKNOWN_GENERATION = -1
-"""Of a member whose client is too old to send it; its claims count as Kafka's leader counts them."""
+"""Generation of a member whose client is too old to send it; its claims count as in Kafka's leader."""
 
 
 class MemberSaid(Protocol):
@@ -249,7 +249,7 @@ def _drains(info: SubscriptionInfo | FutureSubscription) -> bool:
 
 
 def _are_of_two_instances(members: Sequence[str]) -> bool:
-    """By the client ids with which Kafka Streams' threads join: an instance's begin alike, and each has a number of its own.
+    """True if the client ids of Kafka Streams' threads show two instances: another prefix, or one thread number twice.
     Members with other names do not count."""
     threads = [found.groups() for member in members if (found := _THREAD.fullmatch(member))]
     return len(set(threads)) < len(threads) or len({client for client, _ in threads}) > 1

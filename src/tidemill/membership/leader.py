@@ -66,7 +66,7 @@ AT_ONCE_MS = 0
 """Next rebalance: as soon as the assignment has been taken."""
 
 DRAIN_PROBING_INTERVAL_MS = 5_000
-"""At most so long between two looks at whether the copies that a drain waits for have caught up."""
+"""Longest time between two checks whether the copies that a drain waits for have caught up."""
 
 ToThreads = Callable[[ClientState, ClientAssignment, Set[TaskId], Mapping[TaskId, int]], ThreadAssignment]
 
@@ -106,7 +106,7 @@ class PreparedRebalance:
 
     @property
     def partition_counts(self) -> dict[str, int]:
-        """Of all topics that the assignment rests on, internal ones included."""
+        """Partition counts of all topics of the assignment, internal ones included."""
         return {**self.metadata.partition_counts, **{topic.name: topic.partitions for topic in self.internal_topics}}
 
     @property
@@ -114,11 +114,11 @@ class PreparedRebalance:
         return self.config.settings.rack_aware_assignment_strategy is not RackStrategy.NONE
 
     def changelog_partitions(self, created_topics: Set[str] = frozenset()) -> tuple[TopicPartition, ...]:
-        """Whose end offsets to fetch."""
+        """Partitions whose end offsets are to be fetched."""
         return self._changelogs(lambda topic: topic not in self.plan.source_topic_changelogs, created_topics)
 
     def source_changelog_partitions(self, created_topics: Set[str] = frozenset()) -> tuple[TopicPartition, ...]:
-        """Whose committed offsets to fetch."""
+        """Partitions whose committed offsets are to be fetched."""
         if not self.plan.source_topic_changelogs:
             return ()
         return self._changelogs(lambda topic: topic in self.plan.source_topic_changelogs, created_topics)

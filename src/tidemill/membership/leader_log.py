@@ -1,4 +1,4 @@
-"""Log lines of the leader on a rebalance, in Kafka Streams' own sentences, so that tools that read them go on working.
+"""Log lines of the leader on a rebalance, in Kafka Streams' own sentences, so that tools that parse them keep working.
 
 Decides wording and order of words; ``tidemill.membership.leader`` decides which sentences are logged, and the
 shell adds time, level and thread. Sets of tasks are printed in the order in which Kafka 2.7's hash sets print them.

@@ -14,7 +14,7 @@ Rules
 1. A task is held from the instruction that assigns it to the TasksReleased that names it, however long its last batch
    takes. A task that is on its way out is taken up again only after that.
 2. Cooperative: actives that the assignment lacks are revoked, the intersection is left alone. Once all of them are
-   released, the member rejoins, so that their next owners get them; it does not rejoin for what it still is to have.
+   released, the member rejoins, so that their next owners get them; it does not rejoin for the tasks that it still waits for.
 3. One rejoin for all causes, and never while an active is being revoked: the next subscription would claim it still.
 4. After a loss of membership nothing is claimed and nothing is committed. What comes late is ignored: anything of an
    older incarnation, and an assignment that a join has overtaken, because that join claimed a later one instead.
@@ -23,7 +23,7 @@ Rules
    was scheduled. An assignment that asks for it at once right after another that did is answered after a pause, because an
    owner may need longer for its last batch than a rebalance takes; that owner's own rejoin usually comes first.
 6. An error code ends the member in good order: what it holds is committed and released before it leaves.
-7. A member that drains says so with each join and goes on as before; the leader's answer shows whether it knows of drains.
+7. A draining member says so in each join and continues as before; the leader's answer shows whether it knows of drains.
 
 An event that is in no line is a fault, and raises.
 
@@ -203,7 +203,7 @@ def _reconcile(state: MemberState) -> Step:
         if had.hold is not Hold.OPEN:
             continue  # on its way out already: what follows from this assignment is found again when it is released
         if had.role is Role.ACTIVE and state.active.get(task) != had.partitions:
-            # Also where the same task is to have other partitions: its batches would go on with the old ones.
+            # Also where the same task is assigned with other partitions: its batches would continue with the old ones.
             revoked.add(task)
             held[task] = replace(had, hold=Hold.RELEASING)
         elif had.role is Role.STANDBY and task in state.active:
@@ -230,7 +230,7 @@ def _reconcile(state: MemberState) -> Step:
 
 
 def _holds_what_it_should(state: MemberState) -> bool:
-    """As after most rebalances."""
+    """True if the tasks held are the assigned ones, with nothing to open, close or promote: the case after most rebalances."""
     if len(state.held) != len(state.active) + len(state.standby):
         return False
     for task, had in state.held.items():

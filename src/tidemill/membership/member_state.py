@@ -150,14 +150,14 @@ class MembershipLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksReleased:
-    """These tasks are closed, and no batch works on them any more; committed if that was asked and could be."""
+    """Tasks that are closed: no batch works on them any more, and their offsets are committed if that was asked and possible."""
 
     tasks: frozenset[TaskId]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevokeAllRequested:
-    """Eager groups: everything is to be given up before the join goes on."""
+    """Eager groups: all tasks must be revoked before the join continues."""
 
     reason: str
 
@@ -249,7 +249,7 @@ class ScheduleRejoin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmRevoked:
-    """Eager groups: everything is given up, the join may go on."""
+    """Eager groups: all tasks are revoked, the join may continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,7 +261,7 @@ class ShutDownApplication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFatal:
-    """The member can't go on; it gives its tasks up in good order and leaves."""
+    """A fatal error: the member closes its tasks and leaves the group."""
 
     code: AssignorError
     reason: str

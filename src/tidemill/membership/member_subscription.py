@@ -85,7 +85,7 @@ def _said_code(state: MemberState) -> AssignorError:
 
 
 def owned_partitions(state: MemberState, *, incarnation: int) -> tuple[TopicPartition, ...]:
-    """Those of every active task that is held and not lost, and of those that wait to be taken up, sorted.
+    """Partitions of all active tasks that are held and not lost, or wait to be taken up, sorted.
 
     None if the group has a later ``incarnation``.
     """

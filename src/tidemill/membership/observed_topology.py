@@ -1,4 +1,4 @@
-"""The facts of a topology as far as a running group shows them: for commands that have no program at hand.
+"""The facts of a topology as far as a running group shows them: for commands that don't have the program.
 
 Decides from assignments which topics a sub-topology reads, and from names and numbers of partitions which one writes a
 changelog. Where that leaves two possibilities it is an error: a wrong guess would make every lag wrong. A source topic

@@ -1,4 +1,4 @@
-"""Assignment that a member received: its tasks with their partitions, or why they can't be followed.
+"""Assignment that a member received: its tasks with their partitions, or the reason why it can't be carried out.
 
 Decides which answers are acceptable and which version the next subscription has: an answer that contradicts itself, or names
 tasks and partitions that this instance's topology doesn't have, is refused as a whole, before anything is opened or given up for

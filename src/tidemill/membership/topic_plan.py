@@ -1,4 +1,4 @@
-"""From source topics to tasks: how many partitions each internal topic gets, which tasks there are and what they read.
+"""Topics and tasks of an assignment: partition counts of internal topics, and the tasks with their partitions.
 
 Decides Kafka's rules: a repartition topic has as many partitions as the largest source topic of the sub-topologies that
 write to it, copartitioned inputs have one number, a sub-topology has as many tasks as its largest source topic has
@@ -46,7 +46,7 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicToEnsure:
-    """An internal topic as it must be: made if it is missing, an error if it has another number of partitions."""
+    """An internal topic that must exist: created if it is missing, an error if it has another number of partitions."""
 
     facts: InternalTopicFacts
     partitions: int

@@ -39,7 +39,7 @@ def left_over(plan: TopicPlan, found: TopicsFound, application: str, sources: Se
 
 
 def misfits(plan: TopicPlan, found: TopicsFound, application: str, sources: Set[str]) -> tuple[str, ...]:
-    """Reasons why the topology can't go on where an earlier one has stopped, a sentence each; empty if it fits."""
+    """Reasons why the topology can't use the internal topics of an earlier one, a sentence each; empty if it can."""
     return (
         *_other_partitions(plan, found),
         *_other_policies(plan, found),

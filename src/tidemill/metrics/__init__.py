@@ -1,4 +1,4 @@
-"""Metrics under Kafka Streams' names: what there is (``names``) and how rates, averages and maxima are kept (``sensor``).
+"""Metrics under Kafka Streams' names: their list (``names``), and rates, averages and maxima (``sensor``).
 
 What is recorded when is the runtime's; who may read it over HTTP, and in which form, is ``query``'s.
 """

@@ -1,4 +1,4 @@
-"""Names of metrics: Kafka Streams' own under its groups and names, and ours in groups that begin with ``tidemill``.
+"""Names of metrics: Kafka Streams' own, in its groups, and Tidemill's in groups that begin with ``tidemill``.
 
 Decides each one's recording level and description. A name is here only if it is really measured; docs/metrics.md says of each
 of Kafka Streams' metrics whether it is, and where ours means something else.
@@ -23,7 +23,7 @@ class RecordingLevel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricName:
-    """As Kafka's: two metrics of one name and group differ in their tags."""
+    """Kafka's MetricName: name, group and tags together identify a metric."""
 
     name: str
     group: str

@@ -2,8 +2,8 @@
 that several make together (COGROUPKSTREAM-MERGE).
 
 Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's, the
-record's own where nothing was stored; a null result deletes the row and goes on as a tombstone. Where nothing was stored, the
-old value is what the initializer gives (of count: 0), and null for reduce. Over a versioned store the table also answers with
+record's own where nothing was stored; a null result deletes the row and is forwarded as a tombstone. Where nothing was stored,
+the old value is what the initializer gives (of count: 0), and null for reduce. Over a versioned store the table also answers with
 its row as of a time.
 """
 
@@ -27,16 +27,16 @@ class AggregateByKey:
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         table = context.store(store)
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
-        self.get_as_of: AsOfGetter | None = getattr(table, "get_as_of", None)
+        self.get_as_of: AsOfGetter | None = table.get_as_of
         self._initializer, self._following = initializer, following
 
     def process(self, record: Record) -> None:
-        key, value, timestamp, headers = record
+        key, value, came, headers = record
         if key is None or value is None:
             self._drop()
             return
         raw = self._encode(key)
-        found = self._get(raw)
+        found, timestamp = self._get(raw), came
         if found is None:
             old = self._initializer()
         else:
@@ -44,7 +44,7 @@ class AggregateByKey:
             if stored > timestamp:
                 timestamp = stored
         new = self._following(key, value, old)
-        is_latest = self._put(raw, new, timestamp, headers)
+        is_latest = self._put(raw, new, timestamp, headers, came)
         if is_latest is None:
             self._drop()
             return

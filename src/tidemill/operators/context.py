@@ -1,6 +1,6 @@
-"""The context of an operator: the contract between operators and the graph that runs them, for the record that is handled.
+"""The context of an operator: the contract between operators and the graph that runs them, for the current record.
 
-``task_graph`` runs them; stores are ``stores``' matter.
+``task_graph`` runs the operators; ``stores`` has their stores.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RecordMetadata(NamedTuple):
 
 
 Getter = Callable[[Key], "TableRow | None"]
-"""Looks a table's row up by key, as of now; None where there is none (KTableValueGetter)."""
+"""Returns a table's current row of a key; None if there is none (KTableValueGetter)."""
 
 
 AsOfGetter = Callable[[Key, int], "TableRow | None"]
@@ -72,7 +72,7 @@ class Context(Protocol):
 
     @property
     def emit_interval_ms(self) -> int:
-        """How much the wall clock must move between two looks for closed windows and unmatched join records: 1000; 0 = always."""
+        """Milliseconds of wall-clock time between searches for closed windows and unmatched join records: 1000; 0 = always."""
 
     @property
     def default_key_serde(self) -> Serde:
@@ -93,7 +93,7 @@ class Context(Protocol):
         """Hands ``record`` to all children, or to the one named, and returns when they are through with it (depth first)."""
 
     def forward_as(self, origin: RecordMetadata, record: Record) -> None:
-        """``forward`` of a record that was held back: it goes on with the origin that it came with."""
+        """``forward`` for a record that was held back: keeps its original topic, partition and offset."""
 
     def drop(self, count: int = 1) -> None:
         """Counts dropped records (dropped-records-total)."""

@@ -1,7 +1,7 @@
-"""Serdes that the program leaves open: the application's defaults take their place when a task's operators are made.
+"""Default serdes (``default.key.serde``, ``default.value.serde``) in place of those that the program does not name.
 
-A serde around another one has ``with_inner(serde)``, which fills its gap: with the default of values, or of keys where it has
-``inner_is_key``.
+A serde around another one may lack its inner serde: ``with_inner(serde)`` sets it, to the default of values, or of keys if it
+has ``inner_is_key``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def completed(
 def completed(
     serde: Serde | None, default: Serde | None, *, key_serde: Serde | None, value_serde: Serde | None
 ) -> Serde | None:
-    """The serde, ``default`` if there is none, without gaps: ``key_serde`` and ``value_serde`` are the application's defaults."""
+    """The serde, or ``default`` if there is none, complete with its inner serde. ``key_serde``, ``value_serde``: the defaults."""
     if serde is None:
         return default
     with_inner = getattr(serde, "with_inner", None)

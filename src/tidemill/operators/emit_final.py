@@ -1,8 +1,8 @@
-"""The rounds in which closed windows are emitted (EmitStrategy.onWindowClose): when one is due, and what it forwards.
+"""Emission of closed windows (EmitStrategy.onWindowClose): the times at which it happens, and the records forwarded.
 
 A round is due after a record if the close time has grown since the last one that emitted, and at most once in
-``emit_interval_ms`` of the wall clock. Which windows it takes is the operators' matter; a store ordered by time gives each
-of them once. Windows that the store has let go meanwhile are lost, as in Kafka Streams: a jump of stream time beyond the
+``emit_interval_ms`` of the wall clock. The operators choose the windows; a store ordered by time gives each
+of them once. Windows that have expired meanwhile are lost, as in Kafka Streams: a jump of stream time beyond the
 retention (by default size + grace) skips the windows before it.
 """
 
@@ -28,7 +28,8 @@ class CloseRounds:
         self._next = 0
 
     def go_on(self, close_time: int, least: int) -> None:
-        """Takes what had closed by ``close_time`` as emitted, if rounds follow each record: a restored store can't say so itself.
+        """Counts windows that had closed by ``close_time`` as emitted, if rounds follow each record: a restored store has no
+        record of it.
 
         ``least``: the close time of the first window that there may be.
         """

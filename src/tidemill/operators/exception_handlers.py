@@ -1,8 +1,9 @@
 """Records that a function or a serde fails on: Kafka Streams' processing and production exception handlers.
 
-Decides whether a task goes on without such a record (``processing.exception.handler``, KIP-1033; ``production.exception.handler``
-for what a sink can't write) and whether the record is put aside (KIP-1034). Finding errors and putting aside are left to others.
-What the node did with the record before it failed stays, as in Kafka Streams.
+Decides whether a task continues without such a record (``processing.exception.handler``, KIP-1033;
+``production.exception.handler`` for what a sink can't write) and whether the record goes to the dead letter queue (KIP-1034).
+Leaves finding errors and writing the queue to others. What the node did before it failed on the record stays, as in Kafka
+Streams.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ExceptionResponse(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorContext:
-    """Where it happened: ``topic``, ``partition`` and ``offset`` are the source record's; ``offset`` None in a punctuator,
+    """The place of an error: ``topic``, ``partition`` and ``offset`` are the source record's; ``offset`` None in a punctuator,
     ``task`` None where the records of all of a thread's tasks are sent together."""
 
     task: TaskId | None
@@ -54,7 +55,7 @@ ExceptionHandler = Callable[[ErrorContext, Record | None, Exception], ExceptionR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A record that was passed over."""
+    """A record that was skipped."""
 
     context: ErrorContext
     error: str
@@ -78,16 +79,16 @@ class ExceptionHandlers:
 
     @property
     def of_global_stores(self) -> ExceptionHandlers:
-        """Those that are asked about global stores."""
+        """The handlers for records of global stores."""
         return self if self.cover_global_stores else FAILING
 
     @property
     def are_failing(self) -> bool:
-        """No record is ever passed over."""
+        """True if no record is ever skipped."""
         return self.processing is ExceptionResponse.FAIL and self.production is ExceptionResponse.FAIL
 
     def judge(self, context: ErrorContext, record: Record | None, problem: Exception, *, in_sink: bool) -> Refused | None:
-        """None if the task can't go on. What a handler of the user raises comes out as it is."""
+        """None if the task must fail. Exceptions of the user's handler are not caught."""
         handler = self.production if in_sink else self.processing
         response = handler if isinstance(handler, ExceptionResponse) else ExceptionResponse(handler(context, record, problem))
         if response is ExceptionResponse.FAIL:

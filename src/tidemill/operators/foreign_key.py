@@ -1,4 +1,4 @@
-"""The foreign-key join of two tables: five steps, between which lie two internal topics.
+"""The foreign-key join of two tables: five processors, with two internal topics between them.
 
     left change   -> Subscribe -> subscription topic -> Receive -> Lookup -> answer topic -> Resolve -> result
     right change  -> Change    -----------------------------------------------^
@@ -30,7 +30,7 @@ from tidemill.operators.record import Change, Headers, Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
 from tidemill.operators.subscription_store import SubscriptionStore
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
 from tidemill.topology.foreign_keys import Instruction, SubscriptionResponse, SubscriptionWrapper
 from tidemill.topology.values import Key, Serde, TableRow, Value
 
@@ -156,7 +156,7 @@ class ForeignKeyReceive:
 
 
 class ForeignKeyLookup:
-    """A subscription is answered with the right row as it is now, where it asks for an answer."""
+    """Answers a subscription with the current right row, if the subscription asks for an answer."""
 
     def __init__(self, operation: op.ForeignKeyLookup, context: Context) -> None:
         self._forward = context.forward

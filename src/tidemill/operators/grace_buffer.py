@@ -4,7 +4,7 @@
     changelog value  context | -1 | -1 | length 4, value | 0 8  the row is the same without its last 8 bytes
 
 Decides order (timestamp, key's bytes, then as they came), the clock (the highest timestamp that was ever kept) and when a record
-is too late to be kept; a context is written as ``suppress_buffer`` does. Behind the rows stand clock and sequence (key 0xff),
+is too late to be kept; a context is written as ``suppress_buffer`` does. After the rows come clock and sequence (key 0xff),
 which have no changelog: a restored buffer's are the highest that its changelog shows.
 """
 

@@ -81,11 +81,14 @@ class KeyValueStore:
 class TimestampedKeyValueStore:
     """(value, timestamp) by key; what the DSL keeps tables and aggregates in."""
 
+    get_as_of: None = None
+    """Only versioned stores have rows of earlier times."""
+
     def __init__(self, store: Store, rows: Rows) -> None:
         assert store.key_serde is not None
         assert store.value_serde is not None
         self._get, self._put, self._log, self._rows = rows.get, rows.put, rows.log, rows
-        self._with_headers = store.with_headers
+        self._with_headers = store.logs_headers
         self.encode_key, self._read_key = store.key_serde.serialize, store.key_serde.deserialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
 
@@ -100,19 +103,24 @@ class TimestampedKeyValueStore:
         row = self._get(raw)
         return None if row is None else (self._read_value(row[8:]), _unpack(row)[0])
 
-    def put(self, key: object, value: object, timestamp: int, headers: Headers = ()) -> bool | None:
+    def put(
+        self, key: object, value: object, timestamp: int, headers: Headers = (), came: int | None = None
+    ) -> bool | None:
         """Sets value and timestamp; a value of None deletes. Always True: it is the newest (versioned stores say otherwise).
 
-        ``headers``, of the record being processed, are logged with deletions in a store of the format with headers.
+        ``headers`` and ``came``, the time of the record being processed if that is not ``timestamp``, are logged with deletions
+        (headers in a store of the format with headers).
         """
-        return self.put_at(self._key(key), value, timestamp, headers)
+        return self.put_at(self._key(key), value, timestamp, headers, came)
 
-    def put_at(self, raw: bytes, value: object, timestamp: int, headers: Headers = ()) -> bool | None:
+    def put_at(
+        self, raw: bytes, value: object, timestamp: int, headers: Headers = (), came: int | None = None
+    ) -> bool | None:
         """``put`` for the bytes of a key."""
         written = self._write_value(value)
         if written is None:
             self._put(raw, None)
-            self._log(raw, None, timestamp, headers if self._with_headers else ())
+            self._log(raw, None, timestamp if came is None else came, headers if self._with_headers else ())
         else:
             self._put(raw, _pack(timestamp) + written)
             self._log(raw, written, timestamp)

@@ -1,6 +1,6 @@
-"""A node's place in its graph: what its operator sees as its ``Context``.
+"""The ``Context`` of an operator, as a node of its task's graph.
 
-Decides how records go on (depth first, children in their order) and that an error of a user function is named where it
+Decides the order of forwarding (depth first, children in their order) and that an error of a user function is named where it
 happened: the innermost node's forwarding catches it first.
 """
 

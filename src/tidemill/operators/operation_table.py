@@ -1,9 +1,9 @@
-"""The table of operations: one entry says all that the rest of the code asks of an operation.
+"""The table of operations: one entry has all properties of an operation that other modules use.
 
 Decides for each operation (``topology.operations``, ``topology.spark_operations``) where it runs, which class runs it record by
 record, which of its fields are functions, stores and tables, with which serdes records enter and leave it, and its shortcut.
-Planning, inference of serdes and execution use this table; no other module tells operations apart by their classes. Leaves to the
-three places how they do it: the classes named here, ``steps.vector.vector_step`` and ``spark.plan.column_nodes``
+Planning, inference of serdes and execution use this table; no other module distinguishes operations by their classes. Leaves to
+the three places how they do it: the classes named here, ``steps.vector.vector_step`` and ``spark.plan.column_nodes``
 (``test_operation_table`` holds them against this table).
 """
 
@@ -22,28 +22,31 @@ from tidemill.operators.sliding_windows import window_aggregate
 from tidemill.operators.stream_table_join import GlobalTableJoin, StreamTableJoin
 from tidemill.operators.suppress import Suppress
 from tidemill.topology import batch_operations as batch_op
+from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
 from tidemill.topology import spark_operations as spark_op
+from tidemill.topology.functions import PerRecord, UserFunction
 from tidemill.topology.nodes import ProcessorNode, Topology
 
 
 class Runs(Enum):
-    """Where an operation runs as long as nothing asks for it record by record."""
+    """The place where an operation runs, unless another operation needs it record by record."""
 
     COLUMNS = "columns"
-    """In the JVM, as an expression of a layer."""
+    """Runs in the JVM, as an expression of a layer."""
     FORWARDS = "forwards"
-    """Wherever it is met: it only passes records on."""
+    """Anywhere: it only forwards records."""
     STEP = "step"
-    """In a vectorised Python step, which handles a batch at once: it keeps a store or calls Python."""
+    """Runs in a vectorised Python step, which handles a batch at once: it keeps a store or calls Python."""
     GRAPH = "graph"
-    """Nowhere else: record by record, in a task's graph of operators."""
+    """Record by record only, in a task's graph of operators."""
     DRIVER = "driver"
-    """In the driver: the plan has a sink in its place."""
+    """Runs in the driver: the plan has a sink in its place."""
 
 
 class Shortcut(Enum):
-    """How a batch of an operation that runs record by record can be handled at once, where ``spark.plan.shortcuts`` allows it."""
+    """Vectorised forms of operations that run record by record elsewhere; ``spark.plan.shortcuts`` decides where they are
+    used."""
 
     WINDOW_COUNT = "window_count"
     SESSION_FOLD = "session_fold"
@@ -53,23 +56,23 @@ class Shortcut(Enum):
 
 
 class Enters(Enum):
-    """How a layer writes what enters a vectorised step."""
+    """The serdes with which a JVM layer writes the records that enter a vectorised step."""
 
     BY_TYPE = "by_type"
-    """As the columns' types say: what the step hands to functions is what the program has made."""
+    """Serdes follow the columns' types: functions in the step get the values that the program has computed."""
     AS_STORED = "as_stored"
-    """As the operation's store keeps it; where the store leaves it open, by the defaults."""
+    """The serdes of the operation's store; the defaults where the store has none."""
     KEY_AS_STORED = "key_as_stored"
-    """The key as the operation's store keeps it, the value by its column's type."""
+    """The store's serde for the key, the column's type for the value."""
     KEY_ONLY = "key_only"
-    """The key as the store keeps it, and no value: rows are counted, so one may stand for several."""
+    """The store's serde for the key, and no value: rows are counted, and one row may count for several records."""
 
 
 class Leaves(Enum):
-    """Whose serde a side (key or value) has that leaves an operation, where neither node nor function says it."""
+    """The serde of keys or values that leave an operation, if neither the node nor its function names one."""
 
     ARRIVING = "arriving"
-    """That of what arrives, which the operation passes on or makes more of."""
+    """The serde of the records that arrive: the operation forwards or combines them."""
     STORED = "stored"
     """The store's, which keeps the result."""
     COUNT = "count"
@@ -77,14 +80,14 @@ class Leaves(Enum):
     OWN = "own"
     """The application's default only, since a function makes the value."""
     AGGREGATE = "aggregate"
-    """As its ``aggregation`` says: COUNT, ARRIVING (of a reduce) or STORED (of an aggregate)."""
+    """The operation's ``aggregation`` decides: COUNT, ARRIVING (a reduce) or STORED (an aggregate)."""
 
 
 _OF_AGGREGATION = {op.Counting: Leaves.COUNT, op.Reducing: Leaves.ARRIVING, op.Aggregating: Leaves.STORED}
 
 
 class Gives(Enum):
-    """The results of an operation's functions, whose serde ``per_record(..., serde=...)`` may say."""
+    """The results of an operation's functions; ``per_record(..., serde=...)`` may name their serde."""
 
     KEY = "key"
     VALUE = "value"
@@ -93,12 +96,12 @@ class Gives(Enum):
 
 
 class TableRows(Enum):
-    """The place of the rows of a table that an operation makes, and with them of old values and versions."""
+    """The place of a table's rows, and of its old values and versions."""
 
     KEPT = "kept"
-    """In its store."""
+    """The rows are in its store."""
     DERIVED = "derived"
-    """In its store if it has one; else they are made of those of the table above."""
+    """The rows are in its store if it has one; else they are computed from those of the table above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +116,7 @@ class OperationEntry:
     operator: Callable[[Any, Context], Operator] | None
     runs: Runs
     with_store: Runs | None = None
-    """Where it runs instead once its ``store`` is set."""
+    """The place where it runs if its ``store`` is set."""
     functions: tuple[str, ...] = ()
     """Functions of Columns, unless they are ``PerRecord``: one of them, or a tuple."""
     gives: Gives = Gives.VALUE
@@ -269,44 +272,44 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         kafka="KTableReduce", operator=table_groups.TableReduce, runs=_graph, stores=_STORE, table=_kept, value=_arriving
     ),
     # --- joins -----------------------------------------------------------------------------------------------------
-    op.JoinWindowed: OperationEntry(
+    join_op.JoinWindowed: OperationEntry(
         kafka="KStreamJoinWindow", operator=stream_join.JoinWindowed, runs=_graph, stores=_STORE, shortcut=Shortcut.WINDOW_JOIN,
         value=_arriving,
     ),
-    op.StreamStreamJoin: OperationEntry(
+    join_op.StreamStreamJoin: OperationEntry(
         kafka="KStreamKStreamJoin", operator=stream_join.StreamStreamJoin, runs=_graph,
         stores=("own_store", "other_store", "outer_store"), shortcut=Shortcut.WINDOW_JOIN,
     ),
-    op.StreamSelfJoin: OperationEntry(
+    join_op.StreamSelfJoin: OperationEntry(
         kafka="KStreamKStreamSelfJoin", operator=stream_join.StreamSelfJoin, runs=_graph, stores=_STORE
     ),
-    op.StreamTableJoin: OperationEntry(
+    join_op.StreamTableJoin: OperationEntry(
         kafka="KStreamKTableJoin", operator=StreamTableJoin, runs=_graph, stores=("buffer",), tables=("table",),
         shortcut=Shortcut.TABLE_LOOKUP,
     ),
-    op.GlobalTableJoin: OperationEntry(
+    join_op.GlobalTableJoin: OperationEntry(
         kafka="KStreamGlobalKTableJoin", operator=GlobalTableJoin, runs=_graph, stores=_STORE
     ),
-    op.TableTableJoin: OperationEntry(
+    join_op.TableTableJoin: OperationEntry(
         kafka="KTableKTableJoin", operator=table_join.TableTableJoin, runs=_graph, tables=("other",)
     ),
-    op.TableJoinMerge: OperationEntry(
+    join_op.TableJoinMerge: OperationEntry(
         kafka="KTableKTableJoinMerger", operator=table_join.TableJoinMerge, runs=_graph, stores=_STORE, table=_kept,
         value=_arriving,
     ),
-    op.ForeignKeySubscribe: OperationEntry(
+    join_op.ForeignKeySubscribe: OperationEntry(
         kafka="SubscriptionSendProcessor", operator=foreign_key.ForeignKeySubscribe, runs=_graph, key=_own
     ),
-    op.ForeignKeyReceive: OperationEntry(
+    join_op.ForeignKeyReceive: OperationEntry(
         kafka="SubscriptionReceiveProcessor", operator=foreign_key.ForeignKeyReceive, runs=_graph, stores=_STORE, key=_own
     ),
-    op.ForeignKeyLookup: OperationEntry(
+    join_op.ForeignKeyLookup: OperationEntry(
         kafka="SubscriptionJoinProcessor", operator=foreign_key.ForeignKeyLookup, runs=_graph, tables=("table",), key=_own
     ),
-    op.ForeignKeyChange: OperationEntry(
+    join_op.ForeignKeyChange: OperationEntry(
         kafka="ForeignTableJoinProcessor", operator=foreign_key.ForeignKeyChange, runs=_graph, stores=_STORE, key=_own
     ),
-    op.ForeignKeyResolve: OperationEntry(
+    join_op.ForeignKeyResolve: OperationEntry(
         kafka="ResponseJoinProcessor", operator=foreign_key.ForeignKeyResolve, runs=_graph, tables=("table",)
     ),
     # --- the Processor API -----------------------------------------------------------------------------------------
@@ -335,14 +338,14 @@ def operator_of(operation: op.Operation, context: Context) -> Operator:
 
 
 def runs(operation: op.Operation) -> Runs:
-    """Where it runs as long as nothing asks for it record by record."""
+    """The place where it runs, unless another operation needs it record by record."""
     entry = entry_of(operation)
     return entry.runs if entry.with_store is None or kept_store(operation) is None else entry.with_store
 
 
-def functions_of(operation: op.Operation) -> tuple[op.UserFunction, ...]:
+def functions_of(operation: op.Operation) -> tuple[UserFunction, ...]:
     """Its functions that work on columns unless they are ``PerRecord``."""
-    found: list[op.UserFunction] = []
+    found: list[UserFunction] = []
     for field in entry_of(operation).functions:
         given = getattr(operation, field)
         found += given if isinstance(given, tuple) else (given,)
@@ -353,7 +356,7 @@ def works_on_columns(operation: op.Operation) -> bool:
     """True if it can't run record by record: the JVM must do some of it."""
     if entry_of(operation).operator is None:
         return True
-    return not all(isinstance(function, op.PerRecord) for function in functions_of(operation))
+    return not all(isinstance(function, PerRecord) for function in functions_of(operation))
 
 
 def kept_store(operation: op.Operation) -> str | None:
@@ -374,7 +377,7 @@ def tables_of(operation: op.Operation) -> tuple[str, ...]:
 
 
 def value_leaves(operation: op.Operation) -> Leaves:
-    """Whose serde the value has that leaves it; never AGGREGATE."""
+    """The rule for the serde of the values that leave it; never AGGREGATE."""
     found = entry_of(operation).value
     return _OF_AGGREGATION[type(operation.aggregation)] if found is Leaves.AGGREGATE else found  # type: ignore[union-attr]
 

@@ -1,10 +1,10 @@
-"""The store of what has found no match yet in a left or outer stream-stream join, shared by the join's two sides.
+"""The store of records without a match of a left or outer stream-stream join, shared by the join's two sides.
 
     row, changelog key    timestamp 8 | 01 left, 00 right | key
     row, changelog value  01 | count 4 | (length 4 | 01 left, 00 right | value) for each value of that time, side and key
 
 Decides bytes and order (by time, right before left, then by key) and keeps the clock that the two sides share. Leaves to
-``stream_join`` when a record waits, is matched or goes on alone. Behind the rows is the clock (key 0xff), which has no
+``stream_join`` when a record waits, is matched or is forwarded alone. After the rows comes the clock (key 0xff), which has no
 changelog: a restored store's begins where its changelog's timestamps end.
 """
 
@@ -20,9 +20,9 @@ from tidemill.operators.rows import Rows
 from tidemill.topology.nodes import Store
 
 NOTHING_WAITS = (1 << 63) - 1
-"""As a least time: Long.MAX_VALUE, as in Kafka Streams."""
+"""The least time if no record waits: Long.MAX_VALUE, as in Kafka Streams."""
 NOT_LOOKED_YET = -1
-"""As a least time: that of the first row, after restoring."""
+"""The least time after restoring: it must be read from the first row."""
 _LEFT, _RIGHT = b"\x01", b"\x00"
 _META = b"\xff"
 _LONG = Struct(">q")

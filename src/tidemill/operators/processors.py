@@ -1,8 +1,8 @@
 """The Processor API: processors of the user, record by record, with stores, punctuators, headers and metadata.
 
-A processor is what its supplier makes, once for each task: an object with ``process(record)`` and, if it likes, ``init(context)``
-and ``close()``. A table's transformer has ``transform(key, value)`` instead of ``process``. Decides what they may do and what
-``ProcessorContext`` tells them; when punctuators are due is ``punctuation``'s matter.
+A processor is what its supplier makes, once for each task: an object with ``process(record)`` and, optionally, ``init(context)``
+and ``close()``. A table's transformer has ``transform(key, value)`` instead of ``process``. Decides what they may do, which is
+``ProcessorContext``; ``punctuation`` has the schedules of punctuators.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from weakref import WeakValueDictionary
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Context, Operator, RecordMetadata
-from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, why_no_headers, why_no_timestamp
-from tidemill.operators.same_value import is_same_value
+from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration, Instant, epoch_milliseconds, milliseconds
@@ -72,7 +71,7 @@ class ProcessorContext:
         self.fixed_key: object = _ANY_KEY
         """The key that what is forwarded must have, where it may not change."""
         self.is_in_init = False
-        """Nothing can be forwarded then: the nodes below are not made yet."""
+        """True during ``init``: nothing can be forwarded, since the nodes below do not exist yet."""
         self.operator: Operator | None = None
         """The operator of the DSL that a wrapped processor is of (``wrapped``)."""
 
@@ -207,7 +206,7 @@ def _refuse_if(problem: str) -> None:
 
 
 _alive: WeakValueDictionary[int, Any] = WeakValueDictionary()
-"""What suppliers have made in this process, by identity, as long as it is in use."""
+"""Objects that suppliers have returned in this process, by identity, as long as they are referenced."""
 
 
 def made_processor(context: Context, supplier: Callable[[], _Made], seen: ProcessorContext, does: str = "process") -> _Made:
@@ -306,7 +305,7 @@ class TransformedTable:
         self._table = None if operation.store is None else context.store(operation.store)
         self._looking: ValueTransformerWithKey | None = None
         if self._table is not None:
-            self.get, self.get_as_of = self._table.get, getattr(self._table, "get_as_of", None)
+            self.get, self.get_as_of = self._table.get, self._table.get_as_of
         else:
             above = context.table_as_of(context.parents[0])
             self.get = self._looked_up

@@ -1,9 +1,9 @@
-"""When punctuators are due: schedules by stream time or by the wall clock, as Kafka Streams' PunctuationQueue.
+"""Schedules of punctuators by stream time or by the wall clock: Kafka Streams' PunctuationQueue.
 
-Decides times, and the order of schedules that are due at once: the earlier goes first; of equal times, that which Java's priority
-queue gives, which is not always the order of scheduling. A schedule that is due is called once however far time has jumped, and
-is next due on its grid. The grid of stream time begins at 0, so that the first known stream time is a call; that of the wall
-clock an interval after the time of scheduling. A schedule may name the begin of its grid itself (``first_from``).
+Decides the times, and the order of schedules that are due together: the earlier first; for equal times the order of Java's
+priority queue, which is not always the order of scheduling. A schedule that is due is called once however far time has jumped,
+and is next due on its grid. The grid of stream time begins at 0, so that the first known stream time is a call; that of the wall
+clock an interval after the time of scheduling. A schedule may name the start of its grid (``first_from``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tidemill.java_queue import JavaPriorityQueue
 
 
 def first_from(start: int, interval_ms: int, now: int) -> int:
-    """When a schedule that is anchored at ``start`` is first due (KIP-1146): then, or, where that is over, next on its grid."""
+    """First time of a schedule that is anchored at ``start`` (KIP-1146): ``start``, or the next time of its grid after
+    ``now``."""
     return start if start >= now else start + ((now - start) // interval_ms + 1) * interval_ms
 
 
@@ -32,7 +33,7 @@ class Punctuations:
 
     def __init__(self) -> None:
         self.due: JavaPriorityQueue[_Schedule] = JavaPriorityQueue()
-        """The schedules that are not cancelled, by when they are due."""
+        """The schedules that are not cancelled, by their next time."""
 
     def schedule(self, first: int, interval_ms: int, call: Callable[[int], None]) -> Callable[[], None]:
         """Calls ``call(now)`` from ``first`` on, every ``interval_ms``; the result ends it."""

@@ -1,7 +1,7 @@
 """The rows of the keys that were used last, kept at hand by key: they spare window and session stores most of their scans.
 
 Holds bytes only, so that changing a value that was read changes nothing here. The store reports every write;
-when there are too many rows, all are let go and read again as they are needed.
+when there are too many rows, all are dropped and read again when needed.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""Records and the changes of tables, as they travel between the nodes of a task.
+"""Records and changes of tables between the nodes of a task, and the validity of what functions of the program return for them.
 
-Keys and values are Python values; bytes exist at sources, sinks and stores only. Both are named tuples and not
-dataclasses: several are made for each record on its way, and a frozen dataclass takes four times as long to make.
+Keys and values are Python values; bytes exist at sources, sinks and stores only. Both are named tuples and not dataclasses:
+several are created for each record on its way, and a frozen dataclass takes four times as long to create.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from decimal import Decimal
 from functools import partial
 from operator import index
 from typing import Any, NamedTuple
@@ -62,10 +64,11 @@ def why_no_timestamp(given: Any) -> str:
 
 
 def invalid_timestamp(timestamp: int) -> str:
-    """Of a record of a source without an extractor (``FailOnInvalidTimestamp``)."""
+    """The error for a record of a source without an extractor (``FailOnInvalidTimestamp``)."""
     return (
         f"the record's timestamp is {timestamp}, expected 0 or later. Give the source a timestamp_extractor(record, "
-        "partition_time): one that gives record.timestamp drops such records, and partition_time is the partition's latest"
+        "partition_time): one that gives record.timestamp drops such records, and partition_time is the partition's latest. A"
+        " global table asks none: write its row again"
     )
 
 
@@ -117,6 +120,27 @@ class Change(NamedTuple):
     new: Value
     old: Value = None
     is_latest: bool = True
+
+
+def is_same_value(one: object, other: object) -> bool:
+    """Equality as in Java (``equals``), and so of the serialized bytes; also within structs, arrays and windowed keys.
+
+    Python's ``==`` differs for numbers: NaN is not equal to itself, 0.0 equals -0.0, and decimals of different scales are equal.
+    In doubt values are unequal: two keys taken for one give wrong results, one key taken for two an additional intermediate one.
+    """
+    if one is other:
+        return True
+    if isinstance(one, float) and isinstance(other, float):
+        if one != other:
+            return math.isnan(one) and math.isnan(other)
+        return math.copysign(1.0, one) == math.copysign(1.0, other)
+    if isinstance(one, Decimal) and isinstance(other, Decimal):
+        return one.as_tuple() == other.as_tuple()
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same_value(value, other[name]) for name, value in one.items())
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(is_same_value, one, other))
+    return type(one) is type(other) and one == other
 
 
 record_of: Callable[[tuple[Key, Value, int, Headers]], Record] = partial(tuple.__new__, Record)

@@ -31,7 +31,7 @@ class Rows(Protocol):
 
 
 def require_key(key: bytes | None, kind: str) -> bytes:
-    """A key's bytes, for writing or reading its row; ValueError for the null key."""
+    """The bytes of a key whose row is read or written; ValueError for null."""
     if key is None:
         raise ValueError(f"a {kind} store has no null keys")
     return key

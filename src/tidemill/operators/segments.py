@@ -1,11 +1,11 @@
-"""Rows that expire with time, kept in segments: what window and session stores have in common.
+"""Rows that expire with time, in segments: the common part of window and session stores.
 
 A row's key begins with the number of its segment (8 bytes), which its time decides: ``time // interval``. Decides what is live
 and what may still be seen, with Kafka Streams' rules: stream time is the highest time that was written; what lies in a segment
 older than stream time - retention is refused and deleted; what is older than stream time - retention, to the millisecond, is not
-shown. A store that is not persistent refuses by the millisecond as well. What a row means is the stores' matter.
+shown. A store that is not persistent refuses by the millisecond as well. The stores decide what a row means.
 
-Behind the segments (0xfe, 0xff are no beginning of a segment's number) stand rows that have no changelog: an index by time for
+After the segments (no segment's number begins with 0xfe or 0xff) come rows that have no changelog: an index by time for
 emit on window close, and the clocks. A restored store has no clocks; they begin where its changelog's timestamps end.
 """
 
@@ -18,7 +18,7 @@ from tidemill.operators.rows import Rows
 
 LONG_MAX = (1 << 63) - 1
 DAY_MS = 86_400_000
-"""How long a windowed store that does not say it keeps its rows."""
+"""Retention of a windowed store that names none."""
 _MIN_INTERVAL_MS = 60_000
 _INDEX = b"\xfe"
 _META = b"\xff"
@@ -73,7 +73,7 @@ class Segments:
         return self.oldest_shown if self.is_exact else 0
 
     def advance(self, time: int) -> bool:
-        """Stream time goes on to ``time``; old segments are deleted. False: ``time`` itself has expired."""
+        """Advances stream time to ``time``; old segments are deleted. False: ``time`` itself has expired."""
         if time > self.observed:
             self.observed = time
             oldest = self._oldest_segment()

@@ -3,7 +3,7 @@
     row        segment 8 | key | end 8 | start 8        value
     changelog  key | end 8 | start 8                    value; its timestamp is that of the record being processed
 
-The segment is that of the end. What expires and what is shown is ``segments``' matter.
+The segment is that of the end. ``segments`` decides what expires and what is shown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SessionStore:
         self.name = store.name
         self._rows = rows
         self._log = rows.log
-        self._persistent = store.persistent
+        self._persistent, self._with_headers = store.persistent, store.logs_headers
         assert store.key_serde is not None
         assert store.value_serde is not None
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
@@ -50,26 +50,30 @@ class SessionStore:
         """
         return self.put_at(self._raw(session.key), session.start, session.end, value, timestamp)
 
-    def put_at(self, key: bytes, start: int, end: int, value: object, timestamp: int) -> bool:
-        """``put`` for the bytes of a key."""
+    def put_at(self, key: bytes, start: int, end: int, value: object, timestamp: int, headers: Headers = ()) -> bool:
+        """``put`` for the bytes of a key. ``headers``, of the record being processed, are logged with deletions in a store of the
+        format with headers."""
         segments = self._segments
         data = None if value is None else self._encode(value)
         suffix = pack_time(end) + pack_time(start)
-        is_live = end == segments.observed or segments.advance(end)
+        is_live = segments.advance(end)
         if is_live:
             self._keep(key, suffix, data, end)
-        self._log(key + suffix, data, timestamp)
+        self._log(key + suffix, data, timestamp, headers if data is None and self._with_headers else ())
         return is_live
 
     def remove(self, session: Windowed, timestamp: int) -> None:
         """Removes a session."""
         self.remove_at(self._raw(session.key), session.start, session.end, timestamp)
 
-    def remove_at(self, key: bytes, start: int, end: int, timestamp: int) -> None:
-        """``remove`` for the bytes of a key."""
+    def remove_at(self, key: bytes, start: int, end: int, timestamp: int, headers: Headers = ()) -> None:
+        """``remove`` for the bytes of a key; ``headers`` as in ``put_at``. It moves the store's time, but not of one in
+        memory, as in Kafka Streams."""
+        if self._persistent:
+            self._segments.advance(end)
         suffix = pack_time(end) + pack_time(start)
         self._keep(key, suffix, None, end)
-        self._log(key + suffix, None, timestamp)
+        self._log(key + suffix, None, timestamp, headers if self._with_headers else ())
 
     def _keep(self, key: bytes, suffix: bytes, data: bytes | None, end: int) -> None:
         self._rows.put(pack_time(end // self._interval) + key + suffix, data)

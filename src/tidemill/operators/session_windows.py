@@ -1,4 +1,4 @@
-"""Aggregates in sessions (KStreamSessionWindowAggregate).
+"""Aggregations in session windows (KStreamSessionWindowAggregate).
 
 A record joins all sessions of its key that end or begin within the gap of it into one; whether it is too late is decided by
 the end of that one: it must not lie before stream time - grace - gap. First a tombstone for each session that was joined, in
@@ -61,16 +61,16 @@ class SessionAggregate:
     def _update(
         self, record: Record, raw: bytes, start: int, end: int, aggregate: object, joined: list[tuple[int, int, object]]
     ) -> None:
-        key, value, timestamp, _headers = record
+        key, value, timestamp, headers = record
         store, forward, emits_updates = self._store, self._forward, self._rounds is None
         if start != end or start != timestamp:
             for first, last, old in joined:
-                store.remove_at(raw, first, last, timestamp)
+                store.remove_at(raw, first, last, timestamp, headers)
                 if emits_updates:
                     change = Change(None, old if self._sends_old else None)
                     forward(Record(Windowed(key, first, last), change, last))
         aggregate = self._add(key, value, aggregate)
-        if not store.put_at(raw, start, end, aggregate, timestamp):
+        if not store.put_at(raw, start, end, aggregate, timestamp, headers):
             self._drop()
         if emits_updates:
             forward(Record(Windowed(key, start, end), Change(aggregate), end))

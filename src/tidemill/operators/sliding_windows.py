@@ -1,4 +1,4 @@
-"""Aggregates in sliding windows (KStreamSlidingWindowAggregate).
+"""Aggregations in sliding windows (KStreamSlidingWindowAggregate).
 
 A window holds records that are at most ``difference`` apart, both ends included. A record at t makes the window that ends at
 t (its left one), and the one that begins at t + 1 (its right one) once a later record lies in it; so does, for its sake, the
@@ -144,15 +144,15 @@ class SlidingWindowAggregate:
         if end < self._close_time:
             self._drop()
             return
-        key, value, timestamp, _headers = record
+        key, value, timestamp, headers = record
         old, latest = aggregate
         new = self._add(key, value, old)
         updated = timestamp if old is None else max(timestamp, latest)
-        if not self._store.put_at(self._raw, new, start, timestamp if new is None else updated):
+        if not self._store.put_at(self._raw, new, start, timestamp if new is None else updated, headers):
             self._drop()
         if self._rounds is None:
             change = Change(new, old if self._sends_old else None)
-            self._forward(Record(Windowed(key, start, end), change, updated, record.headers))
+            self._forward(Record(Windowed(key, start, end), change, updated, headers))
 
     def _copy_to_right(self, record: Record, aggregate: _Aggregate) -> None:
         """Makes the record's right window: what lies behind it in the windows that it is in."""

@@ -1,7 +1,7 @@
 """Operators that look at one record of a stream and keep nothing (KStreamMap, KStreamFilter, KStreamBranch ...).
 
-Each is made as a closure over its function and the way onwards, which is the shortest path that Python has for a record.
-Null keys and null values reach the functions; a record for which no branch is meant ends there.
+Each is a closure over its function and its forwarding: the fewest Python calls for each record. Null keys and null values reach
+the functions; a record that matches no branch is dropped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tidemill.operators.context import Context
 from tidemill.operators.record import Record, record_of
 from tidemill.topology import operations as op
-from tidemill.topology.operations import PerRecord, UserFunction
+from tidemill.topology.functions import PerRecord, UserFunction
 
 
 @dataclass(frozen=True, slots=True)

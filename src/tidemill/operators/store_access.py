@@ -1,4 +1,4 @@
-"""Stores as processors see them: what a write needs to know of the record being processed is put in here.
+"""Stores as processors see them: writes get the timestamp and headers of the record being processed.
 
 Reads are the stores' own. Writes log with the timestamp of the record (or punctuation) that is handled right now, as Kafka
 Streams does wherever the value does not carry a time of its own. A global store can be read by every processor and written by

@@ -1,6 +1,6 @@
-"""The serdes of stores: what a store holds and can't be read is an error that names the store, not the record at work.
+"""The serdes of stores: bytes that can't be read are an error that names the store, not the record being processed.
 
-Decides the sentence only. Such bytes stay what they are however often a batch is run, so the application must stop.
+Decides the message only. A retry would read the same bytes, so the application must stop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tidemill.topology.values import Serde
 
 
 def reading(serde: Serde, store: str) -> Callable[[bytes | None], object]:
-    """How the values that ``store`` holds are read. Raises StoredBytesError."""
+    """The deserializer of ``store``'s values. Raises StoredBytesError."""
     read = serde.deserialize
 
     def deserialize(data: bytes | None) -> object:
@@ -25,7 +25,7 @@ def reading(serde: Serde, store: str) -> Callable[[bytes | None], object]:
 
 
 class StoredSerde:
-    """A store's serde: ``serde``, whose reading is the store's."""
+    """A store's serde: ``serde``, with errors that name the store."""
 
     __slots__ = ("deserialize", "inner", "name", "serialize", "sql_type")
 
@@ -34,4 +34,4 @@ class StoredSerde:
         self.serialize: Callable[[object], bytes | None] = serde.serialize
         self.deserialize = reading(serde, store)
         self.inner: Serde | None = getattr(serde, "inner", None)
-        """Of a serde around another one."""
+        """The inner serde, of a serde around another one."""

@@ -1,6 +1,6 @@
-"""Which class keeps a store of which kind: the one table, and the making of a store over its rows.
+"""The classes of stores by kind, and the creation of a store over its rows.
 
-A store class is made with ``(store, rows)``: the topology's ``Store``, serdes filled in, and the task's rows of it. It has
+A store class is called with ``(store, rows)``: the topology's ``Store``, serdes filled in, and the task's rows of it. It has
 ``restore(key, value, timestamp, headers)``, which turns a changelog record into rows (written by ``rows.put``, not logged),
 and the reads and writes of its kind. What it logs is byte for byte what Kafka Streams logs; its rows are our own.
 """
@@ -40,7 +40,7 @@ _CLASSES: Mapping[StoreKind, Callable[[Store, Rows], Any]] = {
 
 
 def store_of(store: Store, rows: Rows, key_serde: Serde, value_serde: Serde) -> Any:
-    """The store object over ``rows``; the serdes stand in where the store names none (``default.key.serde`` ...)."""
+    """The store object over ``rows``; ``key_serde`` and ``value_serde`` are the defaults for a store that names none."""
     def stored(own: Serde | None, default: Serde) -> Serde | None:
         serde: Serde | None = completed(own, default, key_serde=key_serde, value_serde=value_serde)
         return None if serde is None else StoredSerde(serde, store.name)  # an application may have no default

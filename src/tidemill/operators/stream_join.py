@@ -1,12 +1,12 @@
 """Joins of two streams in windows of time: each side's record joins what the other side's window store holds.
 
 Decides, with Kafka Streams' rules, what matches (a record of the right side from ``before`` earlier to ``after`` later than the
-left one, of those that the store still shows), what waits for a match, and when what found none goes on alone: once the
+left one, of those that the store still shows), which records wait for a match, and when those without one are forwarded: once the
 window is closed for the highest timestamp of both sides, at the next record that has this timestamp. Leaves how long rows are
 kept to ``window_store``, the order of what waits to ``outer_join_store``.
 
-A record that comes after its window has closed without a match goes on alone at once, whatever the grace period. Null values
-are dropped; so are null keys, except on a side whose records go on without a match: these go on alone at once (KIP-962).
+A record that comes after its window has closed is forwarded without a match at once, whatever the grace period. Null values
+are dropped; so are null keys, except on a side whose records are forwarded without a match: these are at once (KIP-962).
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from tidemill.operators.outer_join_store import NOT_LOOKED_YET, NOTHING_WAITS, O
 from tidemill.operators.record import Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.window_store import WindowStore
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
+from tidemill.topology.functions import JoinFunction, OfColumns
 from tidemill.topology.values import Key, Value
 
 Joiner = Callable[[Key, Value, Value], Value]
 """(key, left, right) -> value."""
 
 
-def with_key(joiner: op.JoinFunction, takes_key: bool) -> Joiner:
+def with_key(joiner: JoinFunction, takes_key: bool) -> Joiner:
     """A joiner as a function of key and both values."""
-    assert not isinstance(joiner, op.OfColumns), "the plan has such joins in another form"
+    assert not isinstance(joiner, OfColumns), "the plan has such joins in another form"
     function = plain(joiner)
     return function if takes_key else lambda _key, left, right: function(left, right)
 
@@ -95,7 +96,7 @@ class StreamStreamJoin:
             self.wait_or_go_on(record, max(last, 0))
 
     def wait_or_go_on(self, record: Record, last: int) -> None:
-        """For a record that has found nothing, of a side whose records go on without a match; ``last``: the window's end."""
+        """Handles a record without a match, of a side whose records are forwarded without one; ``last``: the window's end."""
         key, value, timestamp, headers = record
         waits = self._waits
         assert waits is not None
@@ -107,7 +108,7 @@ class StreamStreamJoin:
         waits.add(timestamp, self._is_left, key, value)
 
     def emit_closed(self, waits: OuterJoinStore, record: Record) -> None:
-        """Lets go on alone what waits and whose window is closed.
+        """Forwards waiting records whose windows are closed, without a match.
 
         ``min_time`` is what Kafka Streams has: where the look ended, which may be later than the least that waits. It decides
         whether a look is worth it, by this side's window, so it is part of what is emitted when.

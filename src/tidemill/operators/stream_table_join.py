@@ -1,12 +1,12 @@
 """A stream's records with the rows of a table, as the table is when each record comes; and with the rows of a global table.
 
-Decides what is dropped and what goes on: null values are dropped; a record without a key to look up is dropped by an inner
-join and goes on without a row in a left join. The result has the stream record's timestamp. A versioned table is looked up as
+Decides what is dropped and forwarded: null values are dropped; a record without a key to look up is dropped by an inner
+join and joined with null by a left join. The result has the stream record's timestamp. A versioned table is looked up as
 of the record's timestamp; with a grace period the record waits first in ``grace_buffer``, until the stream is that far ahead.
 Leaves how rows are found to the table's node.
 
 With a global table the row is found by a key that is computed from each record. Where it is null, an inner join drops the
-record and a left join lets it go on without a row. Key and timestamp of the result are the stream record's; the row is the one
+record and a left join joins it with null. Key and timestamp of the result are the stream record's; the row is the one
 that the instance has at that moment: global tables are not read in step with streams.
 """
 
@@ -19,7 +19,7 @@ from tidemill.operators.grace_buffer import GraceBuffer
 from tidemill.operators.record import Record
 from tidemill.operators.stateless import plain
 from tidemill.operators.stream_join import with_key
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
 from tidemill.topology.values import Key, TableRow, Value
 
 

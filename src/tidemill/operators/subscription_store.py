@@ -1,4 +1,4 @@
-"""Which left rows subscribe to which foreign key: the store of a foreign-key join, on the right table's side.
+"""The subscriptions of left rows to foreign keys: the store of a foreign-key join on the right table's side.
 
     row, changelog key  length of the foreign key 4 | foreign key | primary key
     row                 timestamp 8 | subscription, as in the internal topic

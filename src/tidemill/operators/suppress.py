@@ -1,9 +1,9 @@
-"""Holding back the changes of a table until its window has closed, or for a time (KTableSuppressProcessor).
+"""Suppression of a table's changes until a window has closed, or for a time (KTableSuppressProcessor).
 
-After each change: what is due by the highest timestamp that this node has seen leaves, the oldest first; then, if the buffer
-is beyond its limits, more of the oldest leaves, or the instance stops. Until the window closes: due at the window's end +
-grace, tombstones vanish. Until a time limit: due at the time of the key's first change + the limit, tombstones go on. By the
-wall clock this time is when the change came here, and what is due leaves whether or not records come.
+After each change, the changes that are due by the highest timestamp that this node has seen are forwarded, the oldest first;
+then, if the buffer is beyond its limits, more of the oldest, or the instance stops. Until the window closes: due at the window's
+end + grace, tombstones vanish. Until a time limit: due at the time of the key's first change + the limit, tombstones are
+forwarded. By the wall clock this time is when the change came here, and what is due leaves whether or not records come.
 """
 
 from __future__ import annotations

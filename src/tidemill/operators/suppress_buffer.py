@@ -1,7 +1,7 @@
 """The buffer of suppress: the last change of each key, by the time at which the key came in.
 
 A key that is held keeps its time while its change is replaced; what leaves is always the oldest, ties in the order of the
-keys' bytes. The buffer lives in memory; rows and changelog get, once in a batch, what became of each key that was touched:
+keys' bytes. The buffer lives in memory; rows and changelog get, once in a batch, the state of each key that has changed:
 
     row        "k" | key, as the changelog's value; "c": the clock
     changelog  key, value: context | prior | old | new | time 8, header v = 3; a tombstone, without header, for what has left

@@ -1,7 +1,7 @@
 """Tables grouped by other keys: the selection of these keys, and aggregates that subtract old values and add new ones.
 
-A change whose group stays goes on as one record with both values, else the old group's goes first. What a function gives as a
-null key or value leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
+A change within a group is forwarded as one record with both values, else the old group's comes first. A null key or value from
+the function leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
 what its subtractor gives. The result's timestamp is the later of the stored one and the record's wherever something was
 subtracted or added to what was there, else the record's.
 """
@@ -9,8 +9,7 @@ subtracted or added to what was there, else the record's.
 from __future__ import annotations
 
 from tidemill.operators.context import AsOfGetter, Context
-from tidemill.operators.record import Change, Record
-from tidemill.operators.same_value import is_same_value
+from tidemill.operators.record import Change, Record, is_same_value
 from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
 
@@ -39,18 +38,18 @@ def table_select(operation: op.TableSelect, context: Context) -> Step:
 
 
 class _GroupedTable:
-    """The rows of an aggregated table, and how a result is kept and goes on."""
+    """The rows of an aggregated table: stores and forwards a result."""
 
     def __init__(self, store: str, context: Context) -> None:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
         self._table = context.store(store)
         self.get = self._table.get
-        self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
+        self.get_as_of: AsOfGetter | None = self._table.get_as_of
 
     def keep(self, record: Record, new: object, old: object, timestamp: int) -> None:
         """Stores the aggregate and forwards the change."""
-        key, headers = record[0], record[3]
-        is_latest = self._table.put(key, new, timestamp, headers)
+        key, _value, came, headers = record
+        is_latest = self._table.put(key, new, timestamp, headers, came)
         if is_latest is None:
             self._context.drop()
             return

@@ -1,11 +1,11 @@
 """Joins of two tables by their keys: a change of either side becomes a change of the result.
 
 Decides, with Kafka Streams' rules, for which changes there is a result. ``keeps_this`` and ``keeps_other`` say whether a row of
-one side alone makes a result. An inner join passes a change on iff the other side has a row; a left or outer join passes on
-whatever may have made a result before or makes one now. A result has the later timestamp of both rows, or the change's if
-there is no other row. Changes of versioned tables that are not the latest are dropped. Null keys are dropped.
+one side alone makes a result. An inner join forwards a change if and only if the other side has a row; a left or outer join
+forwards every change that may have had a result before or has one now. A result has the later timestamp of both rows, or the
+change's if there is no other row. Changes of versioned tables that are not the latest are dropped. Null keys are dropped.
 
-The joined table, if it has no store, answers look-ups by joining the rows of the tables that it is made of.
+The joined table, if it has no store, answers lookups by joining the rows of its two tables.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stream_join import with_key
-from tidemill.topology import operations as op
+from tidemill.topology import join_operations as op
 from tidemill.topology.values import TableRow
 
 
@@ -71,7 +71,7 @@ class TableJoinMerge:
         self._context, self._forward = context, context.forward
         self._sends_old = context.sends_old
         self._table = None if operation.store is None else context.store(operation.store)
-        self.get_as_of = None if self._table is None else getattr(self._table, "get_as_of", None)
+        self.get_as_of = None if self._table is None else self._table.get_as_of
 
     def process(self, record: Record) -> None:
         key, (new, old, is_latest), timestamp, headers = record

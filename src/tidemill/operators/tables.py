@@ -1,6 +1,6 @@
 """Operators of tables that keep their keys: sources, filters, mappings, and the way back to a stream.
 
-Decides what of a change goes on. Old values are carried where the node is asked for them (``Context.sends_old``): from the
+Decides the forwarded changes. They have old values if a node below needs them (``Context.sends_old``): from the
 store if there is one, else computed from the change. A put that a versioned store refuses as too old ends here.
 
 Each table answers ``get(key)`` with its row, from its store or, without one, from the table above; over a versioned store
@@ -25,7 +25,7 @@ class TableSource:
     def __init__(self, operation: op.TableSource, context: Context) -> None:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
         self._table = None if operation.store is None else context.store(operation.store)
-        self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
+        self.get_as_of: AsOfGetter | None = None if self._table is None else self._table.get_as_of
         if self._table is not None:
             self.get = self._table.get
 
@@ -51,15 +51,15 @@ class DerivedTable:
     """A table whose rows are ``compute(key, value)`` of another's, kept in a store or not."""
 
     def __init__(
-        self, store: str | None, context: Context, compute: Callable[[object, object], object], *, drops_nothings: bool
+        self, store: str | None, context: Context, compute: Callable[[object, object], object], *, drops_null_changes: bool
     ) -> None:
         self._context, self._forward, self._compute = context, context.forward, compute
         self._sends_old = context.sends_old
-        self._drops_nothings = drops_nothings and context.sends_old
+        self._drops_null_changes = drops_null_changes and context.sends_old
         self._table = None if store is None else context.store(store)
         if self._table is not None:
             self.get: Callable[[object], TableRow | None] = self._table.get
-            self.get_as_of: AsOfGetter | None = getattr(self._table, "get_as_of", None)
+            self.get_as_of: AsOfGetter | None = self._table.get_as_of
         else:
             above = context.table_as_of(context.parents[0])
             self.get = self._computed
@@ -76,7 +76,7 @@ class DerivedTable:
             else:
                 found = table.get(key)
                 old = None if found is None else found[0]
-        if new is None and old is None and self._drops_nothings:
+        if new is None and old is None and self._drops_null_changes:
             return
         if table is not None:
             is_latest = table.put(key, new, timestamp, headers)
@@ -101,14 +101,14 @@ class DerivedTable:
 def table_filter(operation: op.TableFilter, context: Context) -> DerivedTable:
     """KTABLE-FILTER: what does not pass is a tombstone.
 
-    Where old values are known, nothing goes on for what was not there and is not, unless the table above is versioned.
+    With old values, nothing is forwarded if both values are null, unless the table above is versioned.
     """
     predicate, negate = plain(operation.predicate), operation.negate
 
     def compute(key: object, value: object) -> object:
         return value if value is not None and bool(predicate(key, value)) is not negate else None
 
-    return DerivedTable(operation.store, context, compute, drops_nothings=not context.is_versioned)
+    return DerivedTable(operation.store, context, compute, drops_null_changes=not context.is_versioned)
 
 
 def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedTable:
@@ -120,11 +120,11 @@ def table_map_values(operation: op.TableMapValues, context: Context) -> DerivedT
             return None
         return function(key, value) if operation.takes_key else function(value)
 
-    return DerivedTable(operation.store, context, compute, drops_nothings=False)
+    return DerivedTable(operation.store, context, compute, drops_null_changes=False)
 
 
 def changed_values(_operation: ChangedValues, context: Context) -> Step:
-    """Each change as a pair; nothing for what was not there and is not."""
+    """Forwards each change as a pair of new and old value; nothing if both are null."""
     forward = context.forward
 
     def process(record: Record) -> None:

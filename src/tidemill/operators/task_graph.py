@@ -1,8 +1,8 @@
-"""The nodes of one task, wired: a record goes in, what it causes comes out, depth first as in Kafka Streams.
+"""The graph of one task's nodes: a record goes in, its results come out, depth first as in Kafka Streams.
 
 Decides the order in which nodes see records (children in the order of their definition, each through before the next), the
 task's stream time, when punctuators run (after the record that made them due, or when the wall clock is moved) and how an
-error is named. Leaves what a node does to its operator (``operation_table``), whether an error is one to go on after to
+error is named. Leaves what a node does to its operator (``operation_table``), whether processing continues after an error to
 ``exception_handlers``, rows to ``Rows``, and commits, tasks and topics to its caller.
 
     graph = TaskGraph(topology, TaskId(0, 0), rows=lambda store: ..., key_serde=..., value_serde=...)
@@ -13,9 +13,9 @@ error is named. Leaves what a node does to its operator (``operation_table``), w
     graph.take_produced()        # what reached sinks, as bytes, in order
     graph.take_handed_over()     # what goes to nodes outside of ``nodes``, decoded, in order
     graph.dropped                # grows with each dropped record
-    graph.take_refused()         # what exception handlers have passed over, which is dropped too
+    graph.take_refused()         # records that exception handlers have skipped, which count as dropped
 
-After a batch that did not count, the graph is thrown away and made again: operators keep clocks in memory.
+After a batch that was not committed the graph is discarded and created again: operators keep clocks in memory.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from tidemill.operators.record import Headers, Record, extracted_time, invalid_t
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Key, Serde, Value
 
@@ -71,7 +71,7 @@ class HandedOver(NamedTuple):
 
 
 _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], "UserFunction | None", bool]
-"""How a source reads: key, value, timestamp extractor, and whether it is global."""
+"""What a source needs to read: key, value, timestamp extractor, and whether it is global."""
 
 
 class TaskGraph:
@@ -185,7 +185,7 @@ class TaskGraph:
         return taken
 
     def take_refused(self) -> list[Refused]:
-        """The records that exception handlers have passed over since the last call."""
+        """The records that exception handlers have skipped since the last call."""
         taken, self._refused = self._refused, []
         return taken
 
@@ -240,13 +240,14 @@ class TaskGraph:
         return cast("Subscriber", self.operator(node))
 
     def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
-        """Passes over what ``node`` has failed on (None: a punctuation), if the exception handlers say so; else raises."""
+        """Skips the record on which ``node`` has failed (None: a punctuation), if the exception handlers decide so; else
+        raises."""
         is_sink = isinstance(self.topology.nodes[node], SinkNode)
         self._judge(node, node, record, problem, in_sink=is_sink)
 
     def _extractor_failed(self, sink: str, record: Record, problem: Exception) -> None:
-        """As `refuse`, in the name of the nodes above: Kafka Streams meets such an error where they forward, a source outside of
-        all handlers."""
+        """Like `refuse`, but the handler sees the nodes above: in Kafka Streams the error occurs where these forward, and for a
+        source outside of all handlers."""
         nodes = self.topology.nodes
         above = [name for name in self.topology.parents[sink] if not isinstance(nodes[name], SourceNode)]
         if not above:

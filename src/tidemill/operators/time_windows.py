@@ -1,4 +1,4 @@
-"""Aggregates in tumbling, hopping and unlimited windows (KStreamWindowAggregate).
+"""Aggregations in tumbling, hopping and unlimited windows (KStreamWindowAggregate).
 
 Null keys are dropped; null values are not, the aggregation gets them. A window takes records while its end is later than
 stream time - grace, where stream time is the highest timestamp that this operator has seen with a key; each window that a
@@ -69,7 +69,7 @@ class TimeWindowAggregate:
                 if updated < timestamp:
                     updated = timestamp
             new = self._add(key, value, old)
-            if not store.put_at(raw, new, start, timestamp if new is None else updated):
+            if not store.put_at(raw, new, start, timestamp if new is None else updated, headers):
                 self._drop()
             if self._rounds is None:
                 change = Change(new, old if self._sends_old else None)

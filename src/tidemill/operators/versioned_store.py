@@ -1,14 +1,16 @@
 """Versioned key-value stores: each key's values with the times from which they were valid.
 
     newest    00 | key                                       valid from 8 | 01 | value, or valid from 8 | 00 for a deletion
-    older     01 | length of key 4 | key | valid from 8      01 | value, or 00
+    older     01 | length of key 4 | key | valid from 8      01 | value, 00 for a deletion that was the newest until a value came,
+                                                             00 01 for another, also one that a value of its time has replaced
     expiry    02 | valid to 8 | the row key of an older version, or of a newest one that is a deletion
     clock     ff                                             highest timestamp that was put
     changelog key                                            value; the record's timestamp is the version's
 
 Decides, as Kafka Streams: a put older than the highest timestamp put so far - history retention is refused (it is logged all
 the same); the newest version of a key never expires; older ones are found as of a time down to that same bound. Versions that no
-read can find any more are deleted now and then, by the expiry rows; a deletion expires with the version that it ended.
+read can find any more are deleted now and then, by the expiry rows; a deletion expires with the version that it ended. A value
+that is deleted as of its own time has never been, so that an older put may become the newest.
 """
 
 from __future__ import annotations
@@ -26,7 +28,22 @@ _LONG = struct.Struct(">q")
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
 _NEWEST, _OLDER, _EXPIRY, _CLOCK = b"\x00", b"\x01", b"\x02", b"\xff"
 _DELETED, _PRESENT = b"\x00", b"\x01"
+_GAP, _ENDED = b"\x00", b"\x00\x01"
 _SWEEPS_PER_RETENTION = 8
+
+
+NEWEST_END = _OLDER
+"""Behind the rows of all newest versions."""
+
+
+def newest_row_key(key: bytes) -> bytes:
+    """Of the row with the newest version of a key; rows are in the order of their keys."""
+    return _NEWEST + key
+
+
+def as_timestamped(row: bytes) -> bytes | None:
+    """A newest version's row as a timestamped key-value store has it; None for a deletion."""
+    return None if row[8:9] == _DELETED else row[:8] + row[9:]
 
 
 class VersionedStore:
@@ -44,11 +61,15 @@ class VersionedStore:
         self._kept = self._observed = -1 if kept is None else _unpack(kept)[0]
         self._swept = self._observed - self._retention
 
-    def put(self, key: object, value: object, timestamp: int, _headers: Headers = ()) -> bool | None:
+    def put(
+        self, key: object, value: object, timestamp: int, _headers: Headers = (), _came: int | None = None
+    ) -> bool | None:
         """Adds a version, None for a deletion. True: it is the newest; False: a newer one is there; None: refused, too old."""
         return self.put_at(self._raw(key), value, timestamp)
 
-    def put_at(self, raw: bytes, value: object, timestamp: int, _headers: Headers = ()) -> bool | None:
+    def put_at(
+        self, raw: bytes, value: object, timestamp: int, _headers: Headers = (), _came: int | None = None
+    ) -> bool | None:
         """``put`` for the bytes of a key (``encode_key``)."""
         written = self._write_value(value)
         is_newest = self._add(raw, written, timestamp)
@@ -130,19 +151,50 @@ class VersionedStore:
         newest = rows.get(at)
         written = _DELETED if value is None else _PRESENT + value
         since = -1 if newest is None else _unpack(newest)[0]
-        if timestamp >= since:
-            if newest is not None and timestamp > since:
-                self._keep_older(key, newest[:8], newest[8:], timestamp)
-            rows.put(at, _pack(timestamp) + written)
-            if value is None:
-                rows.put(_EXPIRY + _pack(timestamp) + at, b"")
+        if timestamp > since:
+            if newest is not None:
+                ends_a_deletion = newest[8:9] == _DELETED and value is not None
+                self._keep_older(key, newest[:8], _GAP if ends_a_deletion else _older(newest[8:]), timestamp)
+            self._put_newest(at, _pack(timestamp) + written)
+        elif timestamp == since and newest is not None:
+            self._replace_newest(key, at, newest, written)
         else:
             later = _prefix(key) + _pack(timestamp + 1)
             following = next((k for k, _row in rows.scan(later, _prefix(key) + _pack(since))), None)
             ended = since if following is None else _unpack(following, len(following) - 8)[0]
-            self._keep_older(key, _pack(timestamp), written, ended)
+            self._keep_older(key, _pack(timestamp), _older(written), ended)
         self._sweep()
         return timestamp >= since
+
+    def _put_newest(self, at: bytes, row: bytes) -> None:
+        self._rows.put(at, row)
+        if row[8:9] == _DELETED:
+            self._rows.put(_EXPIRY + row[:8] + at, b"")
+
+    def _replace_newest(self, key: bytes, at: bytes, newest: bytes, written: bytes) -> None:
+        """Another put of the newest version's time. Where a deletion was, it stays known that what came before it ends there."""
+        was_deleted = newest[8:9] == _DELETED
+        if written == _DELETED:
+            if not was_deleted:
+                self._take_back(key, at, newest[:8])
+            return
+        if was_deleted:
+            self._rows.put(_prefix(key) + newest[:8], _ENDED)
+        self._put_newest(at, newest[:8] + written)
+
+    def _take_back(self, key: bytes, at: bytes, since: bytes) -> None:
+        """The newest value is deleted as of its own time: as if it had never been, the deletion that it ended is the newest
+        again, or there is none. Where a version ended at that time, it still does."""
+        rows, prefix = self._rows, _prefix(key)
+        row_key, row = next(rows.scan(prefix, prefix + b"\x80", reverse=True), (b"", b""))
+        if row == _GAP:
+            rows.put(_EXPIRY + since + row_key, None)
+        if row == _GAP or row_key[-8:] == since:
+            rows.put(row_key, None)
+        if row:
+            self._put_newest(at, (row_key[-8:] if row == _GAP else since) + _DELETED)
+        else:
+            rows.put(at, None)
 
     def _keep_older(self, key: bytes, since: bytes, written: bytes, until: int) -> None:
         row_key = _prefix(key) + since
@@ -167,6 +219,10 @@ class VersionedStore:
 
     def _raw(self, key: object) -> bytes:
         return require_key(self.encode_key(key), "versioned")
+
+
+def _older(written: bytes) -> bytes:
+    return _ENDED if written == _DELETED else written
 
 
 def _prefix(key: bytes) -> bytes:

@@ -1,25 +1,25 @@
-"""Which tables are versioned: those of a versioned store, and what filters and mappings without a store make of them.
+"""Versioned tables: those with a versioned store, and those derived from them by filters and mappings without a store.
 
-A filter or mapping with a ``Materialized`` that keeps nothing ends it: what goes on is taken for a table without versions.
-
-Kafka Streams decides it while a topology is built (``enableVersionedSemantics``); here it is read off the finished topology.
+A filter or mapping with a ``Materialized`` that keeps nothing gives a table without versions. Kafka Streams decides this while a
+topology is built (``enableVersionedSemantics``); here it is derived from the finished topology.
 """
 
 from __future__ import annotations
 
 from tidemill.operators.operation_table import TableRows, entry_of, kept_store
 from tidemill.topology.nodes import ProcessorNode, StoreKind, Topology
-from tidemill.topology.operations import TableFilter
+from tidemill.topology.operations import TableFilter, TableMapValues, TableTransformValues
 
 
-def drops_nothings(topology: Topology, node: ProcessorNode) -> bool:
-    """True of a filter that passes nothing on for what was not there and is not: it knows old values, and no versions."""
+def drops_null_changes(topology: Topology, node: ProcessorNode) -> bool:
+    """True for a table's filter that forwards no tombstone for a key that did not pass before either: it has old values and is
+    not versioned (KTableFilter)."""
     is_filter = isinstance(node.operation, TableFilter) and node.sends_old
     return is_filter and not is_versioned_table(topology, topology.parents[node.name][0])
 
 
 def is_versioned_table(topology: Topology, name: str) -> bool:
-    """True if the changes that ``name`` forwards are those of a versioned store."""
+    """True if ``name`` forwards the changes of a versioned store."""
     node = topology.nodes[name]
     rows = entry_of(node.operation).table if isinstance(node, ProcessorNode) else None
     if not isinstance(node, ProcessorNode) or rows is None:
@@ -27,5 +27,6 @@ def is_versioned_table(topology: Topology, name: str) -> bool:
     store = kept_store(node.operation)
     if store is not None:
         return topology.stores[store].kind is StoreKind.VERSIONED
-    forgets = getattr(node.operation, "forgets_versions", False)
+    derived = TableFilter | TableMapValues | TableTransformValues
+    forgets = isinstance(node.operation, derived) and node.operation.forgets_versions
     return rows is TableRows.DERIVED and not forgets and is_versioned_table(topology, topology.parents[name][0])

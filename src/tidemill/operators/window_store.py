@@ -3,13 +3,13 @@
     row        segment 8 | key | start 8 | sequence 4          value, or timestamp 8 | value
     changelog  key | start 8 | sequence 4                      value; the record's timestamp is the value's
 
-The sequence is 0, or counts from 1 where duplicates are kept. What expires and what is shown is ``segments``' matter.
+The sequence is 0, or counts from 1 where duplicates are kept. ``segments`` decides what expires and what is shown.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
@@ -35,6 +35,7 @@ class WindowStore:
         self._rows = rows
         self._log = rows.log
         self._duplicates, self._is_persistent = store.retain_duplicates, store.persistent
+        self._with_headers = store.logs_headers
         assert store.key_serde is not None
         assert store.value_serde is not None
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
@@ -66,7 +67,7 @@ class WindowStore:
                 self._log(key + suffix, None, timestamp, headers)
                 return self._is_persistent or segments.advance(start)
         data = None if value is None else self._encode(value)
-        is_live = start == segments.observed or segments.advance(start)
+        is_live = segments.advance(start)
         if is_live:
             self._keep(key, suffix, data, start, timestamp)
         self._log(key + suffix, data, timestamp, headers)
@@ -117,12 +118,17 @@ class WindowStore:
         return [(unpack_time(suffix)[0], value(row)) for suffix, row in (reversed(found) if reverse else found)]
 
     def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
-        """The windows of all keys that begin at ``first .. last``: segment by segment, each by key."""
+        """The windows of all keys that begin at ``first .. last``: segment by segment, each by key; of a store in memory by
+        start, then by key, as Kafka Streams' own.
+        """
         low = max(first, self._segments.oldest_shown, 0)
         if last < low:
             return
         end = SEGMENTS_END if last >= LONG_MAX else pack_time(last // self._interval + 1)
-        for row_key, row in self._rows.scan(pack_time(low // self._interval), end, reverse=reverse):
+        found: Iterable[tuple[bytes, bytes]] = self._rows.scan(pack_time(low // self._interval), end, reverse=reverse)
+        if not self._is_persistent:
+            found = sorted(found, key=_start_and_key, reverse=reverse)
+        for row_key, row in found:
             start = unpack_time(row_key, len(row_key) - _SUFFIX)[0]
             if low <= start <= last:
                 yield self.window(row_key[8:-_SUFFIX], start), self._value(row)
@@ -132,7 +138,7 @@ class WindowStore:
         return self.fetch_all(0, LONG_MAX, reverse=reverse)
 
     def fetch_keys(self, low: object, high: object, first: int, last: int) -> Iterator[tuple[Windowed, Value]]:
-        """As ``fetch_all``, of keys whose bytes lie in ``low .. high``, both included; None = open."""
+        """Like ``fetch_all``, for keys whose bytes are in ``low .. high``, both included; None: no bound."""
         at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
         for windowed, value in self.fetch_all(first, last):
             data = self.encode_key(windowed.key) or b""
@@ -152,7 +158,7 @@ class WindowStore:
         return self._segments.clock(node)
 
     def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
-        """Of a store ordered by time, the windows that begin at ``first .. last`` and are still shown: each is given once."""
+        """The windows of a time-ordered store that start at ``first .. last`` and have not expired; each is returned once."""
         segments = self._segments
         found = []
         for entry in segments.indexed(max(first, segments.oldest_shown), last):
@@ -183,5 +189,15 @@ class TimestampedWindowStore(WindowStore):
 
     timestamped = True
 
+    def put_at(self, key: bytes, value: object, start: int, timestamp: int, headers: Headers = ()) -> bool:
+        """``put`` for the bytes of a key. ``headers``, of the record being processed, are logged with deletions in a store of the
+        format with headers."""
+        return super().put_at(key, value, start, timestamp, headers if value is None and self._with_headers else ())
+
     def _value(self, row: bytes) -> Value:
         return self._decode(row[8:]), unpack_time(row)[0]
+
+
+def _start_and_key(row: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    row_key = row[0]
+    return row_key[-12:-4], row_key[8:-12] + row_key[-4:]

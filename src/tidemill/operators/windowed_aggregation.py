@@ -1,4 +1,4 @@
-"""How an aggregate in a window begins, goes on and, of sessions, is joined with another: count, reduce, aggregate.
+"""Steps of windowed aggregations (count, reduce, aggregate): initial value, next value and, for sessions, merge.
 
 A reduction begins with None and takes the first value as it is, as Kafka Streams' does.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tidemill.topology import operations as op
+from tidemill.topology.functions import PerRecord, UserFunction
 from tidemill.topology.values import Key, Value
 
 
@@ -31,8 +32,8 @@ def steps_of(aggregation: op.Aggregation) -> Steps:
             return Steps(_plain(initializer), _plain(aggregator), _no_merger if merger is None else _plain(merger))
 
 
-def _plain(function: op.UserFunction) -> op.UserFunction:
-    return function.function if isinstance(function, op.PerRecord) else function
+def _plain(function: UserFunction) -> UserFunction:
+    return function.function if isinstance(function, PerRecord) else function
 
 
 def _zero() -> int:
@@ -51,7 +52,7 @@ def _nothing() -> None:
     return None
 
 
-def _reduction(reducer: op.UserFunction) -> Steps:
+def _reduction(reducer: UserFunction) -> Steps:
     def add(_key: object, value: object, aggregate: object) -> object:
         return value if aggregate is None else reducer(aggregate, value)
 

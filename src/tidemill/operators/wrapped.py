@@ -1,8 +1,8 @@
 """Processors that ``processor.wrapper.class`` has wrapped (KIP-1112): those of the program, and the operators of the DSL.
 
-Decides which nodes have a processor that can be wrapped, and how an operator of the DSL looks as one. What a wrapper gives back
-as it was stays where it is in the plan; what it wraps runs record by record. Nodes whose function works on Columns run in the
-JVM, and nodes that only pass records on run nowhere: neither has a processor.
+Decides which nodes have a processor that can be wrapped, and how an operator of the DSL appears to the wrapper. A processor that
+the wrapper returns unchanged stays where it is in the plan; a wrapped one runs record by record. Nodes whose function works on
+Columns run in the JVM, and nodes that only pass records on run nowhere: neither has a processor.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tidemill.operators.operation_table import Runs, entry_of, operator_of, runs
 from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, made_processor
 from tidemill.operators.record import Record
 from tidemill.topology import operations as op
+from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.nodes import ProcessorNode, Topology
 
 
@@ -30,7 +31,7 @@ class ProcessorWrapper(Protocol):
         """The supplier to use for the node ``name`` instead of ``supplier``, or that itself to leave the node as it is.
 
         Called once for each node while the topology is made. What the given supplier makes has ``process(record)`` and may have
-        ``init(context)`` and ``close()``; what the result makes gets these calls, and hands on those that the inner one needs.
+        ``init(context)`` and ``close()``; the wrapper's processor gets these calls, and forwards them to the inner one.
         Records of a table have a ``Change`` (``old``, ``new``) as value.
         """
 
@@ -94,13 +95,13 @@ def _wrapped(node: ProcessorNode, wrapper: ProcessorWrapper) -> ProcessorNode:
 
 
 def _has_processor(operation: op.Operation) -> bool:
-    of_columns = any(isinstance(getattr(operation, field.name), op.OfColumns) for field in fields(operation))
+    of_columns = any(isinstance(getattr(operation, field.name), OfColumns) for field in fields(operation))
     return not (
         of_columns or entry_of(operation).operator is None or works_on_columns(operation) or runs(operation) is Runs.FORWARDS
     )
 
 
-def _supplier(name: str, supplier: op.UserFunction, wrapper: ProcessorWrapper) -> op.UserFunction:
+def _supplier(name: str, supplier: UserFunction, wrapper: ProcessorWrapper) -> UserFunction:
     try:
         made = wrapper.wrap_processor_supplier(name, supplier)
     except Exception as problem:

@@ -1,7 +1,7 @@
-"""Where changelogs end, as brokers have said it: how far behind a copy is, in offsets and in time.
+"""End offsets of changelogs, with the time of each request: the lag of a copy, in offsets and in time.
 
-A copy that has reached the end that was asked for at some time has everything that was committed by then. So the age of a copy
-is the time since the latest question whose answer it has reached: never too low, and too high by the pause between two of them.
+A copy that has reached an end offset has everything that was committed when that offset was requested. So the age of a copy is
+the time since the latest request whose end it has reached: never too low, and too high by at most the pause between requests.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Mapping
 from tidemill.ids import TopicPartition
 
 _HOLD_S = 0.5
-"""So long an answer is good for another read."""
+"""Longest age of an end offset that is used for another read, in s."""
 _MOST_ANSWERS = 64
-"""That are kept of a changelog: of older ones every second, fourth ... one."""
+"""End offsets kept for each changelog; older ones are thinned out."""
 
 
 class ChangelogEnds:
-    """May be used from any thread. ``ask`` gives the ends of changelogs, or raises RetriableError."""
+    """Thread-safe. ``ask`` returns the end offsets of changelogs, or raises RetriableError."""
 
     def __init__(
         self, ask: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]], now_s: Callable[[], float]
@@ -38,7 +38,7 @@ class ChangelogEnds:
         return max(0, end - position)
 
     def age_ms(self, tp: TopicPartition, position: int) -> float | None:
-        """How long ago a copy at ``position`` had everything; None if that is not known. After ``lag``."""
+        """Time in ms since a copy at ``position`` had all committed records; None if unknown. To be called after ``lag``."""
         with self._lock:
             reached = [asked_s for asked_s, end in self._answers.get(tp, ()) if end <= position]
         return (self._now_s() - max(reached)) * 1e3 if reached else None

@@ -1,4 +1,4 @@
-"""JSON of others as frozen dataclasses, and back.
+"""Conversion between JSON documents of other instances and frozen dataclasses.
 
 Decides that a document is taken only if every field is there and of its type (a field with a default may be missing, what no
 field is for is left out), that whole numbers have at most 64 bits, and that the sentence of a refusal says where what was found.
@@ -39,7 +39,7 @@ def plain_document(value: object) -> dict[str, object]:
 
 
 def to_plain(value: object) -> object:
-    """As ``json`` takes it."""
+    """The value in types that ``json`` can write."""
     if dataclasses.is_dataclass(value) and not isinstance(value, (type, TaskId)):
         return plain_document(value)
     if isinstance(value, Mapping):

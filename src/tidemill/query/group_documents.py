@@ -1,4 +1,4 @@
-"""Documents of instances and groups, as types: the contents of /instance, /group, /decisions and /tasks.
+"""Types of the documents of instances and groups: /instance, /group, /decisions and /tasks.
 
 Names and meanings are the JSON's (docs/dashboard.md). What another instance answers is read into these types before anything is
 done with it (``document_reader``).
@@ -86,7 +86,7 @@ class ThreadDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientDocument:
-    """An instance as the leader saw it, with what it is to have."""
+    """An instance as the leader saw it, with its assignment."""
 
     process: str
     host: str | None

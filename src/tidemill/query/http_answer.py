@@ -1,4 +1,4 @@
-"""Rows as a client gets them: JSON, or an Arrow stream.
+"""Rows in HTTP answers: JSON, or an Arrow stream.
 
 Decides how values are written in JSON (bytes as hex; numbers that JSON lacks as "NaN", "Infinity"; times and decimals as text;
 objects as they are) and which Arrow type each serde has (json: its text). Keys are written so that they can be asked for again.

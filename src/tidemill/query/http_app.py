@@ -1,20 +1,20 @@
-"""Remote reads as an ASGI application: who may ask, what there is to ask, and with which status each answer comes.
+"""Remote reads as an ASGI application: authorization, routes, and the status of each answer.
 
-    GET /stores                                 what there is and who has it
-    GET /stores/{store}/{key}                   one key, from wherever it is
+    GET /stores                                 the stores, and the instances that host their partitions
+    GET /stores/{store}/{key}                   one key, from the instance that hosts it
     GET /stores/{store}?from=&to=&limit=        a range over all partitions
-    GET /stores/{store}/{key}?from=&to=&limit=  of a store of windows or sessions: those of the key between two times
-    GET /tasks                                  what is being restored or follows a changelog here, and how fast
-    GET /rows/{store}?partitions=...            what another instance asks; answered from the copies here, never handed on
+    GET /stores/{store}/{key}?from=&to=&limit=  the windows or sessions of one key between two times
+    GET /tasks                                  restores and standbys of this instance, with their rates
+    GET /rows/{store}?partitions=...            requests of other instances; answered from the copies here, never forwarded
     GET /                                       the web page (http_pages), which asks for the rest
     GET /group, /metrics, /health/ready ...     documents of the instance and its group (http_status)
 
     200 found    400 a malformed question    401 no or another token    403 a foreign name for a loopback address
-    404 no such store, key or address        405 not GET                409 can't be done now, and why
-    202 has begun                            503 no copy can be read now, or the group rebalances (Retry-After)
+    404 no such store, key or address        405 not GET                409 can't be done now, with the reason
+    202 has started                          503 no copy can be read now, or the group rebalances (Retry-After)
 
-Invariant: every answer that is not 200 is JSON with one sentence, ``error`` (but health's); none holds a token or a trace of
-the program. The page's files hold no data and probes may ask for health: these need no token.
+Invariant: every answer that is not 200 is JSON with one sentence, ``error`` (but health's); none holds a token or a stack
+trace. The page's files hold no data and probes may ask for health: these need no token.
 Leaves to others where rows come from (``routing``) and how they are written (``http_answer``).
 """
 
@@ -45,7 +45,7 @@ from tidemill.query.http_request import Request
 from tidemill.query.http_status import CHANGES, HEALTH, StatusPages
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
-from tidemill.query.store_facts import StoreFacts, known_store
+from tidemill.query.store_facts import StoreFacts, readable_store
 from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
@@ -79,7 +79,7 @@ class _NotFoundError(TidemillError):
 
 
 async def _send(answer: Answer, send: Send, *, has_body: bool) -> None:
-    """In pieces, each when the one before it is taken."""
+    """The body in pieces, each produced when the one before it has been sent."""
     is_text = answer.kind == http_answer.JSON or answer.kind.startswith("text/")
     kind = answer.kind + ("; charset=utf-8" if is_text else "")
     headers = [("content-type", kind), ("content-length", str(len(answer.body))), _NOSNIFF, *answer.headers]
@@ -156,7 +156,7 @@ class ReadsApp:
                 sentence = "this needs the header 'Authorization: Bearer' with the token of tidemill.http.token"
                 return _refusal(401, sentence, ("www-authenticate", "Bearer"))
         elif not self.any_name and not _is_loopback_name(_header(scope, b"host")):
-            # A page in a browser may give its own name this address; without a token the name is all that tells it apart.
+            # A page in a browser may give its own name this address; without a token only the name distinguishes it.
             return _refusal(403, "without a token this answers only under a loopback name, such as localhost")
         is_change = scope["path"] in CHANGES
         if is_change and any(name == b"origin" for name, _ in scope["headers"]):
@@ -208,11 +208,11 @@ class ReadsApp:
     async def _change(self, request: Request) -> Answer:
         done = None if self.status is None else await self.status.change(request)
         if done is None:
-            raise _NotFoundError("this instance tells nothing of itself, and nothing of it can be changed here")
+            raise _NotFoundError("this server has no status pages and accepts no changes")
         return Answer(*done)
 
     def _store(self, name: str) -> StoreFacts:
-        return known_store(self.router.directory.stores, name)
+        return readable_store(self.router.directory.stores, name)
 
     async def _stores(self) -> Answer:
         directory = self.router.directory
@@ -283,7 +283,8 @@ class ReadsApp:
         return await self.router.read(store, bounded, max_lag=max_lag)
 
     async def _count(self, store: StoreFacts) -> int:
-        """Asked once: it never changes, and an answer from here must not wait for brokers."""
+        """The partition count of the store's tasks, requested once: it never changes, and a local read must not wait for
+        brokers."""
         if store.name not in self.counts:
             self.counts[store.name] = await self.router.call(partial(self.router.directory.partition_count, store))
         return self.counts[store.name]
@@ -298,7 +299,7 @@ class ReadsApp:
 
 
 def _at(found: FoundRows, *partitions: int) -> dict[str, str]:
-    """Where the copies are that have answered, for a later request; nothing of those that don't say it."""
+    """The ``position`` header: positions of the copies that have answered, as far as known, for a later request."""
     position = str(found.position.of(partitions))
     return {"position": position} if position else {}
 

@@ -1,4 +1,4 @@
-"""Connections of an instance's HTTP server: their number, and the time that each may take.
+"""Connections of an instance's HTTP server: limits of their number and time.
 
 The server shares the process, and so its file descriptors, with the stream threads: clients must not be able to use them up.
 
@@ -173,7 +173,7 @@ class LimitedConnection(H11Protocol):
         self.transport.close()
 
     def end(self) -> None:
-        """At once: what has not been sent is lost."""
+        """Closes the connection at once; unsent bytes are lost."""
         self._forget()
         self.transport.abort()
 
@@ -181,7 +181,7 @@ class LimitedConnection(H11Protocol):
         return None if self.cycle is None or self.cycle.response_complete else self.cycle
 
     def _watch(self) -> None:
-        """The time begins again. It goes on while the connection is being closed: a client may not take the rest."""
+        """Restarts the time limit. It also applies while the connection is closed: a client may not read the rest."""
         self._forget()
         self._under_way = self._request()
         if self._under_way is None:

@@ -1,7 +1,7 @@
 """Asks another instance over HTTP, at its ``application.server``: for rows, and how far its copies are (GET /tasks).
 
-Decides that every way in which the other one can be away (nothing listens, no answer in time, something else answers) is one
-error, a RetriableError that names the host. The token goes into the request's header and nowhere else.
+Decides that every failure of the other instance (nothing listens, no answer in time, something else answers) is one error, a
+RetriableError that names the host. The token goes into the request's header and nowhere else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidemill.task.progress import CopyProgress
 
 ROWS_PATH = "rows"
 MOST_BYTES = 32 << 20
-"""Of an answer: what more is comes from no instance."""
+"""Largest answer that is read; no instance sends a larger one."""
 _PART_BYTES = 65_536
 _FOREIGN = "answers, but is no instance of this application's version of Tidemill"
 

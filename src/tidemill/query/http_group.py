@@ -1,7 +1,7 @@
-"""The whole group as one document, from those of its instances, which are asked side by side.
+"""The whole group as one document, from those of its instances, which are asked in parallel.
 
 Decides who is asked (all hosts of the newest assignment), how long one is waited for, and what replaces one that does not
-answer, or whose answer can't be read: the active tasks that it is to have, which may not be running anywhere now. The rebalances
+answer, or whose answer can't be read: its assigned active tasks, which may not be running anywhere now. The rebalances
 that instances have led are put into one timeline; who has led the newest one counts as leader, and what it means a copy for
 (standby or warm-up) counts.
 """
@@ -96,14 +96,14 @@ def merged(application: str, asked: str | None, found: Sequence[MemberDocument],
     )
 
 
-def merged_history(told: Mapping[str, HistoryDocument]) -> tuple[RebalanceDocument, ...]:
-    """The last hundred rebalances of all, oldest first; ``told``: by the name of the instance that has led them."""
-    found = [replace(led, led_by=name) for name, history in told.items() for led in history.rebalances]
+def merged_history(histories: Mapping[str, HistoryDocument]) -> tuple[RebalanceDocument, ...]:
+    """The last hundred rebalances of all, oldest first; ``histories``: by instance."""
+    found = [replace(led, led_by=name) for name, history in histories.items() for led in history.rebalances]
     return tuple(sorted(found, key=lambda led: (led.at_ms, led.led_by))[-_MOST_OF_HISTORY:])
 
 
 def _with_roles(member: MemberDocument, newest: RebalanceDocument | None) -> MemberDocument:
-    """Its copies as the leader means them."""
+    """The member, with its copies marked as warm-ups or standbys by the leader's assignment."""
     reported = member.reported
     if reported is None:
         return member

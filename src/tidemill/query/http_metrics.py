@@ -1,8 +1,8 @@
 """Metrics as Prometheus reads them (GET /metrics).
 
 Decides the names: those that Prometheus' JMX exporter gives to Kafka Streams' metrics, so that dashboards made for these fit:
-``kafka_streams_stream_thread_metrics_process_rate{thread_id="..."}``. What is a text (the state) is a gauge of 1 with the text
-as the label ``value``; the topology's description is left to GET /topology. Totals are counters, all else are gauges.
+``kafka_streams_stream_thread_metrics_process_rate{thread_id="..."}``. A text (the state) is a gauge of 1 with the text as the
+label ``value``; the topology's description is left to GET /topology. Totals are counters, all else are gauges.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def exported_name(group: str, name: str) -> str:
 
 
 def all_exported_names() -> frozenset[str]:
-    """Of every metric that there is at the level TRACE."""
+    """Prometheus names of all metrics of the level TRACE."""
     return frozenset(exported_name(group, name) for group, name, _ in all_names() if name not in _LEFT_OUT)
 
 

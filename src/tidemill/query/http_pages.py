@@ -1,7 +1,7 @@
-"""The web page: files of this package (``tidemill/web``), served as they are.
+"""The web page: the files of ``tidemill/web``.
 
-Decides which files there are, under which address and with which headers. They hold no data, so they need no token; the browser
-must load nothing from anywhere else and to put the page into no frame.
+Decides which files there are, under which address and with which headers. They hold no data, so they need no token. The headers
+forbid the browser to load anything from elsewhere and to show the page in a frame.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """HTTP requests: path and parameters, as questions about a store.
 
 Decides which parameters there are and how keys are written (as text in the way of the store's serde, or ``keys=hex``: the bytes
-themselves). Whatever doesn't fit is a QueryError with a sentence; nothing of a request ends up anywhere else.
+themselves). Anything malformed is a QueryError with a sentence; nothing else of a request is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemill.query.store_facts import StoreFacts
 MOST_ROWS = 10_000
 DEFAULT_ROWS = 1_000
 UNASKED_BYTES = 32 << 20
-"""Of rows for an instance that names no limit of its own, which gets all of them or none."""
+"""Limit of rows for an instance whose request names none: it gets all rows or none."""
 _MOST_PARAMETERS = 16
 _LAST_MS = (1 << 63) - 1
 

@@ -1,6 +1,6 @@
 """The HTTP server of an instance: uvicorn on a thread of its own, from before the group is joined until the threads have ended.
 
-Decides that the address is taken at once, so that one in use is an error before anything starts and a port that the system chose
+Decides that the address is bound at once, so that one in use is an error before anything starts and a port that the system chose
 (0) can be sent to the others. Requests are not logged: keys may be confidential.
 """
 

@@ -6,8 +6,8 @@
     GET /decisions      ?task=1_0: why a task is where it is: the leader's records, asked there
     GET /history        rebalances that this instance led; ?of=group: that any instance led
 
-Decides that anyone may ask for health (a probe has no token), but its reasons only to those with the token. Leaves to others what
-the documents hold (``StatusSource``) and how they are put together (``http_group``).
+Decides that anyone may ask for health (a probe has no token), but its reasons only to those with the token. The documents
+are ``StatusSource``'s; ``http_group`` merges them.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ CHANGES = ("/drain",)
 """Paths of POST."""
 MOST_INSTANCES = 10_000
 DRAIN_LIMIT_MS, LONGEST_DRAIN_MS = 1_800_000, 7 * 86_400_000
-_HANDED_ON = "handed_on"
-"""The parameter of a question that one instance hands on to the leader: it is not handed on again."""
+_FORWARDED = "handed_on"
+"""Parameter of a request that an instance forwards to the leader: it is not forwarded again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusPages:
-    """``hosts``: who is to have what by the newest assignment; ``here`` and ``there`` as in ``Router``."""
+    """``hosts``: the newest assignment by host; ``here`` and ``there`` as in ``Router``."""
 
     source: StatusSource
     hosts: Callable[[], HostMap]
@@ -87,7 +87,7 @@ class StatusPages:
                 allow_only(request, ())
                 return 200, to_json(self.source.topology()), None
             case ("decisions",):
-                allow_only(request, ("task", _HANDED_ON))
+                allow_only(request, ("task", _FORWARDED))
                 return 200, to_json(await self._decisions(request)), None
             case _:
                 return None
@@ -125,23 +125,23 @@ class StatusPages:
         """``left_out``: whose rebalances are missing, and why."""
         own = read_document(HistoryDocument, await self._call(self.source.history))
         answers = await self._asked("/history", HistoryDocument, self.hosts())
-        told = {str(host): answer for host, answer in answers.items() if not isinstance(answer, str)}
-        told[str(self.own_host or "this instance")] = own
+        histories = {str(host): answer for host, answer in answers.items() if not isinstance(answer, str)}
+        histories[str(self.own_host or "this instance")] = own
         left_out = [{"host": str(host), "why": answer} for host, answer in answers.items() if isinstance(answer, str)]
-        left_out += [{"host": host, "why": one.problem} for host, one in told.items() if one.problem is not None]
-        return {"rebalances": to_plain(merged_history(told)), "left_out": left_out}
+        left_out += [{"host": host, "why": one.problem} for host, one in histories.items() if one.problem is not None]
+        return {"rebalances": to_plain(merged_history(histories)), "left_out": left_out}
 
     async def _decisions(self, request: Request) -> dict[str, object]:
-        """From who has led the newest rebalance; the instances are asked for theirs in turn of their newest one."""
+        """The decisions of the newest rebalance, from the instance that led it: all instances are asked for their newest one."""
         text = request.parameters.get("task")
         try:
             task = None if text is None else TaskId.parse(text)
         except ValueError as problem:
             raise QueryError(str(problem)) from None
         own = await self._call(lambda: self.source.decisions(task))
-        if _HANDED_ON in request.parameters:
+        if _FORWARDED in request.parameters:
             return own or {"at_ms": None, "decisions": []}
-        target = f"/decisions?{_HANDED_ON}=1" + ("" if text is None else f"&task={quote(text)}")
+        target = f"/decisions?{_FORWARDED}=1" + ("" if text is None else f"&task={quote(text)}")
         answers = await self._asked(target, LedDecisions, self.hosts())
         given = [answer for answer in answers.values() if not isinstance(answer, str)]
         left_out = [{"host": str(host), "why": answer} for host, answer in answers.items() if isinstance(answer, str)]

@@ -47,7 +47,7 @@ def http_access(config: HttpConfig) -> HttpAccess:
 
 
 def http_tls(keystore: str, truststore: str, password: str, *, required: bool) -> HttpTls | None:
-    """From the files of the settings; None without a keystore. ConfigError if one can't be used."""
+    """TLS from the files of the settings; None without a keystore. ConfigError if one can't be used."""
     if not keystore:
         return None
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

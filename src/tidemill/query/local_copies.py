@@ -1,6 +1,6 @@
 """The copies of stores that this instance has, read in the driver while workers write them.
 
-Decides which copy may be read. A running active always; one whose last batch was lost goes on being read at what was
+Decides which copy may be read. A running active always; one whose last batch was lost is still read, at the state that was
 committed, as long as its files hold at least what they held while it ran (a wiped store that is being filled again does not);
 a standby, or an active that is being restored, only for those who take stale answers. What is read is always some committed
 batch: workers write stores after their Kafka transaction, in one LMDB transaction of which a reader sees all or nothing.
@@ -21,12 +21,13 @@ from typing import Protocol
 from tidemill.errors import InvalidStateStoreError, StateError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
+from tidemill.operators.versioned_store import NEWEST_END, as_timestamped, newest_row_key
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
 
 _FIRST_CHUNK, _LARGEST_CHUNK, _CHUNK_BYTES = 16, 1000, 1 << 20
-"""Of a scan: in rows, and in bytes by the size of the rows before."""
+"""Chunks of a scan: rows of the first and of the largest one, and bytes, by the size of the rows before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,7 @@ class ReadState(Protocol):
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]: ...
 
     def scan(
-        self, store: str, low: bytes | None = None, high: bytes | None = None, *, chunk: int = 1000
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False, chunk: int = 1000
     ) -> Iterator[tuple[bytes, bytes]]: ...
 
     def entries(self, store: str) -> int: ...
@@ -109,6 +110,26 @@ class CopyReader:
         self.least_position = max(self.least_position, found)
 
     def get(self, key: bytes) -> bytes | None:
+        """The entry of a key; of a versioned store its newest version, as a timestamped store has a value."""
+        if not self._store.is_versioned:
+            return self.row(key)
+        found = self.row(newest_row_key(key))
+        return None if found is None else as_timestamped(found)
+
+    def scan(self, low: bytes | None, high: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries with ``low <= key <= high``, in the order of the keys' bytes, or against it."""
+        end = None if high is None else high + b"\0"
+        if not self._store.is_versioned:
+            yield from self.rows(low, end, reverse=reverse)
+            return
+        last = NEWEST_END if end is None else newest_row_key(end)
+        for row_key, row in self.rows(newest_row_key(low or b""), last, reverse=reverse):
+            entry = as_timestamped(row)
+            if entry is not None:
+                yield row_key[1:], entry
+
+    def row(self, key: bytes) -> bytes | None:
+        """A row as the store's class has written it."""
         try:
             found = self._state.get_many(self._store.name, [key])[0]
         except StateError as error:
@@ -116,24 +137,25 @@ class CopyReader:
         self.position()  # afterwards: what was read is only as good as what the files stood for
         return found
 
-    def scan(self, low: bytes | None, high: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        """Entries with ``low <= key <= high``, in the order of the keys' bytes; each chunk, of about ``_CHUNK_BYTES``, is a
-        snapshot of its own."""
-        end, size = None if high is None else high + b"\0", _FIRST_CHUNK
+    def rows(self, low: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Rows with ``low <= key < end``; each chunk, of about ``_CHUNK_BYTES``, is a snapshot of its own."""
+        size = _FIRST_CHUNK
         while True:
             try:
-                rows = list(islice(self._state.scan(self._store.name, low, end, chunk=size), size))
+                rows = list(islice(self._state.scan(self._store.name, low, end, reverse=reverse, chunk=size), size))
             except StateError as error:
                 raise self._gone(str(error)) from error
             yield from rows
             if len(rows) < size:
                 break
             held_bytes = sum(len(key) + len(row) for key, row in rows)
-            low = rows[-1][0] + b"\0"
+            low, end = (low, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", end)
             size = min(_LARGEST_CHUNK, 4 * size, max(_FIRST_CHUNK, _CHUNK_BYTES * size // max(1, held_bytes)))
         self.position()
 
     def entries(self) -> int:
+        if self._store.is_versioned:  # which has rows of older versions, too
+            return sum(1 for _ in self.scan(None, None))
         try:
             return self._state.entries(self._store.name)
         except StateError as error:
@@ -230,5 +252,5 @@ class LocalCopies:
 
     def _close(self, folders: Sequence[Path]) -> None:
         for folder in folders:
-            with suppress(StateError):  # of files that are not read any more, and the stream thread must go on
+            with suppress(StateError):  # files that are no longer read; the stream thread must not fail
                 self._states.pop(folder).close(clean=False)

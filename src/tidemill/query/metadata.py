@@ -1,7 +1,7 @@
 """Metadata of instances: which host has which partitions, from the last assignment, by key and by store.
 
-An instance is in these maps under its ``application.server``; one without it can't be found by others. The maps say what
-each instance is *to have*: during a rebalance a new owner may still wait for the old one. Source: KafkaStreams'
+An instance is in these maps under its ``application.server``; one without it can't be found by others. The maps show
+the assignment: during a rebalance a new owner may still wait for the old one. Source: KafkaStreams'
 ``queryMetadataForKey`` and ``metadataForAllStreamsClients``.
 """
 
@@ -17,7 +17,7 @@ from tidemill.query.store_facts import StoreFacts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyQueryMetadata:
-    """Hosts of a key. ``active_host`` None: no instance with an ``application.server`` is to have it."""
+    """Hosts of a key. ``active_host`` None: it is assigned to no instance with an ``application.server``."""
 
     active_host: HostInfo | None
     standby_hosts: tuple[HostInfo, ...]
@@ -58,7 +58,7 @@ class HostMap:
         )
 
     def clients(self, stores: Iterable[StoreFacts]) -> tuple[StreamsMetadata, ...]:
-        """Every host with what it is to have, sorted."""
+        """Every host with its assignment, sorted."""
         known = list(stores)
         return tuple(
             StreamsMetadata(
@@ -73,12 +73,12 @@ class HostMap:
 
 
 def who_has_it(owners: KeyQueryMetadata, own_host: HostInfo | None) -> str:
-    """The end of a sentence: where to ask instead."""
+    """The end of an error message: the hosts that can be asked instead."""
     if owners.active_host is None:
-        return "no instance with an application.server is to have it now"
+        return "it is assigned to no instance with an application.server now"
     active = "this instance" if owners.active_host == own_host else str(owners.active_host)
     standbys = f" (standbys: {', '.join(map(str, owners.standby_hosts))})" if owners.standby_hosts else ""
-    return f"{active} is to have it{standbys}"
+    return f"it is assigned to {active}{standbys}"
 
 
 def _turned(by_host: PartitionsByHost) -> dict[TopicPartition, tuple[HostInfo, ...]]:

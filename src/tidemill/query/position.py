@@ -1,6 +1,6 @@
-"""How far copies of a store are, as a bound for later reads (IQv2's Position and PositionBound, KIP-796).
+"""Positions of a store's copies, as a lower bound for later reads (IQv2's Position and PositionBound, KIP-796).
 
-Decides its text, which clients keep and hand back, and what of two positions is the later one. Unlike Kafka Streams' it counts
+Decides the text form, which clients keep and send back, and the order of positions. Unlike Kafka Streams' it counts
 offsets of the store's changelog, which active and standbys have in common, and not of the topics that the store is made from.
 """
 

@@ -1,10 +1,10 @@
-"""Routing of reads: rows come from this instance, the owners, else standbys; again until all partitions have answered.
+"""Routing of reads: from this instance, the owners, else standbys; repeated until all partitions have answered.
 
-Each round asks, for the partitions that are still missing: the copies here, the active hosts (side by side), then standbys, here
-and elsewhere, that are at most ``max_lag`` offsets behind. An owner that has just kept someone waiting in vain is asked last, so
-that a frozen one costs few requests its time. After a round there is a pause, since in a rebalance owners change, until
+Each round asks, for the partitions that are still missing: the copies here, the active hosts (in parallel), then standbys, here
+and elsewhere, that are at most ``max_lag`` offsets behind. An owner that has just timed out is asked last, so
+that a frozen one delays few requests. After a round there is a pause, since in a rebalance owners change, until
 the question's time is over. A request that came from another instance is answered from the copies here only, so none is
-handed on twice.
+forwarded twice.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tidemill.task.progress import CopyProgress
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 0.4
 _ATTEMPT_S = 2.0
-"""For one request to one host: one that is frozen must leave time for its standbys."""
+"""Limit of one request to one host in s: a frozen host must leave time for its standbys."""
 _LEAST_BYTES = 256 << 10
-"""That each of many hosts may answer with; together they answer with about the question's."""
+"""Least limit of the bytes of one host's answer, where many hosts share the limit of the request."""
 _AWAY_S = 1.0
-"""So long a host that did not answer is asked last."""
+"""Seconds for which a host that did not answer is asked last."""
 
 T = TypeVar("T")
 
@@ -41,11 +41,11 @@ class StoreDirectory(Protocol):
 
     @property
     def stores(self) -> Mapping[str, StoreFacts]:
-        """By name."""
+        """The stores by name."""
 
     @property
     def own_host(self) -> HostInfo | None:
-        """Under which address others know this instance."""
+        """The address of this instance in others' requests (``application.server``)."""
 
     def partition_count(self, store: StoreFacts) -> int: ...
 
@@ -177,7 +177,7 @@ class Router:
         return _without_doubles([answer for answer in answers if answer is not None], frozenset(hosts))
 
     def _unanswered(self, store: StoreFacts, missing: list[int], problems: list[str]) -> InvalidStateStoreError:
-        said = "; ".join(dict.fromkeys(problems)) or "no instance with an application.server is to have it"
+        said = "; ".join(dict.fromkeys(problems)) or "it is assigned to no instance with an application.server"
         return InvalidStateStoreError(
             f"{store.name}: no copy of {_listed(missing)} could be read in {self.timeout_s:g} s ({said}); ask again",
             store=store.name,

@@ -1,4 +1,4 @@
-"""Rows as stores have them, and questions for them: what instances ask each other and merge.
+"""Rows of stores as bytes, and queries for them: the exchange between instances, and its merging.
 
 Decides that an answer says which partitions it covers and how far behind each is, so that the caller may take the rest from
 elsewhere; and its bytes (an Arrow stream). Rows are the first ``limit`` by key's bytes of the partitions that are covered, or
@@ -23,7 +23,7 @@ from tidemill.query.position import Position
 
 MEDIA_TYPE = "application/vnd.tidemill.rows"
 PAGE_BYTES = 8 << 20
-"""Of keys and values in one answer."""
+"""Limit of keys and values in one answer, in bytes."""
 _COVERED = b"tidemill.covered"
 _MORE_FROM = b"tidemill.more_from"
 _POSITION = b"tidemill.position"

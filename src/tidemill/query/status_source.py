@@ -11,7 +11,7 @@ from tidemill.query.metadata import HostMap
 
 
 class StatusSource(Protocol):
-    """May be asked from any thread; every answer is of the moment, and free of secrets."""
+    """Thread-safe; every answer is current and without secrets."""
 
     def status(self) -> dict[str, object]:
         """State, threads, tasks, copies, rates, and the rebalances that it has led."""
@@ -26,7 +26,7 @@ class StatusSource(Protocol):
         """Sub-topologies with their nodes, as ``tidemill describe --json`` has them."""
 
     def assigned(self, hosts: HostMap) -> dict[str, list[str]]:
-        """The active tasks that each instance is to have by this assignment, by address."""
+        """The active tasks that this assignment gives to each instance, by address."""
 
     def drain(self, timeout_s: float) -> None:
         """Begins to hand all tasks over, after which the instance closes. DrainRefusedError, RetriableError."""

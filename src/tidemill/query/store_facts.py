@@ -1,4 +1,4 @@
-"""Description of a store for readers: where its tasks' state lies, and how its entries become keys and values."""
+"""Description of a store for readers: directories of its tasks, serdes of its keys and values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tidemill.errors import QueryError, SerdeError, UnknownStoreError
 from tidemill.state.keys import TIMESTAMP_SIZE
-from tidemill.topology.nodes import Store
+from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
 
 
@@ -36,6 +36,11 @@ class StoreFacts:
     store: Store | None = None
     """The topology's: its kind, and what it needs to know of windows."""
 
+    @property
+    def is_versioned(self) -> bool:
+        """Its rows have every version; read as a key-value store it has the newest ones, with the times from which they hold."""
+        return self.store is not None and self.store.kind is StoreKind.VERSIONED
+
     def key_bytes(self, key: object) -> bytes:
         """QueryError if the key is null or not of the serde's type."""
         try:
@@ -55,6 +60,20 @@ class StoreFacts:
     def timestamp_ms(self, stored: bytes) -> int | None:
         """None for a store that keeps no timestamps."""
         return int.from_bytes(stored[:TIMESTAMP_SIZE], "big", signed=True) if self.timestamped else None
+
+
+_KEPT_FOR_OPERATORS = (StoreKind.SUPPRESS_BUFFER, StoreKind.GRACE_BUFFER, StoreKind.OUTER_JOIN, StoreKind.SUBSCRIPTIONS)
+
+
+def readable_store(stores: Mapping[str, StoreFacts], name: str) -> StoreFacts:
+    """UnknownStoreError if the topology has none of this name, QueryError if its rows mean something to operators only."""
+    found = known_store(stores, name)
+    if found.store is not None and found.store.kind in _KEPT_FOR_OPERATORS:
+        raise QueryError(
+            f"{name} is a {found.store.kind.value.replace('_', ' ')}, which an operator keeps for itself: "
+            "key-value, window, session and versioned stores can be read"
+        )
+    return found
 
 
 def known_store(stores: Mapping[str, StoreFacts], name: str) -> StoreFacts:

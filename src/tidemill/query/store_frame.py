@@ -2,9 +2,9 @@
 
 Decides what a snapshot is: each copy is read in one LMDB transaction, rows and position alike, by a Python worker on this
 machine, and what was read is kept on Spark's disk; so the DataFrame stays what it was, however often it is used, while the
-store goes on. One Spark task reads all copies, because a second one could take a slot that a stream thread waits for. Rows
-never pass through the driver. Which copies may be read is ``local_copies``' matter, how a kind of store lays out its rows the
-operators'.
+store continues. One Spark task reads all copies, because a second one could take a slot that a stream thread waits for. Rows
+never pass through the driver. ``local_copies`` decides which copies may be read; the operators' stores decide the layout of
+rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import InvalidStateStoreError, QueryError, SerdeError, StateError
+from tidemill.errors import InvalidStateStoreError, SerdeError, StateError
 from tidemill.operators.stores import store_of
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.store_facts import StoreFacts
@@ -48,7 +48,6 @@ _ROWS_DDL = ", ".join([f"{name} {DDL[name]}" for name in ("part", "ts", *_SIDES)
 
 _WINDOWED = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION)
 _TIMED = (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED)
-_READABLE = (*_WINDOWED, *_TIMED, StoreKind.KEY_VALUE)
 
 
 class StoreDataFrame(NamedTuple):
@@ -96,9 +95,10 @@ class StoreFrames:
         """The copies as they are now.
 
         Raises:
-            QueryError: a store of this kind has no rows to show. InvalidStateStoreError: a copy can't be read now.
+            InvalidStateStoreError: a copy can't be read now.
         """
-        store = readable_store(facts)
+        store = facts.store
+        assert store is not None
         number = next(self._numbers)
         copies = [CopyToRead(reader.partition, str(reader.directory), reader.least_position) for reader in readers]
         with pinning(self._session, "dataframes") as pin:
@@ -117,17 +117,6 @@ class StoreFrames:
                 )
         offsets = {number: None if facts.changelog is None else int(at or 0) for number, at in reported.items()}
         return StoreDataFrame(kept.select(*columns_of(facts, store)), offsets)
-
-
-def readable_store(facts: StoreFacts) -> Store:
-    """The topology's store. QueryError if its rows mean something to operators only."""
-    assert facts.store is not None
-    if facts.store.kind not in _READABLE:
-        raise QueryError(
-            f"{facts.name} is a {facts.store.kind.value.replace('_', ' ')}, which an operator keeps for itself: "
-            "key-value, window, session and versioned stores can be read as a DataFrame"
-        )
-    return facts.store
 
 
 def columns_of(facts: StoreFacts, store: Store) -> list[Column]:

@@ -1,4 +1,4 @@
-"""Everything that can be asked about an instance's state: the one object behind KafkaStreams' methods and the HTTP server.
+"""Interactive queries of an instance's stores: the object behind KafkaStreams' methods and the HTTP server.
 
 Decides which questions need the broker (how many partitions a store has, where changelogs end) and remembers the answers as
 long as they hold. Copies, maps of hosts and the broker's answers are handed in as functions, so it knows no stream thread.
@@ -19,7 +19,7 @@ from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, who_has_it
 from tidemill.query.position import Position
 from tidemill.query.rows import FoundRows, RowsQuestion, range_of_keys, row_of_key
-from tidemill.query.store_facts import StoreFacts, known_store
+from tidemill.query.store_facts import StoreFacts, known_store, readable_store
 from tidemill.query.store_frame import StoreDataFrame, StoreFrames
 from tidemill.query.view import ReadOnlyStore, StoreAccess
 from tidemill.query.windowed_rows import first_windows
@@ -51,7 +51,8 @@ class Broker:
 
 
 class StoreQueries:
-    """May be used from any thread. ``hosts`` gives the newest map; ``require_started`` raises if the instance doesn't run."""
+    """May be used from any thread. ``hosts`` gives the newest map; ``require_started`` raises if the instance doesn't run;
+    ``shared``: the global stores."""
 
     def __init__(
         self,
@@ -64,12 +65,13 @@ class StoreQueries:
         require_started: Callable[[], object],
         progress: Callable[[], Sequence[CopyProgress]] = tuple,
         frames: StoreFrames | None = None,
+        shared: Collection[str] = (),
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stores = dict(sorted(stores.items()))
         self.copies, self.own_host = copies, own_host
         self._hosts, self._broker, self._require_started = hosts, broker, require_started
-        self._progress, self._frames = progress, frames
+        self._progress, self._frames, self._shared = progress, frames, frozenset(shared)
         self._partition_counts: dict[int, int] = {}
         self._ends = ChangelogEnds(broker.end_offsets, now_s)
 
@@ -78,7 +80,12 @@ class StoreQueries:
     def view(
         self, name: str, *, stale: bool, partition: int | None, position: Position | None = None
     ) -> ReadOnlyStore:
-        store = known_store(self.stores, name)
+        if name in self._shared:
+            raise QueryError(
+                f"{name} is a global store, which the workers of each thread keep in memory: it can't be read from here; "
+                "read its topic as a table, with a store of its own"
+            )
+        store = readable_store(self.stores, name)
         self._require_started()
         if store.changelog is None and position is not None:
             raise QueryError(f"{name} has no changelog, so there are no positions of it: leave position out")
@@ -114,7 +121,7 @@ class StoreQueries:
         return self._progress()
 
     def lags(self) -> dict[str, dict[int, LagInfo]]:
-        """Of every logged store's copies here, by partition. An active that runs is at its end by definition, as in Kafka."""
+        """Lags of this instance's copies of logged stores, by partition. A running active has lag 0, as in Kafka."""
         self._require_started()
         logged = {name: store for name, store in self.stores.items() if store.changelog is not None}
         open_now = {name: self.copies.open(store, stale=True).readers for name, store in logged.items()}

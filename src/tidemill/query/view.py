@@ -1,7 +1,7 @@
-"""``streams.store(name)``: a store as this instance has it, read-only, through its serdes.
+"""``streams.store(name)``: read-only view of a store's copies on this instance, through its serdes.
 
-Decides what an answer needs: for a key the copy of its partition, for ranges every partition that this instance is the active
-of. A view holds nothing: each call asks again what is here, so it may be kept over rebalances and used from any thread.
+Decides what an answer needs: for a key the copy of its partition, for ranges every partition whose active task is on this
+instance. A view holds nothing: each call looks up the copies again, so it may be kept over rebalances and used from any thread.
 Entries come in the order of their keys' bytes, as in Kafka (negative numbers come after positive ones).
 """
 
@@ -16,6 +16,7 @@ from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.query.store_html import store_html
 from tidemill.topology.values import Key, Value
 
 T = TypeVar("T")
@@ -33,9 +34,10 @@ class StoreAccess:
     require_started: Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReadOnlyStore:
-    """A key-value store. Every call may raise InvalidStateStoreError: what it needs is being restored or is elsewhere."""
+    """A key-value store; of a versioned store the newest versions. Every call may raise InvalidStateStoreError: what it needs is
+    being restored or is elsewhere."""
 
     store: StoreFacts
     around: StoreAccess
@@ -43,7 +45,14 @@ class ReadOnlyStore:
     partition: int | None = None
     with_timestamps: bool = False
     at_least: Position | None = None
-    """What is read is at least there; a copy that is not can't be read yet."""
+    """Lower bound of the position of copies that are read."""
+
+    def __repr__(self) -> str:
+        return f"ReadOnlyStore({self.store.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Notebook view: the first entries."""
+        return store_html(self.store.name, ("key", "value"), self.all)
 
     @property
     def timestamped(self) -> ReadOnlyStore:
@@ -81,15 +90,15 @@ class ReadOnlyStore:
                 raise self._not_here(number, f"key {key!r}", copies.refused.get(number))
         return None
 
-    def all(self) -> Iterator[tuple[Key, Value]]:
-        """Every (key, value) of the partitions that are here."""
-        return self.range()
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
+        """Every (key, value) of the partitions that are here; ``reverse``: from the last key to the first."""
+        return self.range(reverse=reverse)
 
-    def range(self, low: object = None, high: object = None) -> Iterator[tuple[Key, Value]]:
-        """The entries from ``low`` to ``high``, both included; None: no bound."""
+    def range(self, low: object = None, high: object = None, *, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
+        """The entries from ``low`` to ``high``, both included; None: no bound. ``reverse``: from the last key to the first."""
         first, last = (None if bound is None else self.store.key_bytes(bound) for bound in (low, high))
-        scans = [reader.scan(first, last) for reader in self.readers()]
-        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans))
+        scans = [reader.scan(first, last, reverse=reverse) for reader in self.readers()]
+        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans, reverse=reverse))
 
     @property
     def approximate_num_entries(self) -> int:
@@ -110,7 +119,7 @@ class ReadOnlyStore:
 
     @property
     def position(self) -> Position:
-        """Where the copies here are that a range is read from: for ``position=`` of a later read, here or elsewhere."""
+        """Positions of the copies that a range is read from: for ``position=`` of a later read, here or on another instance."""
         return Position({reader.partition: reader.position() for reader in self.readers()})
 
     def _required(self, reader: CopyReader) -> CopyReader:

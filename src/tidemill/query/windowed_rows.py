@@ -1,7 +1,7 @@
-"""Windows and sessions of one copy: the operators' stores over its rows, and what instances ask each other about a key.
+"""Windows and sessions of one copy: the operators' stores over its rows, and other instances' queries for a key.
 
 Decides how instances send each other a window: the key's bytes, then start (a window) or end and start (a session), eight
-bytes each, and the value as the store has it. What a store still shows is the operators' stores' to say.
+bytes each, and the value as the store has it. The operators' stores apply the retention.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.stores import store_of
+from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
@@ -23,7 +24,7 @@ from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import StoreKind
 
 WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
-Kind = TypeVar("Kind", WindowStore, SessionStore)
+Kind = TypeVar("Kind", WindowStore, SessionStore, VersionedStore)
 _LONG, _TWO_LONGS = Struct(">q"), Struct(">qq")
 
 
@@ -99,13 +100,12 @@ class _CopyRows:
         self._reader = reader
 
     def get(self, key: bytes) -> bytes | None:
-        return self._reader.get(key)
+        return self._reader.row(key)
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        found = ((key, row) for key, row in self._reader.scan(low, high) if key != high)
-        return reversed(list(found)) if reverse else found
+        return self._reader.rows(low, high, reverse=reverse)
 
     def put(self, *_row: object) -> NoReturn:
         raise TypeError("a store that is read from outside can't be written")

@@ -1,12 +1,13 @@
-"""``streams.window_store(name)`` and ``streams.session_store(name)``: windowed stores as this instance has them, read-only.
+"""``streams.window_store(name)`` and ``streams.session_store(name)``: read-only views of windowed stores' copies on this
+instance.
 
-Decides nothing about copies, which is ``view``'s, nor about what a store still shows, which is the operators' stores': a read
-opens such a store over the rows of a copy. Every call asks again, so a view may be kept over rebalances and used from any thread.
+Leaves the choice of copies to ``view`` and the retention to the operators' stores: a read opens such a store over the rows of a
+copy. Every call asks again, so a view may be kept over rebalances and used from any thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tidemill.errors import QueryError
@@ -16,6 +17,7 @@ from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.query.store_html import store_html
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import WINDOWS, is_windowed, kind_of, opened_store
 from tidemill.topology.nodes import StoreKind
@@ -23,13 +25,20 @@ from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ReadOnlyWindowStore:
     """A window store (Kafka's ReadOnlyWindowStore). Times are ms, both bounds included. Every call may raise
     InvalidStateStoreError: what it needs is being restored or is elsewhere. What has expired is not shown."""
 
     copies: ReadOnlyStore
     with_timestamps: bool = False
+
+    def __repr__(self) -> str:
+        return f"ReadOnlyWindowStore({self.copies.store.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Notebook view: the first windows."""
+        return _windows_html(self.copies.store.name, self.all)
 
     @property
     def timestamped(self) -> ReadOnlyWindowStore:
@@ -40,7 +49,7 @@ class ReadOnlyWindowStore:
 
     @property
     def position(self) -> Position:
-        """As ``ReadOnlyStore.position``."""
+        """See ``ReadOnlyStore.position``."""
         return self.copies.position
 
     def fetch(self, key: object, start: int) -> Value:
@@ -48,22 +57,25 @@ class ReadOnlyWindowStore:
         found = self.fetch_range(key, start, start)
         return found[0][1] if found else None
 
-    def fetch_range(self, key: object, first: int, last: int) -> list[tuple[int, Value]]:
-        """(start, value) of the windows of ``key`` that begin at ``first .. last``, in their order."""
-        found = self.copies.first_found(
-            key, lambda reader: list(opened_store(reader, self.copies.store, WindowStore).fetch_range(key, first, last))
-        )
-        return [(start, self._value(value)) for start, value in found or ()]
+    def fetch_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
+        """(start, value) of the windows of ``key`` that begin at ``first .. last``; ``reverse``: the newest first."""
 
-    def fetch_all(self, first: int, last: int) -> Iterator[tuple[Windowed, Value]]:
-        """(window with its key, value) of the windows that begin at ``first .. last``, of all keys of the partitions here."""
-        for reader in self.copies.readers():
-            for window, value in opened_store(reader, self.copies.store, WindowStore).fetch_all(first, last):
+        def read(reader: CopyReader) -> list[tuple[int, Value]]:
+            return list(opened_store(reader, self.copies.store, WindowStore).fetch_range(key, first, last, reverse=reverse))
+
+        return [(start, self._value(value)) for start, value in self.copies.first_found(key, read) or ()]
+
+    def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
+        """(window with its key, value) of the windows that begin at ``first .. last``, of all keys, one partition after the
+        other; ``reverse``: from the last one."""
+        readers = self.copies.readers()
+        for reader in reversed(readers) if reverse else readers:
+            for window, value in opened_store(reader, self.copies.store, WindowStore).fetch_all(first, last, reverse=reverse):
                 yield window, self._value(value)
 
-    def all(self) -> Iterator[tuple[Windowed, Value]]:
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """Every window of the partitions that are here."""
-        return self.fetch_all(0, LONG_MAX)
+        return self.fetch_all(0, LONG_MAX, reverse=reverse)
 
     def _value(self, found: Value) -> Value:
         if kind_of(self.copies.store) is not StoreKind.TIMESTAMPED_WINDOW:
@@ -71,15 +83,22 @@ class ReadOnlyWindowStore:
         return ValueAndTimestamp(*found) if self.with_timestamps else found[0]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ReadOnlySessionStore:
     """A session store (Kafka's ReadOnlySessionStore). Errors as ``ReadOnlyWindowStore``."""
 
     copies: ReadOnlyStore
 
+    def __repr__(self) -> str:
+        return f"ReadOnlySessionStore({self.copies.store.name!r})"
+
+    def _repr_html_(self) -> str:
+        """Notebook view: the first sessions."""
+        return _windows_html(self.copies.store.name, self.all)
+
     @property
     def position(self) -> Position:
-        """As ``ReadOnlyStore.position``."""
+        """See ``ReadOnlyStore.position``."""
         return self.copies.position
 
     def fetch(self, key: object) -> list[tuple[Windowed, Value]]:
@@ -91,11 +110,15 @@ class ReadOnlySessionStore:
         found = self.find_sessions(key, end, start)
         return next((value for session, value in found if (session.start, session.end) == (start, end)), None)
 
-    def find_sessions(self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX) -> list[tuple[Windowed, Value]]:
-        """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier."""
+    def find_sessions(
+        self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
+    ) -> list[tuple[Windowed, Value]]:
+        """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier;
+        ``reverse``: the newest first."""
 
         def read(reader: CopyReader) -> list[tuple[Windowed, Value]]:
-            return list(opened_store(reader, self.copies.store, SessionStore).find_sessions(key, earliest_end, latest_start))
+            store = opened_store(reader, self.copies.store, SessionStore)
+            return list(store.find_sessions(key, earliest_end, latest_start, reverse=reverse))
 
         return self.copies.first_found(key, read) or []
 
@@ -103,6 +126,20 @@ class ReadOnlySessionStore:
         """Every session of the partitions that are here."""
         for reader in self.copies.readers():
             yield from opened_store(reader, self.copies.store, SessionStore).all()
+
+
+def _windows_html(name: str, windows: Callable[[], Iterator[tuple[Windowed, Value]]]) -> str:
+    def rows() -> Iterator[tuple[object, ...]]:
+        return ((window.key, window.start, window.end, value) for window, value in windows())
+
+    return store_html(name, ("key", "start", "end", "value"), rows)
+
+
+def view_of_its_kind(copies: ReadOnlyStore) -> ReadOnlyStore | ReadOnlyWindowStore | ReadOnlySessionStore:
+    """As ``store``, ``window_store`` or ``session_store`` gives it."""
+    if not is_windowed(copies.store):
+        return copies
+    return session_view(copies) if kind_of(copies.store) is StoreKind.SESSION else window_view(copies)
 
 
 def window_view(copies: ReadOnlyStore) -> ReadOnlyWindowStore:

@@ -98,7 +98,7 @@ def _replay_rack(record: Document, options: ReplayOptions) -> dict[str, object]:
 
 
 def _replay_thread(record: Document, _options: ReplayOptions) -> dict[str, object]:
-    """In today's form: 2.7 has no stages."""
+    """The result in today's form: 2.7 has no stages."""
     ends = {TaskId.parse(task): total for task, total in record["end_offset_sums"].items()}
     on_client = client(_without_partitions(record["client"]), frozenset(ends), ends, {})
     assigned = ClientAssignment(

@@ -89,7 +89,7 @@ def facts_of(topology: Document) -> TopologyFacts:
 
 
 def result_json(answer: StreamsGroupAssignment) -> dict[str, object]:
-    """Assignments as the members read them, from the bytes that they get; an error where Kafka's leader throws."""
+    """Assignments, decoded from the members' bytes; an error where Kafka's leader throws."""
     if answer.refusal is not None and answer.refusal.is_thrown_by_kafka:
         return {"error": answer.refusal.reason}
     return {member: _member_json(answer.members[member]) for member in sorted(answer.members)}

@@ -41,7 +41,7 @@ _KIND_OF_ID_PREFIX = {
 
 
 def kind_of(record: Document, otherwise: Kind | None = None) -> Kind:
-    """By the fields that only one kind has, else by the id's prefix, else ``otherwise``."""
+    """The kind: by fields that only one kind has, else by the id's prefix, else ``otherwise``."""
     by_fields = _kind_by_fields(record)
     if by_fields is not None:
         return by_fields

@@ -1,4 +1,4 @@
-"""Setting an application back: what kafka-streams-application-reset does, with the topology at hand.
+"""Reset of an application: the work of kafka-streams-application-reset, with the topology known.
 
 Decides what belongs to the application: inputs and internal topics are the topology's, none is guessed from names, so that
 no other application's topics are taken for its own. Makes a plan first and carries out that plan; nothing is done while the
@@ -169,7 +169,7 @@ def _wanted(
 
 
 def _wait_gone(admin: Admin, topics: Collection[str]) -> None:
-    """Deleting goes on in the brokers after they have answered; an instance that starts before finds half a topic."""
+    """Brokers delete topics after they have answered; an instance that starts before that finds half a topic."""
     deadline = Deadline.after(_GONE_LIMIT_S)
     while left := admin.topics() & set(topics):
         if deadline.is_over:

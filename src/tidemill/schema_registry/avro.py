@@ -88,7 +88,7 @@ class AvroSerde:
 
 
 _bounds: dict[tuple[str, int], AvroBounds] = {}
-"""By registry and number of the writer's schema."""
+"""Bounds by registry and id of the writer's schema."""
 
 
 def _bounds_of(client: SchemaRegistryClient, number: int) -> AvroBounds:

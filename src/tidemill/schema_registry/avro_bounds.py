@@ -1,4 +1,4 @@
-"""Which Avro schemas of writers bound what a reader makes of some bytes.
+"""Writers' Avro schemas that bound the size of decoded values by the number of bytes.
 
 Decides that an array's items must take bytes, since a count alone would make as many items as it says, and that a record which
 contains itself is read from few bytes only, since each level takes stack. The reader's own schema is no bound: what it lacks is
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypedDict
 
 MAX_NESTED_BYTES = 4_000
-"""Of a value whose schema contains itself: there are no more levels than bytes."""
+"""Limit of a value whose schema contains itself: its levels are no more than its bytes."""
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
@@ -62,7 +62,7 @@ class AvroBounds:
 
 
 def bounds_of(schema: str, referenced: Iterable[str] = ()) -> AvroBounds:
-    """Of a writer's schema; ``referenced``: the schemas that it refers to by name, theirs first."""
+    """The bounds of a writer's schema; ``referenced``: the schemas that it refers to by name, their own references first."""
     named: NamedSchemas = {}
     parsed = json.loads(schema) if schema.lstrip()[:1] in ('"', "{", "[") else schema
     for one in (*map(json.loads, referenced), parsed):

@@ -29,7 +29,7 @@ _NEXT_ADDRESS = re.compile(r",(?=\s*\w+://)")
 _ADDRESS = re.compile(r"(\s*\w+://|)(?:(.*)@)?(.*)", re.DOTALL)
 BY_RECORD = {"subject.name.strategy.type": "RECORD"}
 _clients: dict[tuple[tuple[str, str], ...], SchemaRegistryClient] = {}
-"""By the registry's settings; a client keeps the schemas it has seen."""
+"""Clients by the registry's settings; each caches schemas."""
 
 
 @dataclass(frozen=True, slots=True)

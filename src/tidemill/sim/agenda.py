@@ -1,4 +1,4 @@
-"""Virtual time: what is to happen when.
+"""Virtual time: a queue of calls by their time.
 
 Decides the order: by time, then ``LAST`` after the others of its time, then as entered. Nothing ever happens in the past.
 """
@@ -11,7 +11,7 @@ from enum import IntEnum
 
 
 class Turn(IntEnum):
-    """Within one moment."""
+    """Order of calls at the same time."""
 
     FIRST = 0
     LAST = 1

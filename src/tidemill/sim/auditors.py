@@ -1,6 +1,6 @@
 """Auditors: invariants at each step of a simulated run, whatever happens in it.
 
-Decides what is wrong, in sentences; a run goes on all the same, so that all of it can be seen. What must hold of one
+Decides what is wrong, in sentences; a run continues, so that all of it can be seen. What must hold of one
 assignment is asked of ``assignment.invariants``.
 """
 
@@ -22,7 +22,7 @@ from tidemill.task.tasks import Tasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auditors:
-    """They see everything and change nothing."""
+    """Checks of a run that change nothing."""
 
     of_steps: tuple[Callable[[Collection[SimulatedClient]], Iterable[str]], ...] = ()
     of_rounds: tuple[Callable[[Round], Iterable[str]], ...] = ()

@@ -44,7 +44,7 @@ class SimulatedClient:
         self._when_closed = self._when_drained = None
 
     def close(self, then: Callable[[], None]) -> None:
-        """In good order; ``then`` once all threads have left the group."""
+        """Leaves in good order; ``then`` is called once all threads have left the group."""
         self._when_closed = then
         for thread in list(self.threads):
             thread.tell(CloseRequested())

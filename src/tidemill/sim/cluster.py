@@ -323,7 +323,7 @@ class Cluster:
 
 
 def _only_settle() -> None:
-    """At a moment at which a copy is complete."""
+    """No operation: after each entry of the agenda the group settles, which the completion of a copy needs."""
 
 
 APPLICATION = "simulated"

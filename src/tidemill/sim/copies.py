@@ -15,7 +15,7 @@ from tidemill.ids import TaskId
 from tidemill.sim.logs import SimulatedLog
 
 ROUNDING = 1e-6
-"""Of a record; finished means nearer than this."""
+"""Part of a record; a copy nearer to the end than this is complete."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class SimulatedStateDirectory:
             self.freeze(task, now_ms)
 
     def thaw(self, now_ms: int) -> None:
-        """Open copies go on from where they are."""
+        """Open copies continue from their positions."""
         self.advance(now_ms)
         for task, copy in self.copies.items():
             if copy.closed_ms is None and not copy.follows and task not in self._restoring:

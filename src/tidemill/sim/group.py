@@ -51,7 +51,7 @@ class Group:
         record: Record,
     ) -> None:
         self.present: dict[str, Thread] = {}
-        """In the order of joining; the first is the leader."""
+        """The members in the order of joining; the first is the leader."""
         self.is_rebalancing = False
         self.offsets_unavailable_until_ms = -1
         self._scenario, self._agenda, self._draws, self._logs, self._facts = scenario, agenda, draws, logs, facts
@@ -103,7 +103,7 @@ class Group:
         self._remove(thread, f"{thread.name} left")
 
     def evict(self, thread: Thread, reason: str) -> None:
-        """The group counts the member out; it hears of it if it can."""
+        """The group removes the member, which is notified if it is alive."""
         if thread.name not in self.present:
             return
         thread.incarnation += 1
@@ -232,10 +232,10 @@ class Group:
 
 
 def source_topic(subtopology: int) -> str:
-    """The one topic that a simulated sub-topology reads."""
+    """The source topic of a simulated sub-topology."""
     return f"input-{subtopology}"
 
 
 def changelog_topic(subtopology: int) -> str:
-    """Of a simulated sub-topology with state."""
+    """The changelog of a simulated sub-topology with state."""
     return f"store-{subtopology}-changelog"

@@ -19,7 +19,7 @@ from tidemill.sim.scenario import Scenario
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTasks:
-    """Assignment of one member; ``withheld``: tasks that it will get once their owners have let go."""
+    """Assignment of one member; ``withheld``: tasks that it will get once their owners have released them."""
 
     active: tuple[TaskId, ...]
     standby: tuple[TaskId, ...]
@@ -106,11 +106,11 @@ class SimulatedRun:
     balanced_ms: int | None
     violations: tuple[str, ...]
     scale: tuple[ScaleLook, ...] = ()
-    """Those that differ from the one before in what is wanted, or in what it waits for."""
+    """Advice of the autoscaler that differs from the one before in the wanted number or in the reason for waiting."""
 
     @property
     def rounds_after_start(self) -> tuple[Round, ...]:
-        """From the first thing on that happened after the common start."""
+        """Rounds from the first event after the common start."""
         return tuple(round_ for round_ in self.rounds if round_.time_ms >= self.scenario.disturbed_ms)
 
     @property

@@ -41,7 +41,7 @@ class SimulatedLog:
         self.records, self.since_ms = self.produced_at(now_ms) + count, now_ms
 
     def load(self, records_per_s: float, now_ms: int) -> None:
-        """From now on so many records come in a second."""
+        """Sets the input rate from now on."""
         self.produce(0, now_ms)
         self.records_per_s = records_per_s
 
@@ -57,7 +57,7 @@ class SimulatedLog:
             self.runner, self.stopped_ms = None, now_ms
 
     def close_books(self, now_ms: int) -> None:
-        """At the end of the run: a task that is still down was down until now."""
+        """Ends the run's accounts: a task that is still down was down until now."""
         if self.stopped_ms is not None and now_ms > self.stopped_ms:
             self._count_outage(self.stopped_ms, now_ms)
 

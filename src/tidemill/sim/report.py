@@ -12,7 +12,7 @@ from tidemill.ids import TaskId
 from tidemill.sim.history import Round, ScaleLook, SimulatedRun
 
 CLIENTS_SHOWN = 12
-"""Of a larger group only clients whose tasks change are listed."""
+"""Clients listed; of a larger group only those whose tasks change."""
 TASKS_SHOWN = 24
 
 
@@ -68,7 +68,7 @@ def summary_lines(run: SimulatedRun) -> Iterator[str]:
 
 
 def comparison_lines(runs: Sequence[tuple[str, SimulatedRun]]) -> Iterator[str]:
-    """Variants side by side."""
+    """A table with one row for each variant."""
     rows = [("variant", *(title for title, _ in COLUMNS))]
     rows += [(name, *(show(run) for _, show in COLUMNS)) for name, run in runs]
     return table_lines(rows)
@@ -189,7 +189,7 @@ def _phase_lines(run: SimulatedRun, number: int, phase: tuple[Round, ...], befor
 
 
 def _thread_lines(round_: Round, process_id: str, width: int) -> Iterator[str]:
-    """Of clients with several threads."""
+    """Lines of the threads of a client with several."""
     own = {member: tasks for member, tasks in round_.threads.items() if process_id in member}
     if len(own) < 2 or len(round_.threads) > 2 * CLIENTS_SHOWN:
         return

@@ -19,7 +19,7 @@ from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import Scaling
 
 _QUIET_MS = 600_000
-"""So long after the last event a number that nothing changes any more is looked at."""
+"""Time after the last event at which the run checks whether the wanted number has settled."""
 
 
 class ScaledGroup(Protocol):
@@ -61,7 +61,7 @@ class Scaler:
     def _look(self) -> None:
         now_ms = self._group.agenda.now_ms
         found = advice(self._load(now_ms), self._scaling.wish)
-        if not self.looks or _told(self.looks[-1].advice) != _told(found):
+        if not self.looks or _distinct_fields(self.looks[-1].advice) != _distinct_fields(found):
             self.looks.append(ScaleLook(time_ms=now_ms, advice=found))
         if not found.waits:
             self._follow(found)
@@ -119,6 +119,6 @@ class Scaler:
         self._group.start(name)
 
 
-def _told(found: ScaleAdvice) -> tuple[object, ...]:
-    """What makes one look differ from the next; of one that does not wait, figures don't."""
+def _distinct_fields(found: ScaleAdvice) -> tuple[object, ...]:
+    """The fields by which two pieces of advice differ; the reason counts only while the advice is to wait."""
     return found.wanted, found.present, found.waits, found.why if found.waits else ""

@@ -195,7 +195,7 @@ class Scenario:
 MOST_PARTITIONS = 100_000
 MOST_THREADS = 1_000
 LATEST_MS = 1 << 53
-"""Of times and lengths: far beyond what a run can last."""
+"""Limit of times and durations, far beyond any run."""
 
 
 def checked(scenario: Scenario) -> Scenario:

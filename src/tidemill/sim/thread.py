@@ -1,7 +1,7 @@
 """A simulated stream thread: drives the task manager that real ones have, and carries out what it says, in virtual time.
 
 Decides only how long things take. What is opened, closed, committed or rejoined for is ``task.manager``'s, what is claimed
-``membership.member_subscription``'s. A thread whose process is paused does nothing until it goes on.
+``membership.member_subscription``'s. A thread whose process is paused does nothing until it is resumed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import Surroundings
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.manager import handle
-from tidemill.task.measured_loads import LOOK_EVERY_S, MeasuredLoads
+from tidemill.task.measured_loads import MEASURE_INTERVAL_S, MeasuredLoads
 from tidemill.task.promotion import Promotions
 from tidemill.task.tasks import (
     BatchLost,
@@ -95,7 +95,7 @@ class Thread:
         self._assignments = 0
         self._waiting_of: Mapping[TaskId, ActiveTask] | None = None
         self._waiting: tuple[TaskId, ...] = ()
-        """Those of the tasks in ``_waiting_of`` that have not started; computed again when that mapping is another one."""
+        """Tasks of ``_waiting_of`` that have not started; computed again when that mapping is replaced."""
         self._group, self._agenda, self._logs, self._surroundings = group, agenda, logs, surroundings
 
     @property
@@ -103,7 +103,7 @@ class Thread:
         return self.tasks.member
 
     def tell(self, event: GroupEvent) -> None:
-        """An event for the state machine, now or when the process goes on."""
+        """Passes an event to the state machine, now or when the process is resumed."""
         self.process.when_awake(lambda: self._step(event))
 
     def subscription(self, rack: str | None) -> Subscription:
@@ -127,21 +127,21 @@ class Thread:
         return self._agenda.now_ms / 1e3
 
     def _measure_from_now_on(self) -> None:
-        """From when tasks begin to run: as often as a load takes to be known, and when a rebalance for it may be asked for."""
+        """Measures loads from the start of tasks: at the interval of a load, and when a rebalance for it may be requested."""
         if self._measures_s is None:
             return
         self._assignments += 1
         measured_in = self._assignments
-        for after_s in (0.0, LOOK_EVERY_S, max(self._measures_s, 2 * LOOK_EVERY_S)):
-            look = functools.partial(self._look_at_loads, measured_in, may_ask=after_s >= self._measures_s)
-            self._agenda.after(round(after_s * 1e3), look, changes_copies=False)
+        for after_s in (0.0, MEASURE_INTERVAL_S, max(self._measures_s, 2 * MEASURE_INTERVAL_S)):
+            measure = functools.partial(self._measure_loads, measured_in, may_ask=after_s >= self._measures_s)
+            self._agenda.after(round(after_s * 1e3), measure, changes_copies=False)
 
-    def _look_at_loads(self, measured_in: int, *, may_ask: bool) -> None:
+    def _measure_loads(self, measured_in: int, *, may_ask: bool) -> None:
         if self.has_ended or self.process.is_paused or measured_in != self._assignments:
             return
         now_ms, directory = self._agenda.now_ms, self.process.directory
         logs = {task: self._logs[task] for task in self.running}
-        self._loads = self._loads.look(
+        self._loads = self._loads.measure(
             self._now_s,
             {task: (_input(task),) for task in logs},
             {_input(task): int(now_ms * log.records_per_s / 1000) for task, log in logs.items()},
@@ -151,7 +151,7 @@ class Thread:
                 if task in directory.copies
             },
         )
-        if may_ask and not self.state.is_joining and self._loads.asks(self.running):
+        if may_ask and not self.state.is_joining and self._loads.is_worth_a_rebalance(self.running):
             self._group.rejoin(self, "the load of this member's tasks has changed")
 
     def may_commit(self, tasks: Iterable[TaskId]) -> bool:
@@ -192,7 +192,7 @@ class Thread:
         self._handle(BatchLost(reason="the process has stopped"))
 
     def _offset_sums(self) -> dict[TaskId, int]:
-        """Of the copies that this thread holds, and, if it is the first, of all that none holds."""
+        """Offset sums of this thread's copies; the first thread adds those of copies that no thread holds."""
         directory, now_ms = self.process.directory, self._agenda.now_ms
         is_first = next(t for t in self.process.threads if not t.has_ended) is self
         sums = {}

@@ -1,4 +1,4 @@
-"""Why Spark gave up a batch, out of what it raised: a function, a worker, or something that running it again may mend.
+"""Causes of failed Spark jobs, from their exceptions: a function, a worker, or an error that a retry may resolve.
 
 Decides by the classes of the Java exceptions and, where a Python worker has raised, by the last line of its traceback. What
 follows from it is ``task.batch_size``' matter.
@@ -68,7 +68,7 @@ _OUTSIDE = re.compile(
     r"(cimpl\.|confluent_kafka|lmdb\.|(builtins\.)?(OSError|IOError|EOFError|TimeoutError|InterruptedError|BlockingIOError|"
     r"FileNotFoundError|PermissionError|ConnectionError|ConnectionRefusedError|ConnectionResetError|BrokenPipeError)\b)"
 )
-"""Python exceptions that tell of disks, networks or brokers, not of records."""
+"""Python exceptions about disks, networks or brokers, not about records."""
 _PYTHON_ERROR = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$")
 _OF_DATA = re.compile(
     r"org\.apache\.spark\.(Spark(Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|Runtime|IllegalArgument|NoSuchElement|"
@@ -77,7 +77,7 @@ _OF_DATA = re.compile(
     r"\w*IndexOutOfBounds)Exception|java\.util\.(NoSuchElement|\w*Format\w*)Exception|java\.(time|math|text)\..*"
 )
 _CONDITION = re.compile(r"\[(?!INTERNAL_ERROR|FAILED_READ|CANNOT_|TASK_)[A-Z][A-Z0-9_.]+\]")
-"""With which Spark begins what a general exception says, unless it tells of files, tasks or Spark itself."""
+"""Error condition at the start of Spark's messages, except those about files, tasks or Spark itself."""
 _OF_THE_CLUSTER = re.compile(r"ExecutorLost|FetchFailed|TaskKilled|cancel|shut ?down|Could not find")
 _MOST_CAUSES = 8
 _MOST_TEXT = 1000
@@ -90,7 +90,7 @@ def failure_of(problem: Py4JJavaError | CapturedException) -> TidemillError:
 
 
 def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
-    """By classes and messages of what was raised, and of what caused it, outermost first."""
+    """The error for a chain of exceptions; ``causes``: class and message of each, outermost first."""
     text = causes[0][1]
     reason = first_line(text)
     if reason.startswith(_FINAL):

@@ -1,4 +1,4 @@
-"""Executing a stream thread's static plans: one micro-batch at a time, with a limit.
+"""Execution of a stream thread's static plans: one micro-batch at a time, with a time limit.
 
 Decides how a plan is run, how workers are pinned and what becomes of a batch that hangs. A plan is made an RDD once, and a
 *run* is one job that collects it: no SQL execution is registered, no closure cleaned again. A run is standing: it serves one
@@ -29,9 +29,9 @@ from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, reports_itself
-from tidemill.spark.java import JavaObject
+from tidemill.spark.java import JavaObject, settings_of
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
-from tidemill.spark.placement import BesideTheDriver, Placement
+from tidemill.spark.placement import OnDriverHost, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.spark.plan.python_steps import WORKER_KEY, ArrowStep, copied, map_in_arrow
 from tidemill.spark.run import Run
@@ -76,8 +76,8 @@ def start_workers(
     warm: ArrowStep,
     placement: Placement | None = None,
 ) -> threading.Thread:
-    """Has Spark start a thread's Python workers while its plan is still being compiled: they take a second to import."""
-    placement = placement or BesideTheDriver(session)
+    """Starts a thread's Python workers with a job of their own while the plan is compiled: their imports take a second."""
+    placement = placement or OnDriverHost(session)
 
     def run() -> None:
         with contextlib.suppress(Exception):  # the first batch would say what is wrong
@@ -88,7 +88,7 @@ def start_workers(
                     pin(step)
                     frame = map_in_arrow(frame, warm, "worker string")
                 plan = frame._jdf.queryExecution().executedPlan()
-            for name, value in task_settings(dict(session.conf.getAll), is_standing=True).items():  # else these are other workers
+            for name, value in task_settings(settings_of(session), is_standing=True).items():  # else these are other workers
                 session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]
             session.sparkContext.setLocalProperty(DESCRIPTION, description(application_id, f"starts the workers of {thread}"))
             with span("workers' first job"):
@@ -106,9 +106,9 @@ def start_workers(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
+    executed: JavaObject
     rows: JavaObject
     """The executed plan as Spark's RDD: a run is one job that collects it."""
-    explained: str
 
 
 class BatchEngine:
@@ -126,7 +126,7 @@ class BatchEngine:
         placement: Placement | None = None,
     ) -> None:
         self._thread, self._limit_s = thread, limit_s
-        self._placement = placement or BesideTheDriver(session)
+        self._placement = placement or OnDriverHost(session)
         self._is_in_place = False
         self._workers: dict[str, WorkerProcess] = {}
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
@@ -134,19 +134,20 @@ class BatchEngine:
         self._run: Run | None = None
         self._job: Future[None] | None = None
         self._plans: dict[bool, _Plan] = {}
-        """By whether rows are summed in the JVM; the second one is built when it is first needed."""
+        """Plans by a flag: rows are summed in the JVM. The second one is built when first needed."""
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
         reports_itself(self._jobs.name)
         with needing_the_jvm():
-            self._settings = dict(session.conf.getAll)
+            self._settings = settings_of(session)
             sums = compiled.sums and not compiled.can_stand
             with span("plan built"):
                 self._plans[sums] = self._built(sums)
 
     @property
     def explained(self) -> str:
-        return next(iter(self._plans.values())).explained
+        """The physical plan as Spark writes it."""
+        return str(next(iter(self._plans.values())).executed.toString())
 
     def rebuild(self) -> None:
         """Builds the plans again, with the current static sides; the next batch runs them. May be called on any thread."""
@@ -155,18 +156,17 @@ class BatchEngine:
 
     def _built(self, sums: bool) -> _Plan:
         # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
-        is_alike = isinstance(self._placement, BesideTheDriver) and not self._compiled.lookups.joins
+        is_alike = isinstance(self._placement, OnDriverHost) and not self._compiled.lookups.joins
         build = partial(self._made, sums)
-        plan, text = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
-        return _Plan(plan.execute(), text)
+        plan = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
+        return _Plan(plan, plan.execute())
 
-    def _made(self, sums: bool) -> tuple[JavaObject, str]:
+    def _made(self, sums: bool) -> JavaObject:
         source, steps = self._steps
         with pinning(self._session, self._thread) as pin:
             frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin, sums=sums)
         self._compiled.check(frame, sums=sums)
-        execution = frame._jdf.queryExecution()
-        return execution.executedPlan(), str(execution.toString())
+        return frame._jdf.queryExecution().executedPlan()
 
     def _copied(self, plan: JavaObject) -> JavaObject:
         source, steps = self._steps
@@ -205,13 +205,13 @@ class BatchEngine:
         return self._workers[max(steps, key=lambda step: int(step.rpartition("-")[2]))] if steps else None
 
     def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
-        """One micro-batch; it may take so many times as long as usual. ``has_backlog``: much more lies behind it, so that a job
-        of its own, which takes the rows in large portions and sums them in the JVM, is the quicker one.
+        """Runs one micro-batch; ``patience`` is the factor of its time limit. ``has_backlog``: much more input is waiting, so
+        that a job of its own, which takes rows in large portions and sums them in the JVM, is faster.
 
         Raises:
             NoExecutorError: it did not begin.
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
-            StopError: the JVM is gone, or a step says that going on is impossible.
+            StopError: the JVM is gone, or a step has reported a fatal error.
         """
         with needing_the_jvm():
             run = self._run_for(is_standing=self._compiled.can_stand and not has_backlog)
@@ -222,7 +222,7 @@ class BatchEngine:
                 raise
 
     def _run_for(self, *, is_standing: bool) -> Run:
-        """The run under way, if it is of this kind, of the plan as it is now and not too old; else a new one."""
+        """The current run, if it is of this kind, has the current plan and is not too old; else a new one."""
         run, is_settled = self._run, self._placement.is_settled(self._thread)
         if run is not None:
             is_fit = run.is_standing and is_standing and is_settled and not self._next
@@ -259,7 +259,7 @@ class BatchEngine:
                 raise failure from None
             raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from None
         if report is not None and report.outcome is not Outcome.LOST:
-            # A standing run goes on, also after REFUSED, FENCED and STOPPED: its workers have given the batch up in order.
+            # A standing run continues, also after REFUSED, FENCED and STOPPED: its workers have ended the batch in order.
             if not run.is_standing:
                 self._end_run(run)
             return report
@@ -273,7 +273,7 @@ class BatchEngine:
         return report
 
     def _end_run(self, run: Run) -> None:
-        """In order if it can be, and in any case: two jobs of one thread are never alive at once."""
+        """Ends the run, in order if possible, else by force: two jobs of one thread must never be alive at once (rule 27)."""
         self._run = None
         run.end()
         if not run.wait_over(self._limit_s):
@@ -281,7 +281,7 @@ class BatchEngine:
             self._end_by_force(run)
 
     def _end_by_force(self, run: Run) -> None:
-        """Kills the workers, those too that begin only then, until the job is over (rule 21)."""
+        """Kills the workers, also those that start meanwhile, until the job is over (rule 21)."""
         self._run = None
         run.end()
         # Workers first, then the job: a cancelled job leaves its Python processes alive, and they could still commit.
@@ -291,7 +291,7 @@ class BatchEngine:
             self.kill_workers()
 
     def _failure(self) -> TidemillError | None:
-        """Why the last job has failed, if it has; waits for its end."""
+        """The error of the last job; None if it has not failed. Waits for its end."""
         assert self._job is not None
         problem = self._job.exception()
         if problem is None:
@@ -306,40 +306,40 @@ class BatchEngine:
         return failure
 
     def next_request(self, run: int) -> BatchRequest | None:
-        """Any thread: what the source step of a run is to serve next; waits for it. None: the run ends, or is over."""
+        """The next request for a run's source step; waits for it. None: the run ends or is over. Thread-safe."""
         now = self._run
         return now.next() if now is not None and now.number == run else None
 
     def reported(self, run: int, report: BatchReport) -> None:
-        """Any thread: what the last step of a run says."""
+        """Takes the report of a run's last step. Thread-safe."""
         now = self._run
         if now is None or now.number != run or not now.reported(report):
             log.warning(LogEvent("report-unexpected", thread=self._thread, run=run, batch=report.batch_id))
 
     def wait_served(self, run: int, batch_id: int) -> None:
-        """Any thread: returns when the batch is reported of, or will not be."""
+        """Waits until the batch was reported, or the run is over. Thread-safe."""
         now = self._run
         if now is not None and now.number == run:
             now.wait_served(batch_id)
 
     def rest(self) -> None:
-        """There is nothing to do: a run that nothing was asked of for a while is ended, and its slot is free."""
+        """Called without work: ends a run that was idle for a while, which frees its task slot."""
         run = self._run
         if run is not None and run.idle_s > _LONGEST_REST_S:
             self._end_run(run)
 
     def end_run(self) -> None:
-        """In order if it can be; the next batch begins another one."""
+        """Ends the run, in order if possible; the next batch starts another one."""
         if self._run is not None:
             self._end_run(self._run)
 
     def close(self) -> None:
-        """No batch is run any more."""
+        """Ends the run and the job thread."""
         self.end_run()
         self._jobs.close()
 
     def has_lost_its_place(self) -> bool:
-        """After a lost batch: whether the executor, and with it the stores there, is gone."""
+        """True if the thread's executor, and with it the stores there, is lost. Called after a lost batch."""
         with needing_the_jvm():
             return self._placement.is_gone(self._thread)
 

@@ -1,6 +1,7 @@
 """Objects of the JVM behind a session, which py4j gives no types: plans, expressions, exceptions, and Scala's sequences of them.
 
-Decides the one way from Python's sequences to Scala's and back.
+Decides the one way from Python's sequences to Scala's and back, and that the JVM looks for a class once: py4j asks it at each
+use, and where PySpark gives no package, the JVM first searches all jars for a class that is in none.
 """
 
 from __future__ import annotations
@@ -8,24 +9,58 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from py4j.java_gateway import JavaClass, JavaGateway, JavaMember, JVMView
 from pyspark.sql import SparkSession
 
 JavaObject = Any
 """An object of the JVM: every attribute of it is a method, which py4j looks for when it is called."""
 
 
-def jvm_of(session: SparkSession) -> JavaObject:
-    """The JVM's packages."""
-    jvm = session.sparkContext._jvm
-    assert jvm is not None
-    return jvm
+class _KnownClass(JavaClass):  # type: ignore[misc]  # py4j has no types
+    """Its static methods are looked up once; a static field is read each time."""
+
+    def __getattr__(self, name: str) -> JavaObject:
+        found = super().__getattr__(name)
+        if isinstance(found, JavaClass):
+            found = _KnownClass(found._fqn, found._gateway_client)
+        if isinstance(found, (JavaClass, JavaMember)):
+            self.__dict__[name] = found
+        return found
+
+
+class _KnownClasses(JVMView):  # type: ignore[misc]
+    """A JVM's classes, each looked up once by each of its names."""
+
+    def __getattr__(self, name: str) -> JavaObject:
+        found = super().__getattr__(name)
+        if isinstance(found, JavaClass):
+            found = self.__dict__[name] = _KnownClass(found._fqn, found._gateway_client)
+        return found
+
+
+def know_classes(gateway: JavaGateway) -> None:
+    """Has PySpark look up each class of the JVM once, from now on."""
+    jvm = gateway.jvm
+    gateway.jvm = _KnownClasses(jvm._gateway_client, jvm._jvm_name, id=jvm._id)
+
+
+def class_of(session: SparkSession, name: str) -> JavaObject:
+    """A class of the JVM, by its full name: by its parts each package would be looked for as a class first."""
+    return getattr(session.sparkContext._jvm, name)
+
+
+def settings_of(session: SparkSession) -> dict[str, str]:
+    """``session.conf.getAll`` in a few calls of the JVM, not two for each setting."""
+    found, texts = session.conf._jconf.getAllAsJava(), class_of(session, "java.lang.String")
+    names, values = (texts.join("\0", part).split("\0") for part in (found.keySet(), found.values()))
+    return dict(zip(names, values, strict=True))
 
 
 def array_of(session: SparkSession, items: Iterable[object]) -> JavaObject:
     """A Java array of objects."""
     gateway, given = session.sparkContext._gateway, list(items)
     assert gateway is not None
-    found = gateway.new_array(jvm_of(session).java.lang.Object, len(given))
+    found = gateway.new_array(class_of(session, "java.lang.Object"), len(given))
     for number, item in enumerate(given):
         found[number] = item
     return found
@@ -33,10 +68,10 @@ def array_of(session: SparkSession, items: Iterable[object]) -> JavaObject:
 
 def sequence_of(session: SparkSession, items: Iterable[object]) -> JavaObject:
     """A Scala sequence."""
-    found = jvm_of(session).java.util.ArrayList()
+    found = class_of(session, "java.util.ArrayList")()
     for item in items:
         found.add(item)
-    return jvm_of(session).org.apache.spark.api.python.PythonUtils.toSeq(found)
+    return class_of(session, "org.apache.spark.api.python.PythonUtils").toSeq(found)
 
 
 def items_of(sequence: JavaObject) -> Iterator[JavaObject]:

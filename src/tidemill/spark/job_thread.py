@@ -65,5 +65,5 @@ def background_pool(session: SparkSession, application: str, what: str) -> Itera
 
 
 def description(application: str, what: str) -> str:
-    """Of a job, in Spark's UI: a session may be shared by several applications, and has jobs of others."""
+    """Description of a job in Spark's UI, with the application: several may share a session."""
     return f"{application}: {what}"

@@ -24,7 +24,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem
 from tidemill.log_format import LogEvent
-from tidemill.spark.java import JavaObject, array_of, jvm_of, sequence_of
+from tidemill.spark.java import JavaObject, array_of, class_of, sequence_of
 
 log = logging.getLogger("tidemill.placement")
 
@@ -34,7 +34,7 @@ _REPLACEMENT_LIMIT_S = 15.0
 """Seconds that a thread whose executor is gone waits for one with a free slot, before it shares one."""
 _SETTLE_LIMIT_S = 0.5
 _GONE_LIMIT_S = 1.0
-"""So late the driver may hear that an executor is gone, after a batch has failed of it."""
+"""Seconds after which the driver knows of a lost executor, once a batch has failed because of it."""
 _POLL_S = 0.1
 _DRIVER = "driver"
 _PORT = re.compile(r":\d+$")
@@ -87,7 +87,7 @@ class Placement(Protocol):
         """For threads, and one to spare."""
 
     def root(self, thread: str) -> DataFrame:
-        """The one row, with a bigint ``id``, that a plan of this thread begins with."""
+        """The leaf of this thread's plan: one row with a bigint ``id``."""
 
     def settle(self, thread: str) -> bool:
         """True if the thread has a place for its next batch; waits a moment for one."""
@@ -99,8 +99,8 @@ class Placement(Protocol):
         """True if the place that it had is gone, and with it the stores there."""
 
 
-class BesideTheDriver:
-    """``local[...]``: there is one place only."""
+class OnDriverHost:
+    """``local[...]``: all workers are processes of the driver's machine."""
 
     def __init__(self, session: SparkSession) -> None:
         self._session = session
@@ -148,21 +148,25 @@ class OnExecutors:
 
     def root(self, thread: str) -> DataFrame:
         context, session = self._session.sparkContext, self._session._jsparkSession
-        jvm = jvm_of(self._session)
-        rows = sequence_of(self._session, [jvm.org.apache.spark.sql.RowFactory.create(array_of(self._session, [0]))])
-        kind = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("org.apache.spark.sql.Row"))
+        row = self._java("org.apache.spark.sql.RowFactory").create(array_of(self._session, [0]))
+        rows = sequence_of(self._session, [row])
+        classes = self._java("java.lang.Class")
+        kind = self._java("scala.reflect.ClassTag").apply(classes.forName("org.apache.spark.sql.Row"))
         # The RDD looks into this map at every job: a plan is moved by another entry, without being built again.
-        preferred = self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap())
-        rdd = jvm.org.apache.spark.rdd.ParallelCollectionRDD(context._jsc.sc(), rows, 1, preferred, kind)
+        preferred = self._preferences.setdefault(thread, self._java("scala.collection.mutable.HashMap")())
+        rdd = self._java("org.apache.spark.rdd.ParallelCollectionRDD")(context._jsc.sc(), rows, 1, preferred, kind)
         schema = session.parseDataType(StructType([StructField("id", IntegerType())]).json())
         typed = DataFrame(session.createDataFrame(rdd.toJavaRDD(), schema), self._session).selectExpr("cast(id AS bigint)")
         # As the rows of range(1), so that the planner knows of the one partition: a groupBy would put an exchange there else.
         one = self._session.range(0, 1, 1, 1)._jdf
-        logical = jvm.java.lang.Class.forName("org.apache.spark.sql.execution.LogicalRDD$").getField("MODULE$").get(None)
+        logical = classes.forName("org.apache.spark.sql.execution.LogicalRDD$").getField("MODULE$").get(None)
         # From Spark 4.3 on there is a fourth parameter, whose default the JVM's callers have to name.
         defaults = () if pyspark.__version__.startswith("4.2.") else (getattr(logical, "fromDataset$default$4")(),)
         plan = logical.fromDataset(typed._jdf.queryExecution().executedPlan().execute(), one, False, *defaults)
-        return DataFrame(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session, plan), self._session)
+        return DataFrame(self._java("org.apache.spark.sql.classic.Dataset").ofRows(session, plan), self._session)
+
+    def _java(self, name: str) -> JavaObject:
+        return class_of(self._session, name)
 
     def settle(self, thread: str) -> bool:
         since = self._waits_since.setdefault(thread, time.monotonic())
@@ -208,13 +212,11 @@ class OnExecutors:
         self._prefer(thread, to.location)
 
     def _prefer(self, thread: str, location: str) -> None:
-        jvm = self._session.sparkContext._jvm
-        assert jvm is not None
         places = sequence_of(self._session, [location])
-        self._preferences.setdefault(thread, jvm.scala.collection.mutable.HashMap()).put(0, places)
+        self._preferences.setdefault(thread, self._java("scala.collection.mutable.HashMap")()).put(0, places)
 
     def executors(self) -> list[Executor]:
-        """Those that live, as far as the driver knows."""
+        """Live executors, as far as the driver knows."""
         found = self._session.sparkContext._jsc.sc().statusStore().executorList(True)
         summaries = [found.apply(at) for at in range(found.size())]
         return sorted(
@@ -240,14 +242,17 @@ class OnExecutors:
 
 
 def placement_of(session: SparkSession, threads: int) -> Placement:
-    """As the session's master has it."""
-    return OnExecutors(session, threads) if is_cluster(session.sparkContext.master or "") else BesideTheDriver(session)
+    """The placement for the session's master."""
+    return OnExecutors(session, threads) if is_cluster(session.sparkContext.master or "") else OnDriverHost(session)
 
 
 class SlotShare:
-    """An instance's task slots in a Spark session that several instances of this process share, as in a notebook; ``threads``
-    tells how many it has, until ``give_back``. A stream thread's job keeps its slot as long as the thread lives, and one that
-    finds none would wait without a word: who needs slots asks first how many others have."""
+    """An instance's task slots in a Spark session that several instances of this process share, as in a notebook.
+
+    ``threads`` returns the number of slots in use, until ``give_back``. A stream thread's job occupies its slot as long as the
+    thread lives, and a job without a slot would wait silently: so the slots of other instances are counted before a thread is
+    added.
+    """
 
     def __init__(self, session: SparkSession, threads: Callable[[], int]) -> None:
         self._context, self._threads = session.sparkContext.applicationId, threads

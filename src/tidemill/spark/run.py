@@ -1,7 +1,7 @@
 """The exchange between a stream thread and a run, the one Spark job that serves its micro-batches: requests in, reports out.
 
-Decides what the source step hears when it asks what to do, and what the thread hears when it waits. Invariants: a run serves one
-request at a time; a report counts only if it is of that request; no wait outlasts a run that is over. Knows nothing of Spark.
+Decides the answer to a source step that asks for the next request, and to a thread that waits for the report. Invariants: a run
+serves one request at a time; a report counts only for that request; no wait outlasts a run that is over. Independent of Spark.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Run:
         self._began = self._asked = time.monotonic()
         self._changed = threading.Condition()
         self._request: BatchRequest | None = None
-        """Not taken yet."""
+        """The request that the source step has not taken yet."""
         self._under_way: int | None = None
-        """The batch whose report has not come."""
+        """Id of the batch whose report is awaited."""
         self._report: BatchReport | None = None
         self._is_ending = self._is_over = False
 
@@ -39,7 +39,7 @@ class Run:
 
     @property
     def idle_s(self) -> float:
-        """Since the last request."""
+        """Time since the last request, in s."""
         return time.monotonic() - self._asked
 
     def ask(self, request: BatchRequest) -> None:
@@ -59,7 +59,7 @@ class Run:
 
     @property
     def is_ending(self) -> bool:
-        """It serves no other request."""
+        """True if it serves no further request."""
         return self._is_ending or self._is_over
 
     def end(self) -> None:

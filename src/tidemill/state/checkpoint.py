@@ -6,7 +6,7 @@
 
 The offset is that of the last *applied* record, one less than the next to read (end offsets 2, 8, 6, 4 give 1, 7, 5, 3); -4 says
 that the partition is known but nothing is. It is written for people and tools and never read: what counts is in the state.
-The file is ``directory``'s matter.
+``directory`` reads and writes the file.
 """
 
 from __future__ import annotations

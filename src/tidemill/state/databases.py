@@ -1,4 +1,4 @@
-"""The databases of a task's environment: their names, and what they must be when a state is opened.
+"""The databases of a task's environment: their names, and checks when a state is opened.
 
 Decides what an owner makes, and what it refuses: pages that can't be followed, another format, a store whose bytes are something
 else, another task's state; and that a store whose changelog is not the one it was made from is emptied. What meta's entries look

@@ -4,8 +4,8 @@
                                 .lock                              who has the directory (``lock``)
                                 <task id>/                         one directory per task (``lmdb``), with a `.checkpoint`
 
-Names and formats are Kafka Streams', so its tools and people find their way. Decides what a task directory is and how one goes
-away; who may use the directory is ``lock``'s matter, what is in a task directory ``lmdb``'s.
+Names and formats are Kafka Streams', so its tools and people find their way. Decides what a task directory is and how one is
+removed; ``lock`` decides who may use the directory, ``lmdb`` what is in a task directory.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def resume_after(encoded: bytes) -> bytes:
 
 
 def resume_before(encoded: bytes) -> bytes:
-    """Before which LMDB key a backward scan goes on that has ended with `encoded`, and with its whole group if it is long."""
+    """The LMDB key before which a backward scan continues after `encoded`, or after its whole group if it is long."""
     # The short key that equals the group's common bytes comes after the group when one reads backwards.
     return encoded[:_GROUP_SIZE] + b"\0" if is_long(encoded) else encoded
 

@@ -1,4 +1,4 @@
-"""The state of one task in LMDB: what is read, written and kept over crashes.
+"""The state of one task in LMDB: reads, writes, durability.
 
     <task directory>/data.mdb, lock.mdb    one environment: a database per store, one for meta
                      dirty                 while unsynced writes may exist (``durability``)
@@ -205,14 +205,14 @@ class TaskState:
             return meta.read_forms(transaction, meta_db)
 
     def whose(self) -> StateIdentity | None:
-        """Whose state it says it is; version 0.1.0 kept nothing of that."""
+        """The recorded owner: application and task; None in a state of version 0.1.0."""
         with self._read(META) as (transaction, (meta_db,)):
             return meta.read_identity(transaction, meta_db)
 
     def follow_topics(self, topic_ids: Mapping[str, str], *, epoch: str) -> dict[str, str]:
         """The ids of the topics that stores' positions are of, by store. A store that has followed another topic is emptied: its
-        changelog was created again. Gives those, with what they have followed. Nothing happens if ``epoch`` is the owner's no
-        more."""
+        changelog was created again. Returns those, with their old topic ids. Does nothing if ``epoch`` is no longer the
+        owner's."""
         stores = tuple(sorted(self._databases.keys() & topic_ids.keys()))
         with self._write(META, *(self._databases[name] for name in stores)) as (transaction, (meta_db, *handles)):
             if meta.read_positions(transaction, meta_db).epoch != epoch:
@@ -224,7 +224,7 @@ class TaskState:
         return moved
 
     def topic_ids(self) -> dict[str, str]:
-        """By store: the id of the topic that its position is of, as far as its owner was given it."""
+        """Topic id of each store's changelog at its position, as far as the owner knew it."""
         with self._read(META) as (transaction, (meta_db,)):
             return meta.read_topic_ids(transaction, meta_db)
 
@@ -387,12 +387,12 @@ _BIG_VALUE = 1900  # From about here on a value has pages of its own (LMDB: half
 
 
 def payload_of(puts: Collection[tuple[bytes, bytes]]) -> int:
-    """Bytes that the entries take by themselves."""
+    """Size of the entries in bytes, without pages."""
     return sum(len(key) + len(value) + _NODE_OVERHEAD for key, value in puts)
 
 
 def room_for(shape: lmdb._StatDict, *, payload: int, changed: int) -> int:
-    """Of a database of this shape (LMDB's ``stat``), for so many changed entries with this payload."""
+    """Upper bound of the bytes that a commit needs; ``shape``: the database's ``stat``, ``changed``: number of entries."""
     copied = min(changed, shape["leaf_pages"]) + min(changed, shape["branch_pages"]) + shape["depth"]
     # Copied pages, new leaves at half their fill, the ends of big values, the list of freed pages, meta.
     pages = copied + 2 * payload // shape["psize"] + payload // _BIG_VALUE + copied // 128 + 64

@@ -5,7 +5,7 @@ died. The driver sends ``fileno()`` to its workers over a Unix socket (or they i
 `.lock` also says which process took it, so that a second instance is refused with a name, while a restart, whose
 predecessor's driver is dead but whose workers are still dying, waits for them.
 
-Decides only this; that a worker writes nothing after its driver's end is the worker's matter.
+Decides only this; the worker itself makes sure that it writes nothing after its driver's end.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Numbers are big endian. Only what changed is written.
 
 Also says whose state it is (``StateIdentity``), since a directory can be copied or put back in the wrong place, and its name
 then says nothing of what is in it. A state that version 0.1.0 has made does not say whose it is; the partitions of its
-changelogs do. What is done with one that is another's is its opener's matter.
+changelogs do. The code that opens a state decides what happens to one of another task.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StateIdentity:
 def other_owner(
     wanted: StateIdentity, found: StateIdentity | None, changelogs: Iterable[TopicPartition]
 ) -> str | None:
-    """Whose the state is if not ``wanted``'s; ``found``: whose it says it is, ``changelogs``: what its stores follow."""
+    """The owner of the state if it is not ``wanted``; ``found``: the recorded owner, ``changelogs``: those of its stores."""
     if found is not None:
         return None if found == wanted else str(found)
     elsewhere = sorted(log for log in changelogs if log.partition != wanted.task.partition)
@@ -102,7 +102,7 @@ def write_epoch(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, e
 
 
 def read_identity(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> StateIdentity | None:
-    """Whose the state is, if it says so."""
+    """The recorded owner of the state; None if there is none."""
     application, task = transaction.get(_APPLICATION, db=meta_db), transaction.get(_TASK, db=meta_db)
     if application is None or task is None:
         return None
@@ -115,14 +115,14 @@ def write_identity(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database
 
 
 def read_topic_ids(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> dict[str, str]:
-    """By store: the id of the topic that its position is one of."""
+    """Topic id of each store's changelog at its position."""
     return {name.decode(): value.decode() for name, value in _entries(transaction, meta_db, _TOPIC_ID)}
 
 
 def write_topic_ids(
     transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, topic_ids: Mapping[str, str | None]
 ) -> None:
-    """None: the store's is not known. Those of other stores stay."""
+    """Records topic ids of these stores (None: unknown); those of others stay."""
     for store, topic_id in topic_ids.items():
         if topic_id is None:
             transaction.delete(_TOPIC_ID + store.encode(), db=meta_db)
@@ -140,7 +140,7 @@ def read_changelogs(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Databas
 def write_changelogs(
     transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, changelogs: Mapping[str, TopicPartition]
 ) -> None:
-    """Keep exactly these."""
+    """Records exactly these changelogs."""
     for store in read_changelogs(transaction, meta_db).keys() - changelogs.keys():
         transaction.delete(_CHANGELOG + store.encode(), db=meta_db)
     for store, (topic, partition) in changelogs.items():
@@ -152,7 +152,7 @@ def read_forms(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) ->
 
 
 def write_forms(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, forms: Mapping[str, str]) -> None:
-    """Those of other stores stay."""
+    """Records the forms of these stores; those of others stay."""
     for store, form in forms.items():
         transaction.put(_FORM + store.encode(), form.encode(), db=meta_db)
 

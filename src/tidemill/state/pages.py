@@ -1,6 +1,6 @@
 """Checks of an LMDB data file by plain file reads, before the file is mapped.
 
-LMDB maps its file and believes it: a page beyond the file's end ends the process with SIGBUS, and garbage can end it in other
+LMDB maps its file without checks: a page beyond the file's end ends the process with SIGBUS, and garbage can end it in other
 ways. So ``read_header`` looks at the two meta pages (kind, magic, data version, roots inside the file), and ``find_fault`` walks
 the trees from the top, breadth first: header of each page, slots, page numbers inside the file. A walk may be limited to a
 number of pages; the upper levels, which lead everywhere, come first. What LMDB itself notices later, ``registry`` turns into

@@ -27,7 +27,7 @@ _MAX_DATABASES = 256
 _MAX_READERS = 512
 _ATTEMPTS = 10
 _GATE_LIMIT_S = 60.0
-"""So long transactions of this process and what moves the map wait for each other: each is meant to last well under a second."""
+"""Longest wait, in s, between transactions of this process and a resize of the map; each takes well under a second."""
 
 _CORRUPT = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PanicError)
 

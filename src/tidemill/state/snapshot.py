@@ -97,7 +97,7 @@ def chunk_forward(cursor: lmdb.Cursor[bytes], first: bytes, end: bytes | None, s
 
 
 def chunk_backward(cursor: lmdb.Cursor[bytes], first: bytes, end: bytes | None, size: int) -> list[tuple[bytes, bytes]]:
-    """As ``chunk_forward``, from before `end` down to `first`."""
+    """Like ``chunk_forward``, backwards: from before ``end`` down to ``first``."""
     entries: list[tuple[bytes, bytes]] = []
     at_end = end is not None and cursor.set_range(end)
     if cursor.prev() if at_end else cursor.last():

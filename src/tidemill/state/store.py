@@ -4,7 +4,7 @@ A task has one state: its stores and, written in the same transaction, their pos
 implementation: what is read is always some batch that was applied whole, together with that batch's positions, and a batch is
 applied only on the positions that it was computed from (compare-and-swap).
 
-Keys and values are bytes; what they mean is the operators' matter, what the positions mean for a commit is the task's.
+Keys and values are bytes; the operators decide what they mean, the task what the positions mean for a commit.
 """
 
 from __future__ import annotations

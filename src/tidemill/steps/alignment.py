@@ -1,4 +1,4 @@
-"""The order in which a task takes records of its several inputs: always the input whose next record is the oldest.
+"""Order of a task's inputs by timestamp: the next record is always the oldest one.
 
 Decides, as Kafka Streams' PartitionGroup and ``max.task.idle.ms`` do, when that is known: an input that has nothing to take is
 waited for as long as its broker has more (0, the default), some time longer than that (above 0), or not at all (-1). What must
@@ -23,12 +23,12 @@ from tidemill.steps.source_step import SourceReader
 from tidemill.task.batch import BatchRequest
 from tidemill.task.raw_records import FetchedRecord
 
-MUCH = 200_000
-"""Records of all inputs together."""
-MANY_BYTES = 64 << 20
+MOST_HELD_RECORDS = 200_000
+"""Limit of held records, of all inputs together."""
+MOST_HELD_BYTES = 64 << 20
 _CHUNK = 10_000
 _HELD_WAIT_MS = 100
-"""So long a batch waits for records while a task waits for those of its other inputs."""
+"""Wait for records while a task waits for those of its other inputs."""
 NEVER_IDLE = -1
 Messages = Sequence[FetchedRecord]
 Group = tuple[int | str, int]
@@ -49,9 +49,9 @@ class AlignedReader:
     reader: EndingReader
     together: Mapping[str, int]
     idle_ms: int = 0
-    much: int = MUCH
-    many_bytes: int = MANY_BYTES
-    """Of the values of what is held back, from where on it is much, too."""
+    most_held_records: int = MOST_HELD_RECORDS
+    most_held_bytes: int = MOST_HELD_BYTES
+    """Limit of the values' bytes of held records."""
     _held: dict[TopicPartition, list[FetchedRecord]] = field(default_factory=dict)
     """Records read and not taken yet."""
     _read_to: dict[TopicPartition, int] = field(default_factory=dict)
@@ -72,8 +72,11 @@ class AlignedReader:
         self._waits_since = {group: since for group, since in self._waits_since.items() if group in groups}
         inputs = {tp: self._read_to[tp] if tp in self._held else at for tp, at in request.inputs.items()}
         held = self._held.values()
-        is_much = sum(map(len, held)) >= self.much or sum(sum(map(len, queue)) for queue in held) >= self.many_bytes
-        self._not_read = {tp: inputs[tp] for tp in self._held} if is_much else {}
+        is_full = (
+            sum(map(len, held)) >= self.most_held_records
+            or sum(sum(map(len, queue)) for queue in held) >= self.most_held_bytes
+        )
+        self._not_read = {tp: inputs[tp] for tp in self._held} if is_full else {}
         self.reader.place(replace(request, inputs={tp: at for tp, at in inputs.items() if tp not in self._not_read}))
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Messages]]:
@@ -149,7 +152,7 @@ class AlignedReader:
         return taken
 
     def _has_waited(self, group: Group, now_ms: int) -> bool:
-        """True if a task that has read its other inputs to their ends may go on without those that are empty."""
+        """True if a task that has read its other inputs to their ends may continue without those that are empty."""
         return now_ms - self._waits_since.setdefault(group, now_ms) >= self.idle_ms
 
     # --- positions -------------------------------------------------------------------------------------------------

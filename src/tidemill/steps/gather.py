@@ -1,6 +1,6 @@
 """A batch as the last step finds it: rows by tag, and whether the batch is whole (correctness.md, rule 1).
 
-Decides what tells a whole batch from one that was cut short, repeated or another one; what is done with it is the step's.
+Decides whether a batch is whole, was cut short or repeated, or is another one; the consequence is the step's.
 """
 
 from __future__ import annotations

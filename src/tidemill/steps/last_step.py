@@ -27,7 +27,7 @@ from tidemill.steps.outputs import ToSink
 from tidemill.steps.rows.records import from_rows
 from tidemill.steps.rows.schema import REFUSED, UNREADABLE
 from tidemill.steps.rows.writes import take_outputs, take_writes
-from tidemill.steps.step_batch import StepBatch, run_nodes, step_batch
+from tidemill.steps.step_batch import StepBatch, run_nodes
 from tidemill.steps.step_context import StepContext
 from tidemill.steps.step_spec import StepSpec
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StoresAt
@@ -94,7 +94,7 @@ def _reported(
         return _lost(request, context, problem, is_misfit=False)
     # Only for a batch that is whole: stores that the request no longer has are closed by this (rule 12).
     stores = context.open_stores(request.tasks)
-    progress = _Progress(step_batch(spec, context, request, gathered, stores))
+    progress = _Progress(StepBatch.begin(spec, context, request, gathered, stores))
     progress.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
     progress.reached(CommitStep.GATHER)
     try:
@@ -210,7 +210,7 @@ def _set_unreadable_aside(progress: _Progress) -> None:
 
 
 def _take_rows_of_sinks(batch: StepBatch) -> None:
-    """What the JVM has passed to sinks, and the records that no function was given."""
+    """Takes the rows that the JVM has passed to sinks, and the records that exception handlers have excluded."""
     refused = batch.tables.pop(REFUSED, None)
     if refused is not None:
         pass_over_refused(refused, batch.spec.sources, batch.request, batch.state)
@@ -266,8 +266,8 @@ def _commit_writes(progress: _Progress, offsets: Positions) -> None:
 
 
 def _any_position(request: BatchRequest) -> Positions:
-    """Of one input, as it is: what punctuators alone have made is committed in the member's name as well, since the group refuses
-    only offsets to a member that it has lost."""
+    """The unchanged position of one input: output of punctuators alone is committed with an offset, too, since the group refuses
+    only offsets of a member that it has lost."""
     return {tp: request.inputs[tp] for tp in sorted(request.inputs)[:1]}
 
 
@@ -288,7 +288,7 @@ def _changelog_positions(
 
 
 def _by_task(found: Mapping[tuple[TaskId, str], _Value]) -> dict[TaskId, dict[str, _Value]]:
-    """What is known by task and store."""
+    """The values, nested by task and store."""
     tasks: dict[TaskId, dict[str, _Value]] = {}
     for (task, store), value in found.items():
         tasks.setdefault(task, {})[store] = value

@@ -1,7 +1,7 @@
 """A run's rows, cut into micro-batches: each begins with its request, which travels with the data, and ends with its marker.
 
-Decides where one micro-batch ends and the next begins, on both sides: what the source step puts around a batch's rows, and how a
-later step finds it again. One that is cut short has no marker, which is for the step to see (correctness.md, rule 1).
+Decides the boundaries of micro-batches on both sides: the rows that the source step puts around a batch, and how a later step
+finds them. A batch that was cut short has no marker, which the step checks (correctness.md, rule 1).
 """
 
 from __future__ import annotations

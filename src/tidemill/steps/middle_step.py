@@ -1,7 +1,7 @@
 """A Python step before the last one: runs its nodes on what the stores hold, and passes everything else on.
 
 Decides which rows wait for the end of their batch and which pass at once. Its writes to stores, and what it sends, travel to the
-last step as rows, and that one applies and sends them. Invariant: the marker is the last row to go on, so that a worker that dies
+last step as rows, and that one applies and sends them. Invariant: the marker is the last row, so that a worker that dies
 on the way leaves a batch that is seen to be cut short (rule 1).
 """
 
@@ -20,7 +20,7 @@ from tidemill.steps.rows.order import first_child
 from tidemill.steps.rows.records import to_rows
 from tidemill.steps.rows.schema import MARKER, OUTPUT, SCHEMA
 from tidemill.steps.rows.writes import outputs_as_rows, writes_as_rows
-from tidemill.steps.step_batch import StepBatch, run_nodes, step_batch
+from tidemill.steps.step_batch import StepBatch, run_nodes
 from tidemill.steps.step_context import StepContext
 from tidemill.steps.step_spec import StepSpec
 from tidemill.task.batch import BatchRequest
@@ -29,7 +29,7 @@ from tidemill.task.batch import BatchRequest
 def run_middle_step(
     request: BatchRequest, batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that go on: those that have arrived for later steps, and those that this step's nodes make."""
+    """The rows for the next layer: those that have arrived for later steps, and the results of this step's nodes."""
     stores = context.open_stores(request.tasks)
     own, shared = list(spec.tags), list(spec.global_tags)
     problem = context.graphs.shared.begin(request) if shared else None
@@ -50,7 +50,7 @@ def run_middle_step(
         marker += _where(rows, ends)
     if problem is not None or not marker:
         return  # cut short: nothing here must run, and the last step will see it
-    batch = step_batch(spec, context, request, gather([*waiting, *marker]), stores)
+    batch = StepBatch.begin(spec, context, request, gather([*waiting, *marker]), stores)
     if spec.ranks:
         for tag in batch.tables.keys() - (spec.tags - spec.global_tags):
             yield from batch.tables[tag].to_batches()
@@ -71,7 +71,7 @@ def _where(rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> list[pa.RecordB
 
 
 def _onward(batch: StepBatch) -> Iterator[pa.RecordBatch]:
-    """What the step has made, as rows."""
+    """The step's results, as rows."""
     number = first_child(batch.spec.number)
     for node in batch.spec.nodes.values():
         for records in batch.outputs.take(ToNode(node.name)):

@@ -32,7 +32,7 @@ class ToTopic:
 
 @dataclass(frozen=True, slots=True)
 class ToDeadLetters:
-    """The topic of records that are put aside."""
+    """The topic of dead letters."""
 
     topic: str
 

@@ -30,7 +30,7 @@ from tidemill.task.raw_records import FetchedRecord, Headers
 _LONG = struct.Struct(">q")
 
 _Column = list[Any]
-"""Of a column of ``SCHEMA``: bytes, numbers, and None."""
+"""Values of a column of ``SCHEMA``: bytes, numbers, and None."""
 
 
 @dataclass(slots=True)

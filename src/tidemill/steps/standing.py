@@ -60,8 +60,8 @@ def rows_behind(*, next_is_last: bool) -> Iterator[pa.RecordBatch]:
 
 @cache
 def _fillers(size: int) -> pa.RecordBatch:
-    """So many that the Arrow batch that holds the row before them is closed, wherever in it that row is: Spark looks for one row
-    more before it closes a full one. The first has a value of this size."""
+    """Enough fillers to close the Arrow batch of the row before them, wherever in it that row is: Spark reads one more row before
+    it closes a full batch. The first has a value of this size."""
     count = ARROW_ROWS + 1
     columns = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}
     columns["node"] = pa.array([FILLER] * count, pa.int32())

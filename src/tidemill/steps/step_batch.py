@@ -29,7 +29,7 @@ from tidemill.task.partition_time import Times
 
 @dataclass(slots=True)
 class StepBatch:
-    """A batch in a step: what has arrived, and what its nodes have made of it."""
+    """A batch in a step: the rows that have arrived, and the results of its nodes."""
 
     spec: StepSpec
     context: StepContext
@@ -43,27 +43,27 @@ class StepBatch:
     """Partition times of the inputs at the batch's end."""
     outputs: Outputs = field(default_factory=Outputs)
     onward: list[list[tuple[GraphExit, Records]]] = field(default_factory=list)
-    """Of each graph, the records that go on to columns."""
+    """Records for columns, by graph."""
     unreadable: list[pa.Table] = field(default_factory=list)
     """Rows whose bytes a graph's serdes can't read."""
 
-
-def step_batch(
-    spec: StepSpec, context: StepContext, request: BatchRequest, gathered: Gathered, stores: Mapping[TaskId, TaskStore]
-) -> StepBatch:
-    """A batch whose marker has come, before any node has run."""
-    marker = gathered.marker
-    assert marker is not None
-    return StepBatch(
-        spec=spec,
-        context=context,
-        request=request,
-        tables=gathered.tables,
-        marker=marker,
-        stores=stores,
-        state=StepState(stores, spec.stores, handlers=context.unreadable.handlers),
-        times=times_after(request.times, marker.arrived),
-    )
+    @classmethod
+    def begin(
+        cls, spec: StepSpec, context: StepContext, request: BatchRequest, gathered: Gathered, stores: Mapping[TaskId, TaskStore]
+    ) -> StepBatch:
+        """A batch whose marker has arrived, before any node has run."""
+        marker = gathered.marker
+        assert marker is not None
+        return cls(
+            spec=spec,
+            context=context,
+            request=request,
+            tables=gathered.tables,
+            marker=marker,
+            stores=stores,
+            state=StepState(stores, spec.stores, handlers=context.unreadable.handlers),
+            times=times_after(request.times, marker.arrived),
+        )
 
 
 def run_nodes(batch: StepBatch) -> None:
@@ -95,7 +95,7 @@ def run_nodes(batch: StepBatch) -> None:
 
 
 def _without_null_values(records: Records) -> Records:
-    """Records that are counted as rows that come from the JVM are: what has a null value has no key."""
+    """Records for a count, in the form of rows from the JVM: a record with a null value has no key."""
     if None not in records.values:
         return records
     sides = zip(records.keys, records.values, strict=True)
@@ -110,7 +110,7 @@ def _run_graphs(batch: StepBatch, running: Mapping[TaskId, str]) -> None:
     for graph in batch.spec.graphs:
         dropped = batch.state.dropped
         made = run_graph(graph, batch.tables, batch.state, kept, batch.request, running)
-        if graph.is_global and not batch.spec.last:  # the last step tells what it drops and can't read
+        if graph.is_global and not batch.spec.last:  # the last step reports dropped and unreadable records
             batch.state.dropped = dropped
             continue
         batch.unreadable += made.unreadable

@@ -36,7 +36,7 @@ class Output(Protocol):
     """The thread's producer: one transaction a batch (or, at least once, one flush)."""
 
     def prepare(self) -> None:
-        """Ends whatever a predecessor left open."""
+        """Aborts a transaction that an earlier producer has left open."""
 
     def begin(self) -> None: ...
 
@@ -81,7 +81,7 @@ class StepContext(Protocol):
         """The group's committed offsets, require-stable; a partition without any is absent."""
 
     def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
-        """Has the driver call the function of a ``foreach_batch`` node, and returns when it has.
+        """Calls the function of a ``foreach_batch`` node in the driver, and waits for it.
 
         Raises:
             StopError: the function failed. BatchLostError: the group has moved on, it was not called.

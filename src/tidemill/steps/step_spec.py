@@ -1,4 +1,4 @@
-"""A Python step's part of the topology, as one value that travels to the worker once.
+"""A Python step's part of the topology: one value, which is sent to the worker once.
 
 Decides nothing: it is cut from the compiled plan. Topic names here are the real ones, with the application id.
 """
@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.steps.rows.intake import Intake
+from tidemill.topology.functions import UserFunction
+from tidemill.topology.join_operations import StreamStreamJoin
 from tidemill.topology.nodes import Store, Topology
-from tidemill.topology.operations import Operation, StreamStreamJoin, UserFunction
+from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
 
@@ -34,11 +36,11 @@ class SourceTopic:
     tag: int
     node: str
     index: int
-    """Which of its source node's topics it is."""
+    """Index of the topic in its source node."""
     key: Intake | None = None
     value: Intake | None = None
     summable: bool = False
-    """May hold pre-summed records."""
+    """True if it may contain pre-summed records."""
     extraction: TimestampExtraction | None = None
     """The source of its records' timestamps, if not the topic."""
 
@@ -106,11 +108,11 @@ class NodeSpec:
     rewritten: Mapping[str, tuple[Serde | None, Serde | None]] = field(default_factory=dict)
     """Sinks of ``inline`` whose serdes of key and value write other bytes than arrive; None: this side's bytes stay."""
     sends_old: bool = False
-    """It says too what its keys had before."""
-    drops_nothings: bool = False
-    """A filter: nothing goes on for what was not there and is not."""
+    """True if it forwards old values, too."""
+    drops_null_changes: bool = False
+    """A filter that forwards nothing if neither old nor new value passes (KTableFilter with old values)."""
     lookup_store: str | None = None
-    """Of a join with a table: the store of the table, which the node ``operation.table`` keeps."""
+    """The store of a stream-table join's table, which the node ``operation.table`` writes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +144,7 @@ class GraphEntry:
     value_serde: Serde
     source: int | None
     topics: tuple[str, ...]
-    """Of the source that they come from, in its order."""
+    """Topics of the source, in its order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,15 +189,15 @@ class GraphSpec:
     topology: Topology
     inside: frozenset[str]
     entries: Mapping[int, GraphEntry]
-    """By the rows' tag."""
+    """Entries by the rows' tag."""
     exits: Mapping[str, GraphExit]
     choosing_sinks: frozenset[str]
-    """Those that choose partitions, or have a function in place of a topic."""
+    """Sinks that choose partitions, or have a topic extractor."""
     writes_alone: bool = False
     """No other node writes what it writes to: what it sends needs no order but its own."""
     emit_interval_ms: int = 1000
     is_global: bool = False
-    """It keeps global stores, from the records of all partitions."""
+    """True if it updates global stores, from the records of all partitions."""
     global_stores: frozenset[str] = frozenset()
     """The stores of its topology that such a graph keeps."""
     key_serde: Serde
@@ -230,18 +232,18 @@ class StepSpec:
     """``seq`` alone does not say the order of the rows that arrive: the layer before this step, or another step, has made several
     of one. So rows that pass this step on their way to the next one wait for all others, to be ranked with them."""
     sources: Mapping[int, Origin] = field(default_factory=dict)
-    """By index of the source node."""
+    """Sources by the index of their node."""
     graphs: tuple[GraphSpec, ...] = ()
     has_copies_above: bool = False
-    """Of the last step: earlier ones have copies of the global stores."""
+    """Set in the last step if earlier ones have copies of the global stores."""
     batch_sinks: tuple[BatchSinkSpec, ...] = ()
 
     @property
     def tags(self) -> frozenset[int]:
-        """Of the rows that the step's nodes are run on."""
+        """Tags of the rows that the step's nodes process."""
         return frozenset(self.nodes).union(*(graph.entries for graph in self.graphs))
 
     @property
     def global_tags(self) -> frozenset[int]:
-        """Of the rows that the global stores are kept by."""
+        """Tags of the rows that update global stores."""
         return frozenset(tag for graph in self.graphs if graph.is_global for tag in graph.entries)

@@ -18,7 +18,7 @@ Positions = Mapping[TopicPartition, int]
 
 
 class Outcome(Enum):
-    """How a batch ended. Only COMMITTED moves the input positions."""
+    """The outcome of a batch. Only COMMITTED moves the input positions."""
 
     COMMITTED = "committed"
     LOST = "lost"
@@ -133,7 +133,7 @@ class BatchRequest:
     max_restore_records: int = 100_000
     max_standby_records: int = 20_000
     max_bytes: int = 64 << 20
-    """Of all values; a batch is closed when it has as many, so it may hold some more."""
+    """Limit of the values' bytes: a batch is closed when it has reached it, so it may have some more."""
     max_inputs: int | None = None
     """After a failure: no more input records than these are taken, of all inputs together."""
     until: Positions = field(default_factory=dict)
@@ -143,9 +143,9 @@ class BatchRequest:
     wait_ms: int = 100
     """A batch for which nothing comes is closed after it."""
     sources_rest_ms: int = 0
-    """So long source topics are left alone; what comes of other topics meanwhile is a batch without them."""
+    """Milliseconds for which source topics are not read; records of other topics meanwhile make a batch without them."""
     internal_rest_ms: int = 0
-    """So long repartition topics are."""
+    """Milliseconds for which repartition topics are not read."""
     reads: bool = True
     """False: nothing is read, and what earlier batches have placed and fetched stays for the next one; there are no positions."""
     now_ms: int = 0
@@ -192,7 +192,7 @@ class FunctionCalls:
     """Calls of one node's function of batches or async function in a micro-batch."""
 
     calls: int
-    """Those with halves of a batch included."""
+    """Number of calls, those with parts of a batch included."""
     records: int
     """Records that the function got."""
     failures: int
@@ -201,9 +201,9 @@ class FunctionCalls:
     """The sum of the calls' times."""
     longest_ms: float
     took_ms: float
-    """From the beginning of the first to the end of the last, as far as the step has waited for them."""
+    """Time from the first call to the end of the last, as far as the step has waited for them."""
     most_in_flight: int = 0
-    """Of calls that wait at the same time; 0: the function is called once at a time."""
+    """Most calls at the same time; 0: the function is not async."""
     timeouts: int = 0
 
 
@@ -219,7 +219,7 @@ class BatchReport:
     out_of_range: tuple[TopicPartition, ...] = ()
     high_watermarks: Positions = field(default_factory=dict)
     stores: tuple[StoresAt, ...] = ()
-    """Of every task in the request; one that is behind must restore before it runs again."""
+    """Positions of the stores of every task in the request; one that is behind must restore before it runs again."""
     records_in: int = 0
     records_restored: int = 0
     restored: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
@@ -227,19 +227,19 @@ class BatchReport:
     records_out: int = 0
     dropped: int = 0
     skipped: int = 0
-    """Records that could not be read, processed or written, and that were passed over or put aside."""
+    """Records that could not be read, processed or written, and that were skipped, with or without a dead letter."""
     arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
-    """Of each input."""
+    """Statistics of the records of each input."""
     written: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     """The number of keys written, by task and store."""
     functions: Mapping[str, FunctionCalls] = field(default_factory=dict)
-    """By node."""
+    """Function calls by node."""
     globals: Positions = field(default_factory=dict)
     """Positions of the worker's global stores, whatever became of the batch."""
     is_full: bool = False
     has_read_sources: bool = True
     source_ms: Mapping[str, float] = field(default_factory=dict)
-    """As the marker says, all three."""
+    """Sent with the marker, like the two fields before."""
     is_misfit: bool = False
     """LOST for a reason that no broker or process can mend by coming back: what arrived does not fit together."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
@@ -247,7 +247,7 @@ class BatchReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittingMember:
-    """The group's word on this thread, read just before offsets are sent (rule 5)."""
+    """The membership of this thread, read just before offsets are sent (rule 5)."""
 
     generation: int
     member_id: str

@@ -1,8 +1,7 @@
-"""Which input records a micro-batch holds: what ``foreach_batch`` gives a function, to recognise records that come again.
+"""Identity of a micro-batch: the offsets of its input records, by which a ``foreach_batch`` function recognises repetitions.
 
-After a crash a batch is cut again, from the same begin but perhaps to another end, together with other partitions, and maybe on
-another instance: no number of a batch would be the same. What stays is where each partition's records stand, so that is the
-identity.
+After a crash batches are cut differently: from the same offsets but perhaps to other ends, with other partitions, on another
+instance. So no batch number is stable; only the offsets of each partition are.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tidemill.ids import TopicPartition
 from tidemill.task.batch import Positions, RefusedRecord, Taken
 
 MOST_DEATHS = 5
-"""So often in a row one and the same record may end its worker, or a batch that has read nothing fail in a function."""
+"""Limit of failures in a row: worker deaths with one and the same record, or function errors in a batch that has read nothing."""
 MOST_PATIENCE = 64
 """Times the usual limit."""
 TO_START = 4
@@ -65,7 +65,7 @@ class BatchSize:
     restored: int | None = None
     """``most`` for what tasks restore, and standbys follow."""
     patience: int = 1
-    """By how much a batch may take longer than the setting says."""
+    """Factor of the time limit of a batch."""
     refused: tuple[RefusedRecord, ...] = ()
     in_vain: int = 0
     """Failures in a row that making the batch smaller can't mend."""

@@ -47,7 +47,7 @@ class Bounds:
     changelog_ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     limits: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
-    """By store: of its changelog."""
+    """Topic ids of the stores' changelogs."""
     times: Times = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ class ActiveTask:
         return self.bounds is None
 
     def restore_from(self) -> dict[TopicPartition, int]:
-        """The changelog partitions that are not at their end yet, and where reading goes on."""
+        """The changelog partitions that are not restored to their end, with the next offset to read."""
         if self.phase is not Phase.RESTORING or self.bounds is None:
             return {}
         found = {}
@@ -98,7 +98,7 @@ Tasks = Mapping[TaskId, ActiveTask]
 
 
 def nearly_restored(tasks: Tasks, offsets: int) -> frozenset[TaskId]:
-    """Those that will run when they are given these few offsets: what others restore must not hold them up."""
+    """Tasks that lack at most ``offsets`` records: they run after one batch that does not restore others."""
     return frozenset(name for name, task in tasks.items() if 0 < task.lacks <= offsets)
 
 

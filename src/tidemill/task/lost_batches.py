@@ -1,4 +1,4 @@
-"""Batches in a row that did not count: when that is worth saying, and when going on would only repeat it.
+"""Lost batches in a row: when this is logged, and when a retry can't help.
 
 Decides that what brokers, networks and processes cause is tried again for as long as it takes, and said at 5, 10, 20, 40 ...
 losses, and that what does not fit together (``is_misfit``) is given up when the same has come ``MOST_MISFITS`` times.
@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 MOST_MISFITS = 20
 WORTH_SAYING = 5
-"""From so many on an instance does not count as ready, and its log says what to look at."""
+"""Lost batches in a row after which the instance is not ready, and its log says what to check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostInARow:
     count: int = 0
     misfits: int = 0
-    """Of these, the last ones that did not fit together."""
+    """The last of these that were misfits: their rows did not fit together."""
     reason: str = ""
 
     def and_another(self, reason: str, *, is_misfit: bool) -> LostInARow:
@@ -33,6 +33,6 @@ class LostInARow:
 
     @property
     def is_to_be_said(self) -> bool:
-        """At 5, 10, 20, 40 ..."""
+        """True after 5, 10, 20, 40 ... lost batches."""
         times, rest = divmod(self.count, WORTH_SAYING)
         return rest == 0 and times > 0 and times & (times - 1) == 0

@@ -2,7 +2,7 @@
 
     event                    what follows
     of the group             the member's machine decides which tasks come and go (``membership.member``); the tables follow
-    TasksClosed              the tasks are gone, the member's machine hears of it, and may take up what waited for it
+    TasksClosed              the tasks are closed; the member's machine is notified, and may start tasks that waited for it
     PositionsRead            new tasks know where their stores are, if those are theirs
     BoundsFetched,           the phases of active tasks (``task.lifecycle``), and what standbys follow (``task.standby``)
     StandbyBoundsFetched,
@@ -18,8 +18,7 @@ Rules
 3. Offsets are committed before the stores are closed, and never after a loss of membership.
 4. A task that changes its role keeps its epoch, so the worker closes nothing. An active one that becomes a standby is no active
    from the moment when it is revoked; it is closed after all if it is no longer wanted here when that is done.
-5. A proof of something that is not closing, or an unknown event, is a fault of this library: it raises, and tells the
-   last events.
+5. A proof of something that is not closing, or an unknown event, is a fault of this library: it raises, with the last events.
 
 Invariant: ``tasks.violations`` finds nothing after any event. Sources: TaskManager, StreamThread of Kafka Streams; KIP-429.
 """
@@ -165,7 +164,7 @@ def _followed(tasks: Tasks, said: Sequence[machine.Instruction]) -> Handled:
 
 
 def _close(tasks: Tasks, going: Mapping[TaskId, str], kept: frozenset[TaskId]) -> tuple[Tasks, CloseTasks]:
-    """Stores count as open also where nothing is left to work on: a batch of nothing has the readers let go of what they hold."""
+    """Stores count as open also if no task is left to run: an empty batch makes the readers release their partitions."""
     tasks = replace(tasks, closing={**tasks.closing, **going})
     have_stores = any(task in tasks.standby or tasks.active[task].directory for task in going) or not any(tasks.at_work)
     return tasks, CloseTasks(tasks=going, kept=kept, have_stores=have_stores)
@@ -240,7 +239,7 @@ def _is_kept_open(tasks: Tasks, task: TaskId) -> bool:
 
 
 def _with_positions(tasks: Tasks, found: Mapping[TaskId, Mapping[str, int]]) -> Tasks:
-    """A worker checks them when it opens the stores (correctness.md, rule 15); other stores than the task's tell nothing."""
+    """A worker checks them when it opens the stores (correctness.md, rule 15); other stores' positions are ignored."""
     active = {
         name: replace(task, stores=found[name]) if _are_its_own(task, found.get(name)) else task
         for name, task in tasks.active.items()

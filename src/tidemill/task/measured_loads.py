@@ -1,11 +1,11 @@
-"""Loads of the tasks of one member, as it measures them, and when they are worth a rebalance.
+"""Measured loads of one member's tasks, and when their change justifies a rebalance.
 
 Decides three things. The measure: records that arrive for a task per second, by the ends of its input partitions (what is
 processed would show a backlog as load), the mean of the first ``SMOOTHED_OVER_S`` and smoothed over as long from then on, and
-the size of its state; both as levels that noise does not change (``assignment.task_load``). Memory: a task that went elsewhere
-keeps its last load here for ``REMEMBERED_S``, because its new owner has measured nothing yet. The wish: a member whose tasks
-together carry ``WORTH_A_REBALANCE`` times what its last join said, or as little, asks for a rebalance once the last one is a
-probing interval ago; what moves is the leader's choice.
+the size of its state; both as levels that noise does not change (``assignment.task_load``). Memory: the load of a task that has
+moved is kept for ``REMEMBERED_S``, because its new owner has measured nothing yet. The rebalance: requested by a member whose
+tasks together carry ``WORTH_A_REBALANCE`` times the load of its last join, or a fraction as small, once the last rebalance is a
+probing interval ago; which tasks move is the leader's decision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import exp
 from tidemill.assignment.task_load import TaskLoad, level, value_of
 from tidemill.ids import TaskId, TopicPartition
 
-LOOK_EVERY_S = 30.0
+MEASURE_INTERVAL_S = 30.0
 SMOOTHED_OVER_S = 300.0
 REMEMBERED_S = 900.0
 WORTH_A_REBALANCE = 1.5
@@ -33,26 +33,27 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredLoads:
-    """A value; times are seconds of one clock. ``said``: records per second that the last join spoke of, in all.
+    """Immutable; times are seconds of one clock. ``reported``: records per second of all tasks in the last join.
 
-    ``look_every_s``: between two looks; the first measure of a task takes two.
+    ``interval_s``: between two measurements; the first load of a task takes two of them.
     """
 
-    look_every_s: float = LOOK_EVERY_S
-    looked_at_s: float | None = None
+    interval_s: float = MEASURE_INTERVAL_S
+    measured_at_s: float | None = None
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     measured: Mapping[TaskId, _Measured] = field(default_factory=dict)
-    said: float = 0.0
+    reported: float = 0.0
 
     def is_due(self, now_s: float) -> bool:
-        return self.looked_at_s is None or now_s - self.looked_at_s >= self.look_every_s
+        return self.measured_at_s is None or now_s - self.measured_at_s >= self.interval_s
 
-    def look(
+    def measure(
         self, now_s: float, inputs: Mapping[TaskId, Collection[TopicPartition]], ends: Mapping[TopicPartition, int],
         state_bytes: Mapping[TaskId, int],
     ) -> MeasuredLoads:
-        """``inputs``: of the tasks that run; ``ends`` of input partitions and ``state_bytes``: as far as they are known."""
-        passed_s = None if self.looked_at_s is None else now_s - self.looked_at_s
+        """A measurement. ``inputs``: input partitions of running tasks; ``ends`` of inputs and ``state_bytes``: as far as
+        known."""
+        passed_s = None if self.measured_at_s is None else now_s - self.measured_at_s
         kept = {task: one for task, one in self.measured.items() if now_s - one.at_s < REMEMBERED_S}
         for task, partitions in inputs.items():
             grown = [ends[p] - self.ends[p] for p in partitions if p in ends and p in self.ends]
@@ -60,31 +61,31 @@ class MeasuredLoads:
                 rate = max(sum(grown), 0) / passed_s
                 kept[task] = _next(self.measured.get(task), rate, state_bytes.get(task, 0), now_s, passed_s)
         seen = {p: ends[p] for partitions in inputs.values() for p in partitions if p in ends}
-        return replace(self, looked_at_s=now_s, ends=seen, measured=kept)
+        return replace(self, measured_at_s=now_s, ends=seen, measured=kept)
 
     def loads(self, now_s: float) -> dict[TaskId, TaskLoad]:
-        """For a join."""
+        """The loads that a join reports."""
         return {task: one.load for task, one in self.measured.items() if now_s - one.at_s < REMEMBERED_S}
 
     def joins(self, running: Collection[TaskId]) -> MeasuredLoads:
-        """A join has said the loads; ``running``: the tasks that count as this member's."""
-        return replace(self, said=self.carried(running))
+        """After a join that has reported the loads; ``running``: the tasks that count as this member's."""
+        return replace(self, reported=self.carried(running))
 
     def carried(self, running: Collection[TaskId]) -> float:
         """Records per second of these tasks together, as far as they are measured."""
         return sum(value_of(self.measured[task].load.records) for task in sorted(running) if task in self.measured)
 
-    def asks(self, running: Collection[TaskId]) -> bool:
-        """Whether what it carries has changed enough for a rebalance."""
+    def is_worth_a_rebalance(self, running: Collection[TaskId]) -> bool:
+        """True if the load has changed enough for a rebalance."""
         carried = self.carried(running)
-        return carried > 0 and not 1 / WORTH_A_REBALANCE < carried / max(self.said, 1e-9) < WORTH_A_REBALANCE
+        return carried > 0 and not 1 / WORTH_A_REBALANCE < carried / max(self.reported, 1e-9) < WORTH_A_REBALANCE
 
 
 def _next(before: _Measured | None, rate: float, size: int, now_s: float, passed_s: float) -> _Measured:
     if before is None:
         return _Measured(per_s=rate, over_s=passed_s, load=TaskLoad(level(rate), level(size / 1024)), at_s=now_s)
     over_s = before.over_s + passed_s
-    # At first the mean: a first look at a slow moment must not count for minutes.
+    # At first the mean: one measurement at a slow moment must not count for minutes.
     share = max(passed_s / over_s, 1 - exp(-passed_s / SMOOTHED_OVER_S))
     per_s = before.per_s + (rate - before.per_s) * share
     load = TaskLoad(level(per_s, before.load.records), level(size / 1024, before.load.state))

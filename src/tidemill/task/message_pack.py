@@ -1,4 +1,4 @@
-"""Values as MessagePack: how the driver, the source step and the later steps of a stream thread hand them to one another.
+"""Values as MessagePack, for messages between the driver, the source step and the later steps of a stream thread.
 
 Decides what a reader accepts: bytes that decode into the type it expects, field by field. The types are the one definition of
 what travels (``batch``, ``control.messages``); all processes of an instance run one version of Tidemill, so there is no other.

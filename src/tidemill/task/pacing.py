@@ -1,4 +1,4 @@
-"""When a batch begins, and how many records it may hold, so that its transaction ends long before the broker ends it (rule 8).
+"""Start time and size of the next batch, so that its transaction ends long before the broker's time-out (rule 8).
 
 Decides the cap by what the last batches took from their first record produced to the end of the transaction: above a quarter
 of ``transaction.timeout.ms`` it is halved, also after a batch that got so far and was refused or lost, whose transaction may
@@ -40,7 +40,7 @@ def next_cap(cap: int, report: BatchReport, *, transaction_timeout_ms: int, most
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """From when on the next batch reads what: times of one clock, in seconds."""
+    """Times (of one clock, in seconds) from which the next batch reads source topics and repartition topics."""
 
     sources_s: float = 0.0
     internal_s: float = 0.0

@@ -1,6 +1,6 @@
 """The partition time, which is the highest timestamp that was taken of an input, and the text in which a commit keeps it.
 
-The text is Kafka Streams' own (TopicPartitionMetadata), so an instance in Java goes on where one of these has stopped and the
+The text is Kafka Streams' own (TopicPartitionMetadata), so an instance in Java continues where one of these has stopped and the
 other way round: base64 of a version byte, the time as eight bytes and, from version 2 on, what processors of the DSL keep:
 
     1 | time
@@ -33,7 +33,7 @@ class PartitionTime(NamedTuple):
 
 
 Times = Mapping[TopicPartition, PartitionTime]
-"""Of a task's inputs; one that is absent is unknown."""
+"""Partition times of a task's inputs; one that is absent is unknown."""
 
 
 def metadata_of(time: PartitionTime) -> str:

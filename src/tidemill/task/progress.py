@@ -6,7 +6,7 @@
 Decides the events from what a thread holds before and after each change, in the meaning of Kafka Streams' StateRestoreListener
 and StandbyUpdateListener (KIP-988): one sequence for each store each time that its task takes up a role, or loses a batch and
 has to see where its stores are. A store that lacks nothing is started and ended at once, with no records. Offsets are positions
-(the next to read), so ``end`` is a changelog's end. Who hears of it, and how long it took, is left to the stream thread.
+(the next to read), so ``end`` is a changelog's end. Listeners and durations are the stream thread's.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class SuspendReason(Enum):
     """Why a standby follows its changelog no more (KIP-988)."""
 
     MIGRATED = "MIGRATED"
-    """It was given up here."""
+    """The copy was closed here."""
     PROMOTED = "PROMOTED"
-    """It becomes the active task, here."""
+    """The copy became the active task, here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +263,7 @@ class RestoreProgress:
 
 
 def restoring(active: Iterable[ActiveTask], under_way: Iterable[CopyProgress]) -> RestoreProgress | None:
-    """Of the active tasks with state that don't run yet; None if there is none."""
+    """Progress of restoring active tasks; None if there is none."""
     waiting = sorted(task.task for task in active if task.changelogs and task.phase is not Phase.RUNNING)
     if not waiting:
         return None

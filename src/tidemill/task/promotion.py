@@ -14,7 +14,7 @@ from tidemill.ids import TaskId
 from tidemill.membership.member_state import MemberState
 
 Epochs = Mapping[TaskId, str]
-"""Copies by task; the epoch tells one life of a copy from the next."""
+"""Epochs of copies by task; a copy that was closed and opened again has another epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

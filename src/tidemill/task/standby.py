@@ -12,7 +12,7 @@
     (an active one) demoted      following, from where the active one has left its stores
 
 Decides what a batch reads for standbys, when their stores are given up and how far behind they are. A warm-up task is a standby
-task that the leader means to promote: its client can't tell the two apart (KIP-441). A source topic that serves as changelog is
+task that the leader means to promote: its client can't distinguish the two (KIP-441). A source topic that serves as changelog is
 followed only up to what the group has committed, since the next owner begins there. Reading and applying are the steps'.
 """
 
@@ -39,7 +39,8 @@ class StandbyBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandbyTask:
-    """One copy. ``changelogs``: store -> partition; ``stores``: positions as last reported, None if the worker must tell them."""
+    """One copy. ``changelogs``: store -> partition; ``stores``: positions as last reported, None until the worker has reported
+    them."""
 
     task: TaskId
     directory: str
@@ -68,7 +69,7 @@ class StandbyTask:
         return self.bounds.limits.get(changelog, self.bounds.ends.get(changelog, 0))
 
     def read_from(self) -> dict[TopicPartition, int]:
-        """The changelog partitions to follow, and where reading goes on."""
+        """The changelog partitions to follow, with the next offset to read."""
         if self.bounds is None or self.stores is None or self.wipe:
             return {}
         found = {}

@@ -1,6 +1,6 @@
 """A stream thread's tasks as one value, the events that change it and the instructions that follow.
 
-Decides shapes only; ``task.manager`` decides what follows from what. Everything is immutable: other threads read the value of a
+Has the types only; ``task.manager`` decides. Everything is immutable: other threads read the value of a
 moment while the next one is made.
 
 A task is in exactly one of two tables, ``active`` and ``standby``, which hold what batches must know of it; the member's state
@@ -38,7 +38,7 @@ class TaskLayout:
         return f"{self.directory}/{task}"
 
     def changelogs_of(self, task: TaskId) -> dict[str, TopicPartition]:
-        """By store."""
+        """Changelog partitions of a task by store."""
         topics = self.changelogs.get(task.subtopology, {})
         return {store: TopicPartition(topic, task.partition) for store, topic in topics.items()}
 
@@ -184,7 +184,7 @@ class BatchReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLost:
-    """It is unknown what became of a micro-batch, or nothing of it counts."""
+    """The outcome of a micro-batch is unknown, or nothing of it was committed."""
 
     reason: str
 
@@ -205,7 +205,7 @@ GroupEvent: TypeAlias = (
     | machine.DrainRequested
     | machine.CloseRequested
 )
-"""Those of the member's events that come from outside; TasksReleased is the manager's own word to the member's machine."""
+"""Events of the member from outside; TasksReleased is sent by the manager to the member's state machine."""
 
 Event: TypeAlias = (
     GroupEvent

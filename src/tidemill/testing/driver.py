@@ -89,13 +89,13 @@ class TopologyTestDriver:
         self._globals = {TopicPartition(topic, 0): 0 for topic in _global_topics(topology)}
         self._written: dict[str, list[RawRecord]] = {}
         self._read: dict[int, ReadStores] = {}
-        """By sub-topology, once a store of it was asked for."""
+        """Open stores by sub-topology, for reads of tests."""
         self._batch = 0
         self.wall_clock_ms = start_ms
         self.dropped = 0
         """Number of dropped records (dropped-records-total)."""
         self.skipped = 0
-        """Number of records that could not be read and were passed over."""
+        """Number of records that could not be read and were skipped."""
         session = session or shared_session()
         self._compiled = compile_topology(
             session, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False,
@@ -128,7 +128,7 @@ class TopologyTestDriver:
         self._pipe([])
 
     def refresh_dataframes(self) -> None:
-        """Has the DataFrames of ``join_dataframe`` read again, as an instance does every ``refresh_interval``."""
+        """Reads the DataFrames of ``join_dataframe`` again, as an instance does every ``refresh_interval``."""
         self._compiled.lookups.refresh()
 
     @property

@@ -1,4 +1,4 @@
-"""The driver's end of what its workers ask, shared by all drivers of a process, as the workers are.
+"""The service that answers the workers of test drivers; all drivers of a process share it, as they share the workers.
 
 Decides whose run is under way: one driver's at a time. Another one's is ended, in order, before the next one's begins, so that
 all are served by the same workers, one after the other.
@@ -80,7 +80,7 @@ class SharedDriverService:
 
 @cache
 def shared_driver_service() -> tuple[SharedDriverService, ControlServer]:
-    """The one of this process, and the server at which workers reach it."""
+    """The service of this process, and its server for workers."""
     service, server = SharedDriverService(), ControlServer()
     server.register(THREAD, service)
     return service, server

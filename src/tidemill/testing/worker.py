@@ -187,7 +187,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Of a driver: the file that its batches' records come in, and the address of the server that its workers ask."""
+    """Place of a driver: the file of its batches' records, and the address of the server for its workers."""
 
     records: str
     server: str

@@ -12,7 +12,7 @@ from typing import Any
 
 
 class BatchForm(Enum):
-    """As what a function of batches gets keys and values; its name is also the library's."""
+    """The type in which a function of batches gets keys and values, named after its library."""
 
     PANDAS = "pandas"
     ARROW = "pyarrow"

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tidemill.topology.functions import PerRecord
 from tidemill.topology.graph import node_groups
 from tidemill.topology.java_order import TreeSet, copied_capacity, hash_order
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import PerRecord
 
 _GLOBAL = " for global store (will not generate tasks)"
 

@@ -33,7 +33,7 @@ class Draft:
 
     @staticmethod
     def of(topology: Topology) -> Draft:
-        """A draft that goes on from a finished topology."""
+        """A draft with the nodes of a finished topology."""
         sources = [node for node in topology.nodes.values() if isinstance(node, SourceNode)]
         return Draft(
             nodes=dict(topology.nodes), parents=dict(topology.parents), stores=dict(topology.stores),

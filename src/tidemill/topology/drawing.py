@@ -86,7 +86,7 @@ def _quoted(*lines: str) -> str:
 
 
 def _shapes(topology: Topology) -> dict[str, _Shape]:
-    """By a name that tells nodes and topics apart; parents stand before their children."""
+    """Shapes by a name that is unique among nodes and topics; parents come before their children."""
     shapes: dict[str, _Shape] = {}
     for part, group in enumerate(node_groups(topology)):
         for name in group:

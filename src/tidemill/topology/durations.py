@@ -31,7 +31,7 @@ def epoch_milliseconds(instant: Instant, what: str) -> int:
 
 
 def signed_milliseconds(duration: Duration, what: str) -> int:
-    """As ``milliseconds``, where a duration may be negative."""
+    """Like ``milliseconds``, for durations that may be negative."""
     if isinstance(duration, timedelta):
         return duration // timedelta(milliseconds=1)
     if not isinstance(duration, int) or isinstance(duration, bool):

@@ -1,6 +1,6 @@
 """Subscriptions of left rows and the answers to them: the two internal topics of a foreign-key join.
 
-Values only; what is done with them is the operators' matter, and their bytes are ``dsl.serdes_foreign_key``'s.
+Values only: the operators process them, ``dsl.serdes_foreign_key`` has their bytes.
 """
 
 from __future__ import annotations

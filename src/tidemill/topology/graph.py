@@ -1,4 +1,4 @@
-"""Sub-topologies: how a topology falls into parts that run on their own, and which topics each part needs.
+"""Sub-topologies: the independent parts of a topology, and the topics of each.
 
 Decides the numbers of sub-topologies (by their first node in insertion order), the names that topics have on the broker
 (internal ones begin with the application id), the settings of internal topics, and which topics need equally many
@@ -59,11 +59,11 @@ class InternalTopic:
     name: str
     kind: InternalTopicKind
     partitions: int | None = None
-    """As the program sets it: nothing may change it then."""
+    """The number that the program sets, which is final."""
     configs: Mapping[str, str] = field(default_factory=dict)
     """The program's settings for this topic."""
     retention_ms: int | None = None
-    """Of the changelog of a windowed or versioned store: how long the store keeps rows."""
+    """Retention of a windowed or versioned store, for its changelog."""
 
     def properties(
         self, defaults: Mapping[str, str] | None = None, *, additional_retention_ms: int = ADDITIONAL_RETENTION_MS
@@ -88,15 +88,16 @@ class Subtopology:
 
     id: int
     nodes: tuple[str, ...]
-    """In insertion order, which is an order of parents before children."""
+    """The nodes in insertion order, in which parents come before children."""
     source_topics: tuple[str, ...]
     sink_topics: tuple[str, ...]
     repartition_source_topics: tuple[str, ...]
     state_stores: tuple[str, ...]
     changelog_topics: tuple[str, ...]
-    """Of all stores, source topics that serve as changelogs included."""
+    """Changelogs of all stores, source topics that serve as changelogs included."""
     is_global: bool = False
-    """It keeps a global store: no tasks, every instance reads all of the topic; the topic is not among ``source_topics``."""
+    """True if it has a global store: no tasks, every instance reads all of the topic; the topic is not among
+    ``source_topics``."""
 
     @property
     def source_topic_changelogs(self) -> tuple[str, ...]:

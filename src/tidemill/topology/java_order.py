@@ -1,4 +1,4 @@
-"""The orders in which Java's hash sets and tree sets hold their elements, where Kafka's texts show them.
+"""Iteration orders of Java's hash sets and tree sets, where Kafka's texts show them.
 
 ``TopologyDescription`` iterates hash maps of names, and fills tree sets whose comparison changes while they are being
 filled. Both decide what ``describe()`` prints, so both are reproduced here: buckets of ``java.util.HashMap``, and the

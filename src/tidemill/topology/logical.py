@@ -1,4 +1,4 @@
-"""The logical graph: what a program said, operator by operator, before any optimisation.
+"""The logical graph: the operators of a program, before any optimisation.
 
 Decides how operators hang together and in which order they count (``priority``: Kafka Streams' build priority, which
 is the order in which they become nodes). Every change gives a new graph. Leaves rewrites to ``optimization``, and what
@@ -11,17 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidemill.errors import TopologyError
+from tidemill.topology.functions import UserFunction
+from tidemill.topology.join_operations import StreamSelfJoin, TableTableJoin
+from tidemill.topology.join_operations import StreamStreamJoin as StreamSideJoin
 from tidemill.topology.nodes import Store, StoreKind
-from tidemill.topology.operations import (
-    Operation,
-    StreamSelfJoin,
-    TableFilter,
-    TableMapValues,
-    TableTableJoin,
-    TableTransformValues,
-    UserFunction,
-)
-from tidemill.topology.operations import StreamStreamJoin as StreamSideJoin
+from tidemill.topology.operations import Operation, TableFilter, TableMapValues, TableTransformValues
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
 
@@ -63,7 +57,6 @@ class GlobalSource:
     supplier: UserFunction | None = None
     key_serde: Serde | None = None
     value_serde: Serde | None = None
-    timestamp_extractor: UserFunction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +82,7 @@ class Process:
     value_serde: Serde | None = None
     sends_old: bool = False
     window_close_ms: int | None = None
-    """Of a windowed aggregation: how long after its end a window is closed (the grace; of sessions the gap, too)."""
+    """Time from the end of a window to its close: the grace, for sessions also the gap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""From the logical graph to the topology: operators become nodes, stores and repartition topics.
+"""Conversion of the logical graph to the topology: operators become nodes, stores and repartition topics.
 
 Decides the insertion order of the nodes, on which the numbers of sub-topologies rest: of all operators whose parents
 are written, the one of the least priority is written next; and which nodes a composite operator becomes. What can't stand
@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import replace
 
+from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
 from tidemill.topology.draft import Draft
 from tidemill.topology.logical import (
@@ -52,7 +53,7 @@ def lower(graph: LogicalGraph) -> Topology:
 
 
 def _above_relaxed_joins(graph: LogicalGraph) -> set[int]:
-    """The nodes above a left or outer join of a stream, where records without a key go on (KIP-962)."""
+    """The nodes above a left or outer join of a stream, where records without a key are forwarded (KIP-962)."""
     found: set[int] = set()
     todo = [node for node, made in graph.nodes.items() if _lets_null_keys_through(made.effect)]
     while todo:
@@ -67,7 +68,7 @@ def _lets_null_keys_through(effect: Effect) -> bool:
     match effect:
         case StreamStreamJoinNode():
             return effect.this_operation.outer or effect.other_operation.outer
-        case Process(operation=op.StreamTableJoin() | op.GlobalTableJoin() as join):
+        case Process(operation=join_op.StreamTableJoin() | join_op.GlobalTableJoin() as join):
             return join.left
         case _:
             return False
@@ -135,7 +136,7 @@ def _write_global(draft: Draft, name: str, table: GlobalSource) -> None:
     draft.add_global(
         SourceNode(
             name=table.source_name, topics=(table.topic,), key_serde=table.key_serde, value_serde=table.value_serde,
-            timestamp_extractor=table.timestamp_extractor, is_global=True,
+            is_global=True,
         ),
         ProcessorNode(
             name=name, operation=op.GlobalUpdate(store.name, table.supplier), stores=(store.name,),
@@ -174,7 +175,8 @@ def _write_table_join(draft: Draft, name: str, join: KTableJoin) -> None:
     draft.connect(join.this_name, join.this_uses)
     draft.add(node(join.other_name, join.other_operation), (join.other_table,))
     draft.connect(join.other_name, join.other_uses)
-    draft.add(node(name, op.TableJoinMerge(None if join.store is None else join.store.name)), (join.this_name, join.other_name))
+    merge = join_op.TableJoinMerge(None if join.store is None else join.store.name)
+    draft.add(node(name, merge), (join.this_name, join.other_name))
     if join.store is not None:
         draft.add_store(join.store, name)
 

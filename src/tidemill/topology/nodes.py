@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tidemill.topology.operations import Operation, UserFunction
+from tidemill.topology.functions import UserFunction
+from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
 
@@ -29,7 +30,7 @@ class StoreKind(Enum):
     OUTER_JOIN = "outer_join"
     """Records of both sides of a stream-stream join that have found no match yet."""
     SUBSCRIPTIONS = "subscriptions"
-    """Which left rows refer to which foreign key."""
+    """Subscriptions of left rows to foreign keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,18 +51,23 @@ class Store:
     changelog_config: Mapping[str, str] = field(default_factory=dict)
     source_topic: str | None = None
     retention_ms: int | None = None
-    """How long rows of windows, sessions and buffers are kept; of a versioned store its history retention."""
+    """Retention of windows, sessions and buffers; history retention of a versioned store."""
     window_size_ms: int | None = None
     retain_duplicates: bool = False
-    """Of a window store: several rows with one key and time (join stores)."""
+    """True for window stores with several rows of one key and time (join stores)."""
     with_headers: bool = False
     """``dsl.store.format=HEADERS``: rows carry their record's headers."""
     other_value_serde: Serde | None = None
-    """Of an outer join's store: the serde of the right side's values; ``value_serde`` is the left side's."""
+    """Serde of the right side's values in an outer join's store; ``value_serde`` is the left side's."""
     time_ordered: bool = False
-    """Of a window or session store: its rows are emitted when their windows close (EmitStrategy.onWindowClose)."""
+    """True for window and session stores whose rows are emitted when windows close (EmitStrategy.onWindowClose)."""
     left_open: frozenset[str] = field(default=frozenset(), compare=False)
-    """Which of ``persistent`` and ``with_headers`` the program has not said, so that settings may (``configured_topology``)."""
+    """The fields of ``persistent`` and ``with_headers`` that the program leaves to settings (``configured_topology``)."""
+
+    @property
+    def logs_headers(self) -> bool:
+        """Deletions are logged with the headers of the record being processed; of no store in memory, as in Kafka Streams."""
+        return self.with_headers and self.persistent
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------
@@ -92,7 +98,7 @@ class ProcessorNode:
     """The serde of the keys that leave this node, where it is known (None: the default)."""
     value_serde: Serde | None = None
     sends_old: bool = False
-    """Of a table: something below needs the old values, so that changes carry them (KTable's enableSendOldValues)."""
+    """True if changes of the table carry old values, which a node below needs (KTable's enableSendOldValues)."""
     wrapped: UserFunction | None = None
     """Supplier of the Processor that runs in place of the operation's own, which is inside of it (KIP-1112)."""
 
@@ -120,7 +126,7 @@ Node = SourceNode | ProcessorNode | SinkNode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepartitionTopic:
-    """An internal topic to repartition through; ``partitions`` None = as many as its writers' largest source."""
+    """The internal topic of a repartition; ``partitions`` None = as many as the largest source of its writers."""
 
     name: str
     partitions: int | None = None
@@ -139,11 +145,11 @@ class Topology:
     copartition_groups: tuple[frozenset[str], ...] = ()
     """Source topics, as the nodes name them, that need equally many partitions."""
     groups_with_patterns: tuple[frozenset[str], ...] = field(default=(), repr=False)
-    """Sources whose topics need equally many partitions, where some read by a pattern: which topics these are, brokers say."""
+    """Co-partitioned sources of which some read by a pattern: their topics are known once topics of the brokers are."""
     generated_names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Names that the program's counter has made; those of internal resources begin with them (``internal_names``)."""
-    passed_processors: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Processors above which ``merge.repartition.topics`` has moved a repartition: right if they keep their keys."""
+    processors_below_merged_repartition: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Processors above which ``merge.repartition.topics`` has moved a repartition: correct if they keep the keys."""
 
     def children(self, name: str) -> tuple[str, ...]:
         """The nodes that ``name`` forwards to, in insertion order."""

@@ -1,16 +1,16 @@
-"""The operations of processor nodes: immutable values, made by the DSL, run by the Spark plan or by ``tidemill.operators``.
+"""The operations of processor nodes: immutable values, created by the DSL, run by the Spark plan or by ``tidemill.operators``.
 
-Decides what an operation needs to know (functions, stores, windows); nothing here calls a function. Functions over
-(key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or described as functions
-that get Python values: then they run in a Python worker, one record at a time. What else there is to know of each (where it runs,
-its serdes, its shortcut) is in ``tidemill.operators.operation_table``.
+Has the fields of each operation (functions, stores, windows), and their union ``Operation``; nothing here calls a function.
+Functions of (key, value) get and return PySpark Columns and run in the JVM, unless they are wrapped in ``PerRecord`` or described
+as functions of Python values, which run in a Python worker, one record at a time. Joins are in ``join_operations``, operations
+that only Spark has in ``spark_operations`` and ``batch_operations``. All other properties of an operation (where it runs, its
+serdes, its shortcut) are in ``tidemill.operators.operation_table``.
 
 A table's records carry a change between nodes that run in Python: new value and, where ``ProcessorNode.sends_old``, the old one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tidemill.topology.batch_operations import (
@@ -22,35 +22,23 @@ from tidemill.topology.batch_operations import (
     PeekInBatches,
     SelectKeyInBatches,
 )
+from tidemill.topology.functions import OfColumns, UserFunction
+from tidemill.topology.join_operations import (
+    ForeignKeyChange,
+    ForeignKeyLookup,
+    ForeignKeyReceive,
+    ForeignKeyResolve,
+    ForeignKeySubscribe,
+    GlobalTableJoin,
+    JoinWindowed,
+    StreamSelfJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    TableJoinMerge,
+    TableTableJoin,
+)
 from tidemill.topology.spark_operations import ChangedValues, DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
-from tidemill.topology.values import Serde, Value
-from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows
-
-UserFunction = Callable[..., Value]
-"""A function of the program, of the arguments that its operation says."""
-
-
-@dataclass(frozen=True, slots=True)
-class PerRecord:
-    """A plain Python function, called with decoded values for each record. ``serde`` writes what it returns, where known."""
-
-    function: UserFunction
-    serde: Serde | tuple[Serde | None, Serde | None] | None = None
-
-    def __call__(self, *arguments: object) -> Value:
-        return self.function(*arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class OfColumns:
-    """A function of PySpark Columns, where an operator's functions get Python values otherwise."""
-
-    function: UserFunction
-
-
-JoinFunction = UserFunction | OfColumns
-"""A joiner; one of Columns runs in the JVM, behind the join."""
-
+from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
 
 # --- streams, record by record ------------------------------------------------------------------------------------
 
@@ -179,11 +167,11 @@ class TableSource:
 
 @dataclass(frozen=True, slots=True)
 class TableFilter:
-    """KTABLE-FILTER: what ``predicate(key, value)`` refuses goes on as a tombstone; null values stay null.
+    """KTABLE-FILTER: rows that ``predicate(key, value)`` refuses become tombstones; null values stay null.
 
     ``negate`` as in Filter. ``store`` None = not materialized. ``forgets_versions``: the program has given a ``Materialized``
-    that keeps nothing; Kafka Streams then takes the changes that go on for those of a table without versions. ``of_changes``,
-    ``gives_changes``: of the plan's own form (``spark.plan.planned_topology``), where pairs of new and old value arrive or go on.
+    that keeps nothing; Kafka Streams then takes the result for a table without versions. ``of_changes``, ``gives_changes``: set
+    in the planned topology (``spark.plan.planned_topology``) if pairs of new and old value arrive or are forwarded.
     """
 
     predicate: UserFunction
@@ -283,149 +271,6 @@ class CogroupMerge:
     """COGROUPKSTREAM-MERGE: forwards the changes of the aggregates above it, which share ``store``: the table's rows."""
 
     store: str
-
-
-# --- joins: functions get Python values -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class JoinWindowed:
-    """KSTREAM-WINDOWED: keeps the record in its side's window store, then passes it on."""
-
-    store: str
-
-
-@dataclass(frozen=True, slots=True)
-class StreamStreamJoin:
-    """KStreamKStreamJoin of one side. ``joiner(left, right)`` or, where ``takes_key``, ``joiner(key, left, right)``.
-
-    ``other_store`` is the other side's window store; ``outer_store``, set on both sides of left and outer joins, holds what has
-    found no match yet. ``outer``: records of this side go on without a match. ``windows`` are the left side's on both sides.
-    """
-
-    is_left: bool
-    own_store: str
-    other_store: str
-    windows: JoinWindows
-    joiner: JoinFunction
-    takes_key: bool = False
-    outer: bool = False
-    outer_store: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSelfJoin:
-    """KStreamKStreamSelfJoin (``topology.optimization``): both sides are the same stream, with one store."""
-
-    store: str
-    windows: JoinWindows
-    joiner: JoinFunction
-    takes_key: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class StreamTableJoin:
-    """KSTREAM-JOIN with a table: ``table`` is the node whose rows are looked up.
-
-    ``grace_ms`` None: the table as it is now; else the record waits in ``buffer`` and sees the versioned table as of then.
-    """
-
-    table: str
-    joiner: JoinFunction
-    takes_key: bool = False
-    left: bool = False
-    grace_ms: int | None = None
-    buffer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GlobalTableJoin:
-    """A stream with a global table in ``store``: ``selector(key, value)`` gives the table's key.
-
-    ``joiner(value, other)`` or, where ``takes_key``, ``joiner(stream key, value, other)``; where ``takes_mapped_key``,
-    ``joiner(stream key, selected key, value, other)`` (KIP-1340).
-    """
-
-    store: str
-    selector: UserFunction
-    joiner: JoinFunction
-    takes_key: bool = False
-    left: bool = False
-    takes_mapped_key: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TableTableJoin:
-    """KTABLE-JOINTHIS / KTABLE-JOINOTHER: a change of one table against the row of ``other``, a node.
-
-    ``keeps_this`` / ``keeps_other``: a result is made though the other / this side is missing; ``is_left``: this side's
-    value is the joiner's first. Left outer = keeps_this on the left, keeps_other on the right.
-    """
-
-    other: str
-    joiner: UserFunction
-    is_left: bool
-    takes_key: bool = False
-    keeps_this: bool = False
-    keeps_other: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class TableJoinMerge:
-    """KTABLE-MERGE: both sides' results as one table, kept in ``store`` if it has one."""
-
-    store: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKeySubscribe:
-    """KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION: a change of the left table becomes subscriptions under its foreign keys.
-
-    ``extractor(value)`` or, where ``takes_key``, ``extractor(key, value)``. ``value_serde`` writes the left value that is hashed.
-    """
-
-    extractor: UserFunction
-    takes_key: bool = False
-    left: bool = False
-    foreign_key_serde: Serde | None = None
-    value_serde: Serde | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKeyReceive:
-    """KTABLE-FK-JOIN-SUBSCRIPTION-PROCESSOR: keeps subscriptions in ``store``; forwards the change."""
-
-    store: str
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKeyLookup:
-    """The right table's row (of node ``table``) for a subscription that has changed."""
-
-    table: str
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKeyChange:
-    """KTABLE-FK-JOIN-SUBSCRIPTION-PROCESSOR of the right table: a change goes to all subscribers in ``store``."""
-
-    store: str
-
-
-@dataclass(frozen=True, slots=True)
-class ForeignKeyResolve:
-    """KTABLE-FK-JOIN-SUBSCRIPTION-RESPONSE-RESOLVER: joins an answer with the left row (of node ``table``) it was asked for.
-
-    ``joiner(left, right)`` or, where ``takes_key``, ``joiner(key, left, right)``. ``value_serde`` as in ForeignKeySubscribe.
-    ``subscribe``: the node that asks.
-    """
-
-    table: str
-    subscribe: str
-    joiner: UserFunction
-    takes_key: bool = False
-    left: bool = False
-    value_serde: Serde | None = None
 
 
 # --- tables that are grouped by other keys ------------------------------------------------------------------------

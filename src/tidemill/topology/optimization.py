@@ -170,11 +170,11 @@ def _with_one_repartition(
     return linked(graph, changer, shared)
 
 
-def passed_processors(graph: LogicalGraph, optimized_graph: LogicalGraph) -> tuple[str, ...]:
-    """Processors that a repartition below them has moved above.
+def processors_below_merged_repartition(graph: LogicalGraph, optimized_graph: LogicalGraph) -> tuple[str, ...]:
+    """Processors above which ``merge.repartition.topics`` has moved a repartition.
 
-    A processor counts as one that keeps its keys, as in Kafka Streams (KAFKA-19668: names would change otherwise). One that
-    forwards other keys has them partitioned by those before it.
+    As in Kafka Streams a processor counts as one that keeps keys (KAFKA-19668: topic names would change otherwise). Records with
+    keys that it changes are then in the partitions of the old keys.
     """
     found: dict[str, None] = {}
     for node, made in graph.nodes.items():

@@ -1,7 +1,7 @@
-"""Which partition a record belongs to: Kafka's default partitioner, murmur2 of the key's bytes, and what sinks have in its place.
+"""The partition of a record: Kafka's default partitioner (murmur2 of the key's bytes), and its replacements in sinks.
 
 The default holds for what Tidemill and Java clients write (repartition topics always). Records that another client has put
-elsewhere, such as librdkafka with its own default partitioner, are not found by it: who asks for those names the partition.
+elsewhere, such as librdkafka with its own default partitioner, are not found by it: a read of those must name the partition.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def partition_of_key(key: bytes, partitions: int) -> int:
 
 
 class Partitioning(Enum):
-    """How a sink without a function of the user's chooses partitions, as Kafka Streams' sinks do."""
+    """The partitioner of a sink without a function of the user's, the same as of Kafka Streams' sinks."""
 
     BY_KEY = "key"
     """The bytes of the whole key (repartition topics, and the sinks of ``TopologyBuilder``)."""

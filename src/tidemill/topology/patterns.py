@@ -1,7 +1,7 @@
-"""Sources that read topics by a pattern: which topics there are they read.
+"""Topics of sources that read by a pattern.
 
-Decides, as Kafka Streams: the whole name must match; Kafka's own topics and internal ones of the application are none of them; a
-topic that two patterns match is refused. The topics of a pattern are co-partitioned with what its stream is joined with.
+Decides, as Kafka Streams: the whole name must match; Kafka's internal topics and the application's are excluded; a topic that
+matches two patterns is refused. The topics of a pattern are co-partitioned with what its stream is joined with.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def patterns_of(topology: Topology) -> dict[str, str]:
 
 
 def with_topics_of_patterns(topology: Topology, application_id: str, there: Iterable[str]) -> Topology:
-    """The topology with the topics of ``there`` that its patterns match in place of the patterns.
+    """The topology with topics in place of patterns: those of ``there``, the topics on the brokers, that match.
 
     Raises:
         TopologyError: two patterns match one topic.

@@ -40,7 +40,7 @@ class DataFrameJoin:
 
 @dataclass(frozen=True, slots=True)
 class HeldAggregates:
-    """Of a reduce with a function of Columns: passes on each key's merged value, and before it what ``store`` holds."""
+    """First node of a reduce with a function of Columns: forwards the stored value of each key, then the batch's records."""
 
     store: str
 
@@ -54,14 +54,14 @@ class MergedAggregates:
 
 @dataclass(frozen=True, slots=True)
 class ChangedValues:
-    """Of a table that knows old values: passes each change on as a pair of both, for functions of Columns behind it."""
+    """Forwards each change of a table as a pair of new and old value, for functions of Columns behind it."""
 
 
 def both_sides(left: _Left, right: _Right) -> tuple[_Left, _Right]:
-    """The joiner of a join that hands on pairs, for a function of Columns behind it."""
+    """The joiner of a join that forwards pairs, for a function of Columns behind it."""
     return left, right
 
 
 def makes_pairs(operation: object) -> bool:
-    """True if the operation hands on pairs: of a join's sides, or of a new value and an old one."""
+    """True if the operation forwards pairs: the sides of a join, or new and old value."""
     return isinstance(operation, ChangedValues) or getattr(operation, "joiner", None) is both_sides

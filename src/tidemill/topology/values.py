@@ -18,7 +18,7 @@ TableRow = tuple[Value, int]
 
 
 class Serde(Protocol):
-    """How keys and values are written as bytes; ``tidemill.dsl.serdes`` has them.
+    """A serializer and deserializer of keys or values; the implementations are in ``tidemill.dsl.serdes``.
 
     ``None`` is Kafka's null: every serde writes it as None and reads None as it.
     """

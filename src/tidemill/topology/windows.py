@@ -1,7 +1,7 @@
-"""Windows: which window a record falls in and how long a window stays open. All times in ms, windows never start below 0.
+"""Windows: the windows of a record, and the time for which a window is open. All times in ms, windows never start below 0.
 
-Values with Kafka Streams' rules (TimeWindows, SlidingWindows, SessionWindows, JoinWindows); what is done in a window is
-the operators' matter, and its store has the time that its rows are kept.
+Values with Kafka Streams' rules (TimeWindows, SlidingWindows, SessionWindows, JoinWindows); the operators
+aggregate in a window, and its store has the retention of the rows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TimeWindows:
 
     @property
     def retention(self) -> int:
-        """How long a store must keep windows: until the last of their records may have come."""
+        """Retention of a store of windows, in ms: until the last of their records may have come."""
         return MAX_TIME if self.size is None else self.size + self.grace
 
 
@@ -102,7 +102,7 @@ class SlidingWindows:
 
     @property
     def retention(self) -> int:
-        """How long a store must keep windows: a record looks back twice the difference."""
+        """Retention of a store of windows, in ms: a record looks back twice the difference."""
         return 2 * self.difference + self.grace
 
 
@@ -127,7 +127,7 @@ class SessionWindows:
 
     @property
     def retention(self) -> int:
-        """How long a store must keep sessions."""
+        """Retention of a store of sessions, in ms."""
         return self.gap + self.grace
 
 
@@ -170,10 +170,10 @@ class JoinWindows:
 
     @property
     def size(self) -> int:
-        """From the earliest to the latest record that one can be joined with, in ms."""
+        """The span from the earliest to the latest record that one can be joined with, in ms."""
         return self.before + self.after
 
     @property
     def retention(self) -> int:
-        """How long a store must keep records of one side."""
+        """Retention of the store of one side's records, in ms."""
         return self.before + self.after + self.grace

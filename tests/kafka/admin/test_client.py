@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from kafka import KafkaAdminClient
 
-from tests.kafka.group.group_application import until
+from tests.waiting import until
 from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
@@ -75,7 +75,7 @@ def test_a_topic_that_is_not_there_is_none_and_is_not_made_by_asking(admin: Admi
         assert admin.partitions([topic, "no-such-topic"]) == {topic: 2, "no-such-topic": None}
 
 
-def test_a_topic_that_is_deleted_and_made_anew_has_another_id(admin: Admin, topic: str) -> None:
+def test_a_topic_that_is_deleted_and_recreated_has_another_id(admin: Admin, topic: str) -> None:
     first = admin.topic_ids([topic, "admin-never-made"])
     assert first.keys() == {topic}
     assert admin.topic_ids([topic]) == first
@@ -98,7 +98,7 @@ def test_deleted_topics_are_gone_and_missing_ones_no_error(admin: Admin, topic: 
         (TopicSpec(name="not/legal", partitions=1), "not/legal"),
     ],
 )
-def test_a_topic_that_can_not_be_made_is_told_with_the_broker_s_reason(
+def test_a_topic_that_can_not_be_made_is_reported_with_the_broker_s_reason(
     admin: Admin, spec: TopicSpec, said: str
 ) -> None:
     with pytest.raises(StopError) as caught:
@@ -180,7 +180,7 @@ def test_a_group_is_described_with_its_members_and_what_they_own(
     consumer.close()
 
 
-def test_offsets_of_a_topic_that_is_not_there_are_told_after_the_time(admin: Admin) -> None:
+def test_offsets_of_a_topic_that_is_not_there_are_reported_after_the_time(admin: Admin) -> None:
     for limit_s in (1, 10, 60):  # on a busy machine a second may not be enough for the broker's answer
         with pytest.raises(RetriableError) as told:
             admin.end_offsets([TopicPartition("nowhere", 0)], timeout_s=limit_s)
@@ -217,7 +217,7 @@ def test_without_a_broker_every_call_ends_in_time_and_says_where_it_looked(call:
     assert time.monotonic() - began < 30
 
 
-def test_settings_that_librdkafka_refuses_are_told() -> None:
+def test_settings_that_librdkafka_refuses_are_reported() -> None:
     with pytest.raises(ConfigError, match=r"no admin client can be made of the settings: .*nonsense"):
         Admin({"bootstrap.servers": "127.0.0.1:9", "nonsense": "x"})
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.kafka.group.group_application import until
+from tests.waiting import until
 from tidemill.ids import TopicPartition
 from tidemill.kafka.data.reader import ThreadReader
 from tidemill.task.batch import BatchRequest

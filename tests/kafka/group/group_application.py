@@ -27,15 +27,6 @@ HEARTBEAT_INTERVAL_MS = 250
 LIMIT_S = 240.0
 
 
-def until(claim: Callable[[], bool], limit_s: float = LIMIT_S) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not claim():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def create_topic(bootstrap_servers: str, topic: str, partitions: int) -> list[TopicPartition]:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(LIMIT_S)

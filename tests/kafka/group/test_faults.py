@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.group import group_application
-from tests.kafka.group.group_application import Application, create_topic, joined, until
+from tests.kafka.group.group_application import Application, create_topic, joined
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import CommitRefusedError, ConfigError, EnvironmentProblem
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig

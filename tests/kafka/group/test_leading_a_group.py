@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.kafka.group.acting_member import ActingMember
-from tests.kafka.group.group_application import Application, create_topic, joined, until
+from tests.kafka.group.group_application import Application, create_topic, joined
+from tests.waiting import until
 from tidemill.kafka.admin.client import Admin, PartitionState
 from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, AssignmentInfo, encode_assignment

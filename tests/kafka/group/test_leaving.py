@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.kafka.group.group_application import Application, create_topic, joined, until
+from tests.kafka.group.group_application import Application, create_topic, joined
+from tests.waiting import until
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 

@@ -14,7 +14,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as DataPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from tests.kafka.group.group_application import Application, create_topic, joined, shared_out, until
+from tests.kafka.group.group_application import Application, create_topic, joined, shared_out
+from tests.waiting import until
 from tidemill.errors import CommitRefusedError, ConfigError, RejoinError, RetriableError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.member import GroupMember

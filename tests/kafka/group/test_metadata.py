@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer
 
-from tests.kafka.group.group_application import create_topic, until
+from tests.kafka.group.group_application import create_topic
+from tests.waiting import until
 from tidemill.kafka.group.metadata import Membership, group_metadata_bytes
 
 

@@ -57,16 +57,16 @@ def _read(events: queue.SimpleQueue[GroupEvent]) -> list[GroupEvent]:
 def test_a_membership_goes_on_while_a_join_under_it_waits_for_its_answer(state: MembershipState) -> None:
     """The broker may count the next generation already when it refuses a commit of this one."""
     before = _stable(state, 1)
-    assert not state.goes_on_from(before, or_has=True)
+    assert not state.is_rejoining_from(before, or_has=True)
     sent = _sent(state)
-    assert state.goes_on_from(before, or_has=False)
-    assert state.goes_on_from(sent, or_has=False)
+    assert state.is_rejoining_from(before, or_has=False)
+    assert state.is_rejoining_from(sent, or_has=False)
     state.joined(sent, generation=2, member_id="m")
-    assert state.goes_on_from(before, or_has=True)
-    assert not state.goes_on_from(before, or_has=False)
-    assert not state.goes_on_from(state.membership, or_has=True)
+    assert state.is_rejoining_from(before, or_has=True)
+    assert not state.is_rejoining_from(before, or_has=False)
+    assert not state.is_rejoining_from(state.membership, or_has=True)
     assert state.lost(state.membership, "thrown out")
-    assert not state.goes_on_from(before, or_has=True)
+    assert not state.is_rejoining_from(before, or_has=True)
 
 
 def test_the_new_generation_is_known_before_its_assignment(state: MembershipState) -> None:
@@ -123,7 +123,7 @@ def test_a_join_that_failed_is_tried_again_for_its_reason(state: MembershipState
     assert state.begin_join()[0] == "the reason"
 
 
-def test_a_loss_raises_the_incarnation_and_is_told_once(
+def test_a_loss_raises_the_incarnation_and_is_reported_once(
     state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     membership = _stable(state, 4)
@@ -189,7 +189,7 @@ def test_a_parked_member_waits_for_a_sign_of_life(state: MembershipState, events
     assert [type(event) for event in _read(events)] == [Assigned, MembershipLost]
 
 
-def test_a_fatal_end_is_told_after_the_loss_and_nothing_follows(
+def test_a_fatal_end_is_reported_after_the_loss_and_nothing_follows(
     state: MembershipState, events: queue.SimpleQueue[GroupEvent]
 ) -> None:
     membership = _stable(state, 1)

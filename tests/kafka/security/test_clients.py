@@ -194,7 +194,7 @@ def test_both_libraries_take_what_comes_out() -> None:
     assert set(group_client_settings(config)) <= set(KafkaConnectionManager.DEFAULT_CONFIG)
 
 
-def test_every_client_setting_stands_in_the_documentation() -> None:
+def test_every_client_setting_is_in_the_documentation() -> None:
     page = (Path(__file__).parents[3] / "docs" / "configuration.md").read_text()
     for name in EVERYTHING:
         prefix, _, rest = name.partition(".")

@@ -58,7 +58,7 @@ def test_a_join_says_what_is_owned_only_when_the_commit_under_way_is_over(group:
     assert not join.is_alive()
 
 
-def test_a_join_does_not_wait_for_ever(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_join_does_not_wait_forever(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_side, "_COMMIT_LIMIT_S", 0.2)
     group.side.begin_commit()
     join = begun(group.side.user_data)
@@ -146,7 +146,7 @@ def test_no_join_begins_while_instructions_are_carried_out(group: Group) -> None
     assert is_let_begin(join)
 
 
-def test_the_group_is_not_held_up_for_ever_by_a_thread_in_a_long_batch(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_group_is_not_held_up_forever_by_a_thread_in_a_long_batch(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_side, "_TAKE_UP_LIMIT_S", 0.2)
     join = begun(group.side.wait_until_taken_up)
     join.join(LIMIT_S)

@@ -127,7 +127,7 @@ def test_a_second_line_that_is_none_is_named_by_its_number(tmp_path: Path) -> No
     assert "line 2" in kept_by(tmp_path).problem
 
 
-def test_the_first_rebalance_after_a_restart_is_told_without_those_before(tmp_path: Path) -> None:
+def test_the_first_rebalance_after_a_restart_is_reported_without_those_before(tmp_path: Path) -> None:
     """Who joined and left since is not known: members' own words count."""
     led = LedRebalances()
     led.remember(group_that_grows().history())

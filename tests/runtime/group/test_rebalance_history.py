@@ -72,7 +72,9 @@ def test_the_first_rebalance_takes_every_task_up_from_nobody() -> None:
 
 def test_what_is_told_of_rebalances_and_decisions_is_what_others_can_read() -> None:
     led = group_that_grows()
-    for told in led.to_json():
+    documents = led.to_json()
+    assert documents
+    for told in documents:
         assert {**to_plain(read_document(RebalanceDocument, told)), "led_by": ""} == {**told, "led_by": ""}
     for task in (None, TASKS[0]):
         decisions = led.decisions(task)
@@ -108,7 +110,7 @@ def test_a_leader_that_is_new_takes_the_members_word_for_what_was_before() -> No
     assert led.to_json()[0]["moves"] == []
 
 
-def test_the_last_thirty_are_told_whoever_has_asked_before() -> None:
+def test_the_last_thirty_are_reported_whoever_has_asked_before() -> None:
     led = LedRebalances()
     for number in range(40):
         joins(led, (ONE, "one:1", {}, []), *([(TWO, "two:2", {}, [])] if number % 2 else []), at_ms=1_000 + number)
@@ -142,7 +144,7 @@ class AsksAgain:
 
 
 @pytest.mark.parametrize(("deadline_ms", "next_ms"), [(7_000, 7_000), (0, 1_000), (500, 1_000)])
-def test_a_custom_assignors_own_deadline_is_told_and_is_no_hand_over(deadline_ms: int, next_ms: int) -> None:
+def test_a_custom_assignors_own_deadline_is_reported_and_is_no_hand_over(deadline_ms: int, next_ms: int) -> None:
     led = LedRebalances()
     joins(led, (ONE, "one:1", {}, []), at_ms=1_000, assignor=AsksAgain(deadline_ms))
     (told,) = led.to_json()

@@ -82,7 +82,7 @@ def age(path: Path, hours: int) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["closed", "crashed"])
-def test_what_no_thread_has_is_told_by_one_thread_with_the_offset_last_applied(
+def test_what_no_thread_has_is_reported_by_one_thread_with_the_offset_last_applied(
     directory: StateDirectory, local: LocalState, clean: bool
 ) -> None:
     kept(directory, ONE, 8, clean=clean)

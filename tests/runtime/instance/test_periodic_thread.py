@@ -11,7 +11,7 @@ from tidemill.runtime.instance.periodic_thread import PeriodicThread
 LIMIT_S = 60.0
 
 
-def test_a_call_that_fails_is_told_and_made_again(caplog: Any) -> None:
+def test_a_call_that_fails_is_reported_and_made_again(caplog: Any) -> None:
     calls, again = iter([RetriableError("no broker"), OSError("no disk"), None]), threading.Event()
 
     def call() -> None:

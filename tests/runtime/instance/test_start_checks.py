@@ -64,7 +64,7 @@ def check(brokers: Brokers, topology: Topology | None = None) -> None:
 def test_a_dead_letter_topic_that_the_program_reads_is_refused() -> None:
     config = replace(CONFIG, dead_letter_topic="in")
     admin: Any = Brokers(**{"in": (3, "delete")})
-    with pytest.raises(ConfigError, match="which the program reads: a record that is put aside would come back"):
+    with pytest.raises(ConfigError, match="which the program reads: a dead letter would come back"):
         require_topics(config, counting(), admin)
 
 
@@ -104,7 +104,7 @@ def test_without_the_right_to_read_configs_they_are_not_compared() -> None:
         check(there, builder.build())
 
 
-def test_a_misfit_is_told_with_what_to_do_and_what_is_left_over_besides() -> None:
+def test_a_misfit_is_reported_with_what_to_do_and_what_is_left_over_besides() -> None:
     there = Brokers(
         **{"in": (3, "delete")}, app__counts__changelog=(2, "compact"), app__old__changelog=(2, "compact"), other=(1, "delete")
     )  # fmt: skip
@@ -143,7 +143,7 @@ def test_a_store_that_is_what_it_was_passes_and_so_does_an_empty_machine(kept: S
     require_fitting_state("app", StateDirectory(tmp_path, "none"), [store(1, Serdes.long())])
 
 
-def test_a_store_with_another_serde_is_told_with_both(kept: StateDirectory) -> None:
+def test_a_store_with_another_serde_is_reported_with_both(kept: StateDirectory) -> None:
     with pytest.raises(TopologyMismatchError, match=r"counts is kept as \(.*value=long\) and is to be \(.*value=string\)"):
         require_fitting_state("app", kept, [store(1, STRING)])
 

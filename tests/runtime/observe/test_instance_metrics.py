@@ -61,7 +61,7 @@ def test_a_level_has_what_is_of_it_and_below(level: RecordingLevel) -> None:
     assert found == {(group, name) for group, name, of in all_names() if of <= level}
 
 
-def test_what_was_recorded_is_what_is_told() -> None:
+def test_what_was_recorded_is_what_is_reported() -> None:
     metrics = measured(RecordingLevel.TRACE, NOW_MS)
     thread = {"thread_id": "app-1-StreamThread-1"}
     assert value(metrics, "process-total", "stream-thread-metrics", **thread) == 200
@@ -89,7 +89,7 @@ def test_what_was_recorded_is_what_is_told() -> None:
     assert value(metrics, "client-state", "stream-metrics", application_id="app") == 2
 
 
-def test_what_the_functions_of_each_node_took_in_two_micro_batches_is_told() -> None:
+def test_what_the_functions_of_each_node_took_in_two_micro_batches_is_reported() -> None:
     metrics = measured(RecordingLevel.INFO, NOW_MS)
 
     def told(node: str) -> dict[str, float]:

@@ -50,20 +50,20 @@ def test_the_time_that_is_left_follows_from_what_was_read_in_the_last_seconds(ca
     clock = Clock()
     watch = RestoreWatch("thread", RestoreListeners(), clock)
     caplog.set_level(logging.INFO, "tidemill.restore")
-    watch.look({}, copy(0))
+    watch.update({}, copy(0))
     assert watch.copies[0].seconds_left is None
     for second in range(1, 13):
         clock.now_s += 1
-        watch.look({}, copy(second * 10))
+        watch.update({}, copy(second * 10))
     assert watch.copies[0].offsets_per_s == pytest.approx(10)
     assert watch.copies[0].seconds_left == pytest.approx(88)
     [line] = [record.getMessage() for record in caplog.records]
     assert line == (
         "event=restore-progress task=1_0 thread=thread role=standby lag=900 offsets_per_s=10 seconds_left=90"
     )
-    watch.look({}, copy(0))
+    watch.update({}, copy(0))
     assert watch.copies[0].lag == 1_000, "it was emptied"
-    watch.look({}, {})
+    watch.update({}, {})
     assert watch.copies == ()
 
 
@@ -71,10 +71,10 @@ def test_a_restore_that_stands_still_says_where_and_what_it_may_wait_for(caplog:
     clock = Clock()
     watch = RestoreWatch("thread", RestoreListeners(), clock)
     caplog.set_level(logging.INFO, "tidemill.restore")
-    watch.look(restoring(0), {})
+    watch.update(restoring(0), {})
     for second in range(1, 21):
         clock.now_s += 1
-        watch.look(restoring(min(second, 5)), {})
+        watch.update(restoring(min(second, 5)), {})
     assert watch.copies[0].offsets_per_s == 0
     assert watch.copies[0].seconds_left is None
     slow, stands = caplog.records
@@ -102,8 +102,8 @@ class Notes:
 def test_listeners_hear_kafka_streams_arguments() -> None:
     notes = Notes()
     watch = RestoreWatch("thread", RestoreListeners(standby=notes))
-    watch.look({}, copy(3))
-    watch.look({}, copy(9), {ONE: {"s": 5}})
+    watch.update({}, copy(3))
+    watch.update({}, copy(9), {ONE: {"s": 5}})
     watch.end()
     assert notes.calls == [
         ("on_update_start", LOG, "s", 3),
@@ -115,7 +115,7 @@ def test_listeners_hear_kafka_streams_arguments() -> None:
 def test_a_listener_that_raises_stops_its_thread_but_not_the_end_of_one() -> None:
     watch = RestoreWatch("thread", RestoreListeners(standby=Fails()))
     with pytest.raises(StopError, match=r"UpdateStarted of s \(log-0\): ValueError: no such luck"):
-        watch.look({}, copy(3))
+        watch.update({}, copy(3))
     watch.end()
 
 

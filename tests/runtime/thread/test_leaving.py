@@ -71,7 +71,7 @@ def test_it_leaves_at_once_where_that_makes_nobody_wait(member: Member, leave: b
     assert member.asked == []
 
 
-def test_it_does_not_wait_for_ever_for_members_that_say_nothing() -> None:
+def test_it_does_not_wait_forever_for_members_that_say_nothing() -> None:
     member, watch = Member(), Watch()
     goes = leaving(member, watch)
     assert not goes.may_begin(True, has_tasks=True)

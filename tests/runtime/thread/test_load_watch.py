@@ -40,7 +40,7 @@ class Thread:
     def look_after(self, seconds: float) -> bool:
         self.now_s += seconds
         self.metrics.high_watermarks[INPUT] = int(self.now_s * 100)
-        return self.watch.look()
+        return self.watch.measure()
 
 
 def test_a_join_says_what_was_measured_with_the_size_of_the_state_here(tmp_path: Path) -> None:

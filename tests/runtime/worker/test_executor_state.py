@@ -84,6 +84,7 @@ def test_a_driver_reads_what_a_worker_has(tmp_path: Path) -> None:
     assert far.get_many("counts", [b"03", b"no", b""]) == [b"v3", None, None]
     assert list(far.scan("counts", chunk=7)) == rows
     assert list(far.scan("counts", b"05", b"08")) == rows[5:8]
+    assert list(far.scan("counts", b"05", reverse=True, chunk=3)) == rows[:4:-1]
     assert far.positions().changelog == {"counts": 7}
     assert far.entries("counts") == 30
     state.close(clean=True)

@@ -242,7 +242,7 @@ def following(folder: str, topic_id: str, position: int | None = None) -> OwnedS
     return OpenTasks(SPECS, application_id="app").open([run])[TASK]
 
 
-def test_a_store_whose_changelog_was_made_anew_is_emptied(folder: str) -> None:
+def test_a_store_whose_changelog_was_recreated_is_emptied(folder: str) -> None:
     left(folder)
     first = following(folder, "first", 5)
     assert not first.at.is_behind, "a state that has no id yet takes the one that there is"
@@ -253,7 +253,7 @@ def test_a_store_whose_changelog_was_made_anew_is_emptied(folder: str) -> None:
     assert "was created again: its topic id is second, and the store follows first; emptied" in second.at.note
 
 
-def test_a_changelog_that_is_made_anew_while_the_task_is_open_is_noticed(folder: str) -> None:
+def test_a_changelog_that_is_recreated_while_the_task_is_open_is_noticed(folder: str) -> None:
     stores = following(folder, "first")
     stores.apply({"counts": {b"k": b"1"}}, {"counts": 5})
     stores.expect(replace(stores.run, changelog={"counts": 5}, topic_ids={}))

@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tidemill.spark.launch.fork_server import ADDRESS_KEY, ForkServer, start_fork_server
+from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
+from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
 
 LIMIT_S = 60.0
 SOURCE = Path(__file__).parents[3] / "src"
@@ -171,3 +172,43 @@ def test_the_server_ends_with_its_driver() -> None:
         server = psutil.Process(int(driver.stdout.readline()))
         driver.kill()
         assert psutil.wait_procs([server], timeout=LIMIT_S)[1] == []
+
+
+ARRAYS = """
+import sys
+from tidemill.spark.launch.fork_server import settle_pandas
+settle_pandas()
+import pyarrow
+assert pyarrow.array([1, None]).null_count == 1
+assert "pandas" not in sys.modules
+import pandas
+assert pyarrow.array(pandas.Series([1.0, float("nan")])).null_count == 1
+assert pandas.__spec__.loader.name == "pandas"
+"""
+
+
+def test_pyarrow_imports_no_pandas_by_itself_and_knows_it_when_a_function_does() -> None:
+    """Of a Series it makes nulls of NaN, of a list that it knows for nothing else it does not."""
+    subprocess.run([sys.executable, "-c", ARRAYS], env={**os.environ, "PYTHONPATH": str(SOURCE)}, check=True, timeout=LIMIT_S)
+
+
+def test_where_there_is_no_pandas_an_import_says_so_as_ever() -> None:
+    hidden = "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]"
+    program = (
+        "from tidemill.spark.launch.fork_server import settle_pandas; import pyarrow; settle_pandas(); "
+        f"{hidden}\ntry:\n    import pandas\nexcept ImportError:\n    print('none')"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    said = subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=LIMIT_S, capture_output=True)
+    assert said.stdout == b"none\n"
+
+
+def test_neither_driver_nor_workers_import_pandas_with_their_modules() -> None:
+    program = (
+        "import sys; from tidemill.spark.launch.fork_server import settle_pandas; {}; "
+        "from tidemill.runtime.instance.application import KafkaStreams; import tidemill.runtime.worker.worker; "
+        "assert 'pandas' not in sys.modules"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    for settled in ("pass", "settle_pandas()"):
+        subprocess.run([sys.executable, "-c", program.format(settled)], env=environment, check=True, timeout=LIMIT_S)

@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from tests.cli.cli_process import LIMIT_S, CliProcess, cli, until
+from tests.cli.cli_process import LIMIT_S, CliProcess, cli
+from tests.waiting import until
 from tidemill.kafka.admin.client import Admin, TopicSpec
 
 

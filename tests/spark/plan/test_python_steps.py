@@ -75,24 +75,24 @@ def test_a_plan_that_is_no_chain_of_these_steps_is_not_copied(spark: SparkSessio
 def test_the_first_plan_is_built_and_all_others_are_copies() -> None:
     shared, built = SharedPlan(), []
 
-    def build() -> tuple[Any, str]:
+    def build() -> str:
         built.append(1)
-        return "plan", "text"
+        return "plan"
 
-    assert shared.of_thread(build, lambda plan: f"copy of {plan}") == ("plan", "text")
-    assert shared.of_thread(build, lambda plan: f"copy of {plan}") == ("copy of plan", "text")
+    assert shared.of_thread(build, lambda plan: f"copy of {plan}") == "plan"
+    assert shared.of_thread(build, lambda plan: f"copy of {plan}") == "copy of plan"
     assert built == [1]
 
 
 def test_a_first_plan_that_can_not_be_built_is_tried_again_by_the_next() -> None:
     shared = SharedPlan()
 
-    def fail() -> tuple[Any, str]:
+    def fail() -> str:
         raise StopError("no")
 
     with pytest.raises(StopError, match="no"):
         shared.of_thread(fail, lambda plan: plan)
-    assert shared.of_thread(lambda: ("plan", "text"), lambda plan: plan) == ("plan", "text")
+    assert shared.of_thread(lambda: "plan", lambda plan: plan) == "plan"
 
 
 def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -74,7 +74,7 @@ def test_what_is_passed_over_is_counted_and_said_in_the_report() -> None:
     run = run_of(counting_numbers(), handlers)
     report = run._run(sent(b"one", b"two", b"3"), 0)
     assert report.skipped == 2
-    assert "2 records were passed over, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
+    assert "2 records were skipped, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
     assert {topic for topic, *_ in run.written} == {"out", "app-counts-repartition"}
 
 

@@ -98,7 +98,7 @@ def test_a_processor_reads_a_global_store_that_another_part_keeps() -> None:
         assert [value for _, _, value, *_ in run.written] == [b"(5, 1)-x"]
 
 
-def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_anew() -> None:
+def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_again() -> None:
     source = compile_topology(None, program(), APPLICATION).source
     run = two_steps(StepRun(program()))
 

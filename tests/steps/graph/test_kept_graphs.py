@@ -53,14 +53,14 @@ def test_operators_go_on_in_the_next_batch(run: StepRun) -> None:
     assert (Clocked.made, Clocked.closed) == (1, 0)
 
 
-def test_operators_are_made_anew_after_a_batch_that_did_not_count(run: StepRun) -> None:
+def test_operators_are_recreated_after_a_batch_that_did_not_count(run: StepRun) -> None:
     assert pipe(run, "a") == b"a1"
     run.follows = 0
     assert pipe(run, "b") == b"b1"
     assert (Clocked.made, Clocked.closed) == (2, 1)
 
 
-def test_operators_are_made_anew_for_another_owner_of_the_task(run: StepRun) -> None:
+def test_operators_are_recreated_for_another_owner_of_the_task(run: StepRun) -> None:
     builder = StreamsBuilder()
     builder.stream("in").group_by_key().count(store="counts").to_stream().process(Clocked).to("out", value=STRING)
     run = StepRun(builder.build())
@@ -97,7 +97,7 @@ def said(run: StepRun, *times: int) -> list[bytes | None]:
     return [record[2] for record in run.written[before:]]
 
 
-def test_operators_made_anew_go_on_at_the_tasks_stream_time() -> None:
+def test_operators_recreated_go_on_at_the_tasks_stream_time() -> None:
     run = stream_times_run()
     assert said(run, 5_000, 1_000) == [b"-1, now 5000", b"called at 5000", b"-1, now 5000"]
     run.follows = 0

@@ -74,7 +74,7 @@ def test_headers_that_are_cut_short_are_not_read_as_others(headers: list[tuple[s
 
 
 @given(st.binary(min_size=1, max_size=40))
-def test_bytes_that_are_no_headers_are_told(data: bytes) -> None:
+def test_bytes_that_are_no_headers_are_reported(data: bytes) -> None:
     try:
         found = unpacked(data)
     except SerdeError:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.operators.step_harness import StepRun
-from tests.steps.drawn_bytes import BYTES_FOR, SCHEMA, TIMES_SCHEMA, Times
+from tests.steps.drawn_bytes import BYTES_FOR, SERDES
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import RetriableError, SerdeError
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
@@ -18,11 +18,6 @@ from tidemill.steps.rows.codecs_wire import fixed_width, from_the_jvm, transit_o
 from tidemill.steps.rows.intake import Intake, intake_of
 
 BYTES = Serdes.bytes()
-SERDES: dict[str, Any] = {
-    "string": Serdes.string(), "bytes": BYTES, "long": Serdes.long(), "integer": Serdes.integer(), "short": Serdes.short(),
-    "double": Serdes.double(), "float": Serdes.float(), "boolean": Serdes.boolean(), "uuid": Serdes.uuid(),
-    "json": Serdes.json(SCHEMA), "json-times": Serdes.json(TIMES_SCHEMA), "json-class": Serdes.json(Times),
-}  # fmt: skip
 
 
 def read_by(serde: Any, data: bytes | None) -> Any:

@@ -22,8 +22,9 @@ from tidemill.steps.step_spec import NodeSpec, StoreSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.table_lookup import join_with_table
 from tidemill.steps.vector.vector_step import run_on_records
+from tidemill.topology.join_operations import StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
-from tidemill.topology.operations import StreamTableJoin, TableSource
+from tidemill.topology.operations import TableSource
 from tidemill.topology.spark_operations import both_sides
 
 STRING, LONG = Serdes.string(), Serdes.long()

@@ -3,11 +3,11 @@
 Decides the phases. The target is the balanced assignment nearest to what is (``nearest_target``), evened out by weights
 where they are given (``weights``); standbys stay where state is (``kept_standbys``); and how the group gets there is
 KIP-441's own way (``movements``): a stateful task runs on a caught-up client as long as there is one, targets warm up
-within the budget, probing rebalances go on until the target is reached. Unlike Kafka's assignor it lets a task run on
+within the budget, probing rebalances continue until the target is reached. Unlike Kafka's assignor it lets a task run on
 where it runs until its target is ready, and leaves stateless tasks where they are. Racks are not looked at.
 
 Invariants (without weights). From any state in which every task runs, exactly as many running tasks are handed over as
-the nearest balanced target needs, none twice. When clients leave, tasks of which a standby is caught up go on there at
+the nearest balanced target needs, none twice. When clients leave, tasks of which a standby is caught up run there at
 once, however unevenly, because KIP-441 wants a task on a caught-up client: a client may carry the tasks of one that left
 until the next probing rebalances. Then the group hands over at most as many tasks as were orphaned, beyond the least that
 balance needs; those need not be the orphans, because the state of a group doesn't show who ran a task before. Without

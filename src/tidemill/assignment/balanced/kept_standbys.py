@@ -1,7 +1,7 @@
 """Standby copies that stay where state is, evened out with as few moves as that takes.
 
 Decides, for the ``balanced`` assignor, which clients get the standbys of each task: those that are caught up (the one
-that runs the task now last, since its copy goes on serving), then those with some of the state, then the least loaded.
+that runs the task now last, since its copy still serves), then those with some of the state, then the least loaded.
 Of more copies than are wanted, the one on the most loaded client is given up.
 Then the most loaded client hands copies to the least loaded that can take one, as long as that evens out copies per
 thread; best a copy whose state the taker has and the giver lacks. Tags are respected all along. Invariants: no client

@@ -1,4 +1,4 @@
-"""The balanced target that is nearest to what is: as few tasks as possible change their client.
+"""The balanced target that is nearest to the running placement: as few tasks as possible change their client.
 
 Decides the client of every task, with and without state, as a flow of least cost from tasks over (sub-topology, client) and
 clients: each client gets its share, rounded down or up, of each sub-topology, of the tasks with state, of those without, and

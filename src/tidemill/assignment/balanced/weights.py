@@ -5,9 +5,9 @@ target is evened out by exchanges of two tasks of one sub-topology, which keep t
 task more nor restore more state, whenever they help; others if the most loaded client carries clearly more than the average
 (``TOLERANCE``) and both tasks can run at once in their new places, so that no half of an exchange waits for the other.
 
-Only where a client would still carry far more (``FAR_MORE``) do weights count for more than numbers of tasks. Then what is is the
-beginning, if all counts are within ``COUNT_BOUND`` of an even one, in all and in each sub-topology; tasks that run nowhere go to
-the least loaded of the clients with the least to restore, within those bounds. Besides exchanges there are
+Only where a client would still carry far more (``FAR_MORE``) do weights count for more than numbers of tasks. Then the running
+placement is the start, if all counts are within ``COUNT_BOUND`` of an even one, in all and in each sub-topology; tasks that run
+nowhere go to the least loaded of the clients with the least to restore, within those bounds. Besides exchanges there are
 
     hand-overs  of one task of the most loaded client, within ``COUNT_BOUND``; state is restored for them, by warm-ups.
     evenings    of counts: a client with more tasks than its share relieves itself for one that lacks some.
@@ -61,7 +61,7 @@ class _Step(NamedTuple):
     greater_load: float
     given: TaskId
     taken: TaskId | tuple[()]
-    """Of the other client; () for a task that is handed over."""
+    """The task that the other client gives in exchange; () for a hand-over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ def even_out(
 
 
 def _spread(even: _Clients, running: _Clients) -> _Clients:
-    """What is, evened out with hand-overs, if that brings enough; else the even counts."""
+    """The running placement, evened out with hand-overs, if that gains enough; else the placement with even counts."""
     if not running.has_bounded_counts():
         return even
     while running.step_from_heaviest(may_hand_over=True) or running.step_to_even_counts():
@@ -128,12 +128,14 @@ class _Clients:
         self._bounds = [_bounds(totals, of_client, threads, COUNT_BOUND) for of_client in capacity]
 
     def shares(self) -> list[float]:
-        """What each client carries, in multiples of its share."""
+        """Load of each client, in multiples of its share."""
         return [self._load(client) / self._average for client in range(len(self._capacity))]
 
     def place_free_tasks(self) -> None:
-        """The heaviest first, each where the least is to be restored, then the least carried, within the bounds of the counts:
-        out of bounds, all that follows would be in vain."""
+        """Places the tasks that run nowhere, the heaviest first: where the least is to be restored, then where the load is least.
+
+        Within the bounds of the counts, since ``_spread`` rejects a placement outside of them.
+        """
         free = sorted(self._weight.keys() - self.target.keys(), key=lambda task: (-self._weight[task], task))
         left = {ALL: len(free), **Counter(task.subtopology for task in free)}
         for task in free:
@@ -147,7 +149,10 @@ class _Clients:
         return self._effort.to_restore(task, client), load, client
 
     def _with_room(self, task: TaskId, left: Mapping[int, int]) -> Sequence[int]:
-        """Clients that may take it; ``left``: free tasks. Those below their least come first when no others are left for them."""
+        """Clients that may take ``task``; ``left``: number of free tasks, in all and by sub-topology.
+
+        If all of these are needed to bring clients up to their least count, only such clients.
+        """
         found: Sequence[int] = range(len(self._capacity))
         for group in (ALL, task.subtopology):
             below = [client for client in found if self._count(client, group) < self._bounds[client][group].most]

@@ -1,1 +1,1 @@
-"""Why a task is where it is: the rules that were applied and what they decided."""
+"""Explanations of assignments: the rules that were applied, and their decisions."""

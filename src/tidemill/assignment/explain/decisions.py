@@ -1,4 +1,4 @@
-"""Why each copy of each task is where it is, from the facts that an assignor recorded while it ran.
+"""Decisions: the reason for the place of each copy of each task, from the facts that an assignor recorded while it ran.
 
 Decides which facts make up one decision. It applies no rule of placing or moving: targets, movements, keepers,
 warm-ups and shortfalls are read from the trace, lags and ranks from the table that the rules themselves asked. Built

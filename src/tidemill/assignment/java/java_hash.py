@@ -188,7 +188,7 @@ class IterationOrder:
 
 
 def hash_iteration(state: ApplicationState, hash_of_task: TaskHash = task_hash) -> IterationOrder:
-    """As Kafka's own HashMap and HashSets: clients put in the order of ``state``, tasks put in the order of their ids."""
+    """Order of Kafka's HashMap and HashSets: clients inserted in the order of ``state``, tasks in the order of their ids."""
     return IterationOrder(
         clients=tuple(hash_order((client.process_id for client in state.clients), process_hash)),
         tasks=tuple(hash_order(state.tasks, hash_of_task)),
@@ -197,7 +197,7 @@ def hash_iteration(state: ApplicationState, hash_of_task: TaskHash = task_hash) 
 
 
 def sorted_iteration(state: ApplicationState) -> IterationOrder:
-    """As with sorted maps and sets."""
+    """Order of sorted maps and sets."""
     return IterationOrder(
         clients=tuple(sorted(client.process_id for client in state.clients)),
         tasks=tuple(sorted(state.tasks)),

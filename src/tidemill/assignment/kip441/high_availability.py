@@ -116,7 +116,7 @@ def place_standbys(state: ApplicationState, placement: TaskPlacement) -> tuple[S
 def move(
     placement: TaskPlacement, lags: Lags, form: MovementForm, config: AssignmentConfig
 ) -> tuple[list[Movement], list[Movement]]:
-    """From the target to what state allows; actives and standbys share the budget of warm-ups, actives first."""
+    """Moves from the target to what state allows; actives and standbys share the budget of warm-ups, actives first."""
     actives = move_actives(placement, lags, form, config.max_warmup_replicas)
     left = config.max_warmup_replicas - sum(movement.warms_up for movement in actives)
     return actives, move_standbys(placement, lags, form, left, actives)

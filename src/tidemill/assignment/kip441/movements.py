@@ -1,4 +1,4 @@
-"""Movements: how an assignment gets from where state is to where the balanced target wants it, KIP-441's core.
+"""Movements of tasks from the clients with their state to those of the balanced target: the core of KIP-441.
 
 Decides which copies of the target are on clients that are not caught up while better ones exist, in which order
 these movements are served, which client keeps the task meanwhile, and which target gets a warm-up from the budget of
@@ -81,7 +81,7 @@ class MovementForm:
     is_requeued_in_order: bool
     """True if movements that are left over keep their order when they are queued again."""
     order: str
-    """That order in words."""
+    """Description of that order, for explanations."""
     falls_back_on_most_caught_up: bool
     """True if the least lagging client takes the task when no client is caught up."""
     moves_only_for_gain: bool
@@ -119,7 +119,7 @@ HEAP_ARRAY_ORDER = MovementForm(
 """Until 3.2: the same queue, but walked in the order of its heap array."""
 
 ONLY_FOR_GAIN = replace(FEWEST_CAUGHT_UP_FIRST, moves_only_for_gain=True)
-"""As since 3.3, but a running task moves nowhere but to its target, and a standby only to a client that lags less."""
+"""The order of 3.3 and later; but a running task moves only to its target, and a standby only to a client with less lag."""
 
 
 def move_actives(placement: TaskPlacement, lags: Lags, form: MovementForm, budget: int) -> list[Movement]:

@@ -25,7 +25,7 @@ Range = tuple[int, int]
 
 
 def standby_placing(state: ApplicationState) -> StandbyPlacing:
-    """By tags if ``rack.aware.assignment.tags`` names any, else by load alone; clients' racks play no part in it."""
+    """Placement by tags if ``rack.aware.assignment.tags`` names any, else by load alone; clients' racks are not considered."""
     keys = frozenset(state.config.rack_aware_assignment_tags)
     return TagSpread({client.process_id: client.tags for client in state.clients}, keys) if keys else LeastLoaded()
 

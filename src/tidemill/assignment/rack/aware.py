@@ -29,7 +29,7 @@ MayMove = Callable[[ProcessId, ProcessId, TaskId, Callable[[ProcessId, TaskId], 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RackCosts:
-    """Of each partition read across racks, and of each task that leaves the client it was meant for."""
+    """Costs of each partition read across racks, and of each task that leaves its target client."""
 
     traffic: int
     non_overlap: int
@@ -210,7 +210,7 @@ def _balance_subtopology_graph(
     owner: Mapping[TaskId, ProcessId],
     costing: _Costing,
 ) -> tuple[FlowGraph, int]:
-    """As for ``min_traffic`` with a node per sub-topology and client before each client, which limits its share there.
+    """The graph of ``min_traffic``, with a node per sub-topology and client before each client, which limits its share there.
 
     The flow starts from nothing: a maximum flow first, and the costs only then.
     """

@@ -64,7 +64,7 @@ class FlowGraph:
         return self._open
 
     def _push(self, edges: Iterable[int]) -> None:
-        """As much flow as fits along these edges."""
+        """Pushes as much flow as fits along these edges."""
         residual = self._residual
         amount = min(residual[edge] for edge in edges)
         for edge in edges:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 LONGEST_PERIOD = 24
-"""In rounds; longer ones are walked."""
+"""Longest period of a repetition, in rounds, that is looked for; rounds of a longer one are walked."""
 
 OpenEdge = tuple[int, int, int]
 """(head, cost, edge)."""

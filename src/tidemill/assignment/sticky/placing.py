@@ -29,12 +29,12 @@ _REASONS = {
 
 
 def fullness(tasks: int, threads: int) -> tuple[float, int]:
-    """By load; of equal loads the client with more threads has more room."""
+    """Sort key by load; of equal loads the client with more threads has more room."""
     return tasks / threads, -threads
 
 
 def fullness_by_load(tasks: int, threads: int) -> tuple[float, int]:
-    """By load only."""
+    """Sort key by load only."""
     return tasks / threads, 0
 
 
@@ -90,7 +90,7 @@ class StickyPlacing:
             self._place(task, CopyRole.ACTIVE, client, rule)
 
     def place_standbys(self) -> None:
-        """As many standbys as configured for each stateful task, while there are clients without a copy."""
+        """Places as many standbys as configured for each stateful task, while there are clients without a copy."""
         for task in self._order.stateful_tasks:
             for _ in range(self._state.config.num_standby_replicas):
                 without = HashTable(process_hash, (c for c in self._order.clients if not self._has(c, task)))
@@ -165,7 +165,7 @@ class StickyPlacing:
         return least, "least loaded"
 
     def _is_overfull(self, client: ProcessId) -> bool:
-        """It has a task for each of its threads, and someone else has more room."""
+        """True if it has a task for each of its threads, and another client has more room."""
         if self._count(client) < self._threads(client):
             return False
         return any(fullness < self._fullness[client] for fullness in self._fullness.values())

@@ -1,7 +1,7 @@
-"""One call to the brokers for many things at once, tried again until each has its answer or the time is over.
+"""A call to the brokers for several resources, retried until each has its answer or the timeout has passed.
 
 Decides which of Kafka's errors pass by themselves (a leader is being elected, an offset is in an open transaction), which
-end the call, and its error message. What is asked and what the answers mean is in `tidemill.kafka.admin.client`.
+end the call, and its error message. Requests and answers are ``client``'s.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PASSING = {
     KafkaError._RESOLVE, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
     KafkaError._NOENT,  # of a partition: no leader is known
 }  # fmt: skip
-# librdkafka asks the leader that it remembers, and goes on doing so until its metadata is fetched again.
+# librdkafka asks the leader that it knows until its metadata is fetched again.
 _OLD_METADATA = {
     KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._NOENT,

@@ -1,7 +1,7 @@
 """Admin client: topics, offsets and groups on the brokers.
 
 Decides nothing about the topology: it creates the topics that it is given and reports what is there. Every call ends within its
-time: with an answer, a RetriableError that says what was waited for, or an error that no waiting would mend.
+timeout: with an answer, a RetriableError that names the resource, or an error that a retry would not resolve.
 """
 
 from __future__ import annotations
@@ -196,7 +196,7 @@ class Admin:
         self, doing: str, needs: Mapping[str, Collection[Operation]], *, timeout_s: float | None = None
     ) -> None:
         """MissingRightError for all that is not allowed of ``needs``, operations by topic, as the brokers say (KIP-430). A topic
-        that isn't there is passed over, and so is everything where brokers don't say."""
+        that isn't there is skipped, and so are all where brokers don't tell."""
 
         def submit(names: list[str], left_s: float) -> dict[str, Future[TopicDescription]]:
             topics = TopicCollection(names)

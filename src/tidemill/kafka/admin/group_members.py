@@ -1,7 +1,7 @@
-"""Members of a group as its coordinator knows them: their last subscriptions and assignments, from the bytes sent.
+"""Members of a group as its coordinator describes them: their last subscriptions and assignments, as bytes.
 
-Decides how long a group that rebalances is waited for, and which groups are none of Kafka Streams'. What the bytes of
-the application mean is left to ``tidemill.membership``.
+Decides how long a rebalancing group is waited for, and which groups are not of Kafka Streams' protocol. The contents of the bytes
+are ``tidemill.membership``'s.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A group's committed offsets, and an application's open transactions: what confluent-kafka's admin client can't be asked.
+"""A group's committed offsets and an application's open transactions, which confluent-kafka's admin client can't give.
 
 Offsets are read through a consumer that never joins the group. Not through librdkafka's admin client: where the group's
 coordinator has moved or is still being made, that one looks for the consumer group of its own client, has none, and the

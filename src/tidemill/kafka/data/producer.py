@@ -126,13 +126,13 @@ class TransactionalProducer(RecordProducer):
             raise self.refused(problem, "sending the input offsets", read, reader=reader) from problem
 
     def begin(self) -> None:
-        """As for every producer; first another one, with an epoch of its own, if this one has lost requests.
+        """Begins a transaction; first with a new client, hence a new epoch, if this one has lost requests.
 
         ``EndTxn`` names only the producer's id and epoch, and librdkafka sends it again after a lost connection: the first one,
         late, would end the next transaction of the same epoch wherever that is then.
         """
         if not self._is_open and self._producer is not None:
-            self._producer.poll(0)  # which hands on what the client has to say
+            self._producer.poll(0)  # which calls the delivery callbacks
             if self._notes.lost:
                 log.info(LogEvent("new-epoch", id=self._transactional_id, reason=self._notes.lost))
                 self._give_up()
@@ -229,7 +229,7 @@ class FlushingProducer(RecordProducer):
         return
 
     def _replace(self, reason: str) -> None:
-        """Flushes what was written; the batch goes on."""
+        """Flushes what was written; the batch continues."""
         assert self._producer is not None
         if self._producer.flush(self._timeout_s) or self._delivery_error is not None:
             problem = self._reason(None, reason)

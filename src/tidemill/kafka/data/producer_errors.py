@@ -50,17 +50,17 @@ _BAD_SETTING = frozenset(
 
 
 def is_too_large(error: KafkaError) -> bool:
-    """Of the broker about a batch of records, of which any may be too large, or only all together."""
+    """The broker refused a batch of records as too large: one of them, or all together."""
     return error.code() in _TOO_LARGE
 
 
 def is_not_valid(error: KafkaError) -> bool:
-    """Of the broker about one record, for what is in it."""
+    """The broker refused one record because of its contents."""
     return error.code() in _NOT_VALID
 
 
 def is_consequence(error: KafkaError) -> bool:
-    """Of a record that was not written because of others."""
+    """The record was not written because of other records."""
     return error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._INVALID_DIFFERENT_RECORD)
 
 

@@ -33,7 +33,7 @@ _IDLE_SLICE_S = 0.025
 while another is asked."""
 _IDLE_AFTER_S = 0.1
 _STANDBY_DELAY_S = 0.1
-"""So long a standby's records may wait for company."""
+"""Longest time that a standby's records wait for more, in seconds."""
 _WORTH_ANOTHER_LOOK = 1_000
 """Records of one round from which on more has probably come meanwhile; a chunk of few records costs as much as one of many."""
 _WATERMARK_INTERVAL_S = 1.0

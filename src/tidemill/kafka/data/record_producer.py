@@ -61,7 +61,7 @@ class CommitOutcome(Enum):
     ABORTED = "aborted"
     """Known not to count: the commit was never asked for."""
     UNKNOWN = "unknown"
-    """Asked for, and not answered with success: fence by ``init``, then read the committed offsets."""
+    """The commit was requested, and no success was returned: fence by ``init``, then read the committed offsets."""
 
 
 class RecordProducer(ABC):
@@ -182,7 +182,7 @@ class RecordProducer(ABC):
     def _sendable(
         self, topic: str, headers: Sequence[tuple[str, bytes | None]] | None
     ) -> list[tuple[str, str | bytes | None]] | None:
-        """As the client wants them. It ends the process on some others (``why_no_headers``), which must not reach it."""
+        """Headers in the form of librdkafka, which ends the process on some others (``why_no_headers``); none may reach it."""
         if not headers:
             return None
         problem = why_no_headers(headers)

@@ -34,7 +34,7 @@ _PRODUCER = 0
 """RD_KAFKA_PRODUCER."""
 _NAME = b"tidemill-zero-timestamps"
 _SCANNED_BYTES = 256
-"""From the start of a message; no more than a message with the probe's value is long."""
+"""Bytes searched from the start of a message: no more than a message with the probe's value has."""
 _PROBE_VALUE = b"v" * 1_024
 _PROOF_LIMIT_S = 120
 _PROOF = "import sys; sys.path[:] = {path!r}; from tidemill.kafka.data.zero_timestamps import prove; print(prove())"
@@ -48,7 +48,7 @@ class _Written(threading.local):
 
 
 _written = _Written()
-"""By the interceptor, which runs in the thread that calls ``produce``."""
+"""Set by the interceptor, which runs in the thread that calls ``produce``."""
 _place: int | None = None
 """Offset of the timestamp within a message, in bytes; the same for all messages of a version of librdkafka."""
 
@@ -186,11 +186,11 @@ def _on_send(_client: int, message: int, _opaque: int) -> int:
 
 
 def _place_of_the_timestamp(message: int) -> int:
-    """The one place that holds the placeholder."""
+    """Offset of the placeholder in the message; there must be one only."""
     held = (ctypes.c_int64 * (_SCANNED_BYTES // 8)).from_address(message)
     [place] = [8 * at for at, value in enumerate(held) if value == PLACEHOLDER]
     return place
 
 
 _ON_NEW_CALLED, _ON_SEND_CALLED = _ON_NEW(_on_new), _ON_SEND(_on_send)
-"""Kept for the life of the process: clients call them as long as they exist."""
+"""References kept for the life of the process: clients call them as long as they exist."""

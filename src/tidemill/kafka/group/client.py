@@ -1,7 +1,7 @@
 """Connections of one group member: sends a request, waits for the answer, finds the group's coordinator.
 
-Decides which connection a request takes and what a failure of the connection means; answers are judged by
-group_coordinator. Built on kafka-python's network layer alone (its event loop, connections and message classes), not on
+Decides which connection a request takes and what a failure of the connection means; error codes are
+``coordinator``'s. Built on kafka-python's network layer alone (its event loop, connections and message classes), not on
 its consumer coordinator: that one ties heartbeats, joins and commits to the application's polling.
 
 Two connections lead to the coordinator, because a broker reads the next request of a connection only after it has

@@ -1,7 +1,7 @@
 """The requests of the classic group protocol, one function each: join, sync, heartbeat, leave, commit, committed.
 
 Decides how each error code is answered (the tables below); holds no membership: the caller hands in who it is and keeps
-what it learns. When to join, what to own and what to do after an error is decided in group.py.
+what it learns. When to join, what to own and what to do after an error is ``member``'s.
 
 JoinGroup up to v9 (reason, skip_assignment), SyncGroup up to v5, commits up to v8 (topic names, not ids).
 """
@@ -285,7 +285,7 @@ class GroupCoordinator:
         if error is kafka_errors.UnknownMemberIdError:
             raise MembershipLostError(f"{said}: the broker has removed this member", keeps_member_id=False)
         if error is kafka_errors.IllegalGenerationError:
-            raise MembershipLostError(f"{said}: the group has gone on without this member", keeps_member_id=True)
+            raise MembershipLostError(f"{said}: the group has rebalanced without this member", keeps_member_id=True)
         if error is kafka_errors.FencedInstanceIdError:
             raise FencedInstanceError(said)
         if issubclass(error, _TRY_AGAIN):

@@ -52,7 +52,7 @@ class GroupLeader:
         self._eager = eager
         self._watch: _Watch | None = None
         self.is_alone = False
-        """As of the last assignment the group has no other member."""
+        """True if the group had no other member at the last assignment."""
 
     def follow(self) -> None:
         """Another member leads this generation."""

@@ -7,7 +7,7 @@ Kafka's, in underscores.
 
 Three threads of its own: the membership thread joins, asks the application (GroupProtocol) and watches the partition counts if
 it leads; the heartbeat thread keeps the session alive meanwhile, whatever the application or the leader's assignor is doing;
-the network thread is the client library's. Invariants: heartbeats go on from the answer to JoinGroup to the next JoinGroup;
+the network thread is the client library's. Invariants: heartbeats are sent from the response to JoinGroup to the next JoinGroup;
 owned partitions are claimed only while the membership in which they were assigned lasts; every request carries the Membership
 that was current when it was decided on (see ``state`` for what becomes of the answer).
 """
@@ -138,8 +138,8 @@ class GroupMember:
         self._polled_at = time.monotonic()
         self._threads: tuple[threading.Thread, ...] = ()
         self.confirmed_s = float("-inf")
-        """When (time.monotonic) the last heartbeat was sent that the coordinator has answered as a member's. Until a session
-        timeout later no other member is assigned what this one has."""
+        """Time (time.monotonic) at which the last heartbeat was sent that the coordinator has accepted. Until a session timeout
+        later no other member is assigned this member's partitions."""
         self.on_heartbeat: Callable[[float], None] = lambda _ms: None
         """Called on the heartbeat thread with the ms that each answer has taken. It must not block."""
         self.on_event: Callable[[], None] = lambda: None
@@ -177,7 +177,7 @@ class GroupMember:
             thread.start()
 
     def expect_rebalance(self) -> None:
-        """Another member of this process is about to join or leave: this one asks for news soon."""
+        """Another member of this process is about to join or leave: the next heartbeats follow quickly."""
         self._state.expect_rebalance()
 
     def alive(self) -> None:
@@ -221,7 +221,7 @@ class GroupMember:
                 self._state.rebalancing(who, str(error))
                 raise RejoinError(f"{error}: commit again after the next assignment.") from error
             except MembershipLostError as error:
-                if error.keeps_member_id and self._state.goes_on_from(who, or_has=membership is None):
+                if error.keeps_member_id and self._state.is_rejoining_from(who, or_has=membership is None):
                     raise RejoinError(f"{error}: it has just joined again, commit after the next assignment.") from error
                 self._lost(who, error)
                 raise CommitRefusedError(f"{error}. Go back to the committed offsets.") from error

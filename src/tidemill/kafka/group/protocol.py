@@ -103,7 +103,7 @@ class GroupProtocol(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """Something is wrong that a person should know; unless it is ``fatal`` the member goes on trying."""
+    """An error to be logged; unless it is ``fatal`` the member retries."""
 
     error: TidemillError
     fatal: bool

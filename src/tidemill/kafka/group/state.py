@@ -1,12 +1,12 @@
 """State of one group member: its phase, its Membership and whether it must join again.
 
-Decides which of two threads' news counts. The membership thread joins and syncs, the heartbeat thread learns of
-evictions and rebalances; both act on a Membership that they took before they asked the broker, and hand it back with
-the answer. News about a Membership that has been replaced since is dropped: so a late heartbeat answer neither starts
-a second rebalance nor throws out a member that has just come back.
+Decides which responses of the broker count. The membership thread joins and syncs, the heartbeat thread sees evictions and
+rebalances; both send a request for the Membership of that time, and pass it back with the response. A response for a Membership
+that was replaced meanwhile is dropped: so a late heartbeat response neither starts a second rebalance nor removes a member that
+has just rejoined.
 
     OUT      not in the group, or about to join          -> JOINING, ENDED
-    JOINING  JoinGroup is on its way or held by the broker -> SYNCING, OUT, ENDED
+    JOINING  JoinGroup sent, or held by the broker         -> SYNCING, OUT, ENDED
     SYNCING  generation known, assignment awaited          -> STABLE, JOINING, OUT, PARKED, ENDED
     STABLE   assigned                                      -> JOINING, OUT, PARKED, ENDED
     PARKED   has left because its stream thread stopped polling -> OUT, ENDED
@@ -58,11 +58,11 @@ _SHORTEST_PAUSE_S = 0.025
 
 
 def heartbeat_due(last_s: float, expected_s: float, interval_s: float) -> float:
-    """Time of the next heartbeat: pauses are a quarter of the time since a rebalance was to be expected, up to the interval.
+    """Time of the next heartbeat: the pause is a quarter of the time since a rebalance was expected, up to the interval.
 
-    That is so after each assignment: a cooperative rebalance is followed by another one as soon as what moves has been given up,
-    and all members must notice before anyone gets it: with pauses of the whole interval that alone would stop every task that
-    moves for seconds. This costs some 25 heartbeats for each rebalance.
+    One is expected after each assignment: a cooperative rebalance is followed by another one as soon as the moving tasks are
+    revoked, and all members must notice it before the new owners get them. With pauses of the whole interval that alone would
+    stop every moving task for seconds. This costs some 25 heartbeats for each rebalance.
     """
     since_s = max(0.0, last_s - expected_s)
     return max(last_s, expected_s) + min(interval_s, max(_SHORTEST_PAUSE_S, since_s / 4))
@@ -98,7 +98,7 @@ class MembershipState:
 
     @property
     def joining_since_s(self) -> float | None:
-        """When (time.monotonic) the join was sent that no assignment has answered yet; None if there is none."""
+        """Time (time.monotonic) of the join that waits for an assignment; None if there is none."""
         return self._joining_since_s
 
     @property
@@ -139,6 +139,7 @@ class MembershipState:
             self._changed.notify_all()
 
     def wait_ended(self, timeout_s: float) -> bool:
+        """True as soon as the member is ENDED; False after the time."""
         with self._changed:
             return self._changed.wait_for(lambda: self._phase is GroupPhase.ENDED, timeout_s)
 
@@ -155,7 +156,7 @@ class MembershipState:
             self._assigned_partitions = ()
             return True
 
-    # News from the membership thread
+    # Called by the membership thread
 
     def begin_join(self) -> tuple[str, Membership]:
         """Takes the request for a join; one that comes later asks for another join after this one."""
@@ -166,7 +167,7 @@ class MembershipState:
     def join_sent(self, membership: Membership) -> Membership | None:
         """The identity to join with; from here to ``joined`` no heartbeat is sent.
 
-        None if the membership was lost since ``begin_join``: what was to be said about owned partitions is void.
+        None if the membership was lost since ``begin_join``: its owned partitions must not be claimed any more.
         """
         with self._changed:
             if self._membership is not membership or self._phase is GroupPhase.ENDED:
@@ -178,6 +179,7 @@ class MembershipState:
             return self._membership
 
     def given_member_id(self, membership: Membership, member_id: str) -> Membership | None:
+        """The identity for the second JoinGroup, with the member id that the broker has returned to the first one (KIP-394)."""
         with self._changed:
             if self._membership is not membership:
                 return None
@@ -194,6 +196,7 @@ class MembershipState:
             return self._membership
 
     def assigned(self, membership: Membership, assignment: MemberAssignment) -> bool:
+        """The response of SyncGroup: the member is STABLE, and Assigned is posted."""
         with self._changed:
             if self._membership is not membership:
                 return False
@@ -221,9 +224,10 @@ class MembershipState:
             self._rejoin = self._rejoin or self._joining_for
             self._joining_for = self._joining_since_s = None
 
-    # News from any thread
+    # Called by any thread
 
     def request_rejoin(self, reason: str) -> None:
+        """Requests a join; the first reason counts until the join begins."""
         with self._changed:
             if self._phase is not GroupPhase.ENDED:
                 self._rejoin = self._rejoin or reason
@@ -238,9 +242,9 @@ class MembershipState:
             self._changed.notify_all()
             return True
 
-    def goes_on_from(self, membership: Membership, *, or_has: bool) -> bool:
-        """A join under this membership is under way (``or_has``: or was answered since), so that the broker's not knowing
-        its generation any more is no loss: if it is one, the join's response says so."""
+    def is_rejoining_from(self, membership: Membership, *, or_has: bool) -> bool:
+        """True if a join under this membership is under way (``or_has``: or was answered since). That the broker no longer knows
+        its generation is then no loss of membership: if it is one, the response of the join says so."""
         with self._changed:
             now = self._membership
             if now.incarnation != membership.incarnation:
@@ -250,6 +254,10 @@ class MembershipState:
             return or_has
 
     def lost(self, membership: Membership, reason: str, *, keeps_member_id: bool = False) -> bool:
+        """The membership is over (evicted, fenced or unknown to the broker): posts MembershipLost and requests a join.
+
+        ``keeps_member_id``: the broker still knows the member, only its generation is outdated; the join uses the same id.
+        """
         with self._changed:
             if self._membership is not membership or self._phase is GroupPhase.ENDED:
                 return False
@@ -260,7 +268,7 @@ class MembershipState:
             return True
 
     def parked(self, membership: Membership, reason: str) -> bool:
-        """Lost by our own choice: joins again only after ``unpark``."""
+        """The member leaves by its own decision (``max.poll.interval.ms``) and joins again only after ``unpark``."""
         with self._changed:
             if self._membership is not membership or self._phase not in _HEARTBEATS:
                 return False
@@ -270,17 +278,19 @@ class MembershipState:
             return True
 
     def unpark(self) -> None:
+        """The stream thread polls again: a parked member may join."""
         with self._changed:
             if self._phase is GroupPhase.PARKED:
                 self._enter(GroupPhase.OUT)
 
     def revoked_all(self) -> None:
+        """The answer to RevokeAllRequested; ends ``wait_until_revoked``."""
         with self._changed:
             self._revocation_awaited = False
             self._changed.notify_all()
 
     def report(self, error: TidemillError) -> None:
-        """Something that passes by itself, or that a person must put right meanwhile."""
+        """Posts an error that does not end the member: it passes by itself, or needs an operator."""
         self._post(Failed(error=error, fatal=False))
 
     def end(self, error: TidemillError | None = None) -> Membership | None:
@@ -299,6 +309,8 @@ class MembershipState:
         return self._phase is GroupPhase.ENDED or (self._rejoin is not None and self._phase is not GroupPhase.PARKED)
 
     def _lose(self, reason: str | None, member_id: str) -> None:
+        """Called under the lock. The incarnation is raised only if there was a generation: only then could a batch have begun
+        under it. Without ``reason`` (a clean end) no MembershipLost is posted."""
         before = self._membership
         had_generation = before.generation != NO_GENERATION
         self._membership = replace(

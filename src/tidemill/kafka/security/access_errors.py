@@ -1,7 +1,7 @@
 """Why the brokers don't let a client in: login, certificates, host name or protocol, as one sentence with what to check.
 
 Decides by librdkafka's words, since one error code covers all that TLS can refuse, and by one look at a certificate.
-None of it passes by itself; brokers that can't be reached at all are another matter.
+None of these errors passes by itself. Brokers that can't be reached are handled elsewhere.
 """
 
 from __future__ import annotations

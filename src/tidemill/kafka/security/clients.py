@@ -123,7 +123,7 @@ _OWN = {
     "max.poll.interval.ms": "say max.poll.interval.ms, without a prefix",
     "max.poll.records": "say tidemill.batch.max.records",
     "transaction.timeout.ms": "say transaction.timeout.ms, without a prefix",
-    "transactional.id": "it is made of application.id, process and thread",
+    "transactional.id": "it consists of application.id, process and thread",
     "enable.auto.commit": "offsets are committed with the results",
     "isolation.level": "inputs are always read read_committed",
     "enable.idempotence": "producers are always idempotent",

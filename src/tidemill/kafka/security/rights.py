@@ -1,4 +1,4 @@
-"""A right that the brokers' authorizer did not give: which, on what, to whom, and the command that grants it.
+"""Missing ACLs: operation, resource and principal of a refused request, and the command that grants it.
 
 Decides the message of such errors, for every client alike: one sentence that names resource, name, operation and principal, and
 ends with a ``kafka-acls`` line that mends it. Which operation a call needs is known where the call is made; the brokers say
@@ -118,7 +118,7 @@ def principal_of(settings: Mapping[str, object]) -> str | None:
 
 
 def lacking(suspects: Sequence[Right], settings: DataClientSettings) -> list[Right]:
-    """Those of these rights on topics that are missing, as the brokers say; all of them if they don't say.
+    """The missing ones of these rights on topics, by the brokers' answer; all of them if there is no answer.
 
     librdkafka says that a transaction was refused, not because of which of its topics, nor whether written or read.
     """

@@ -17,7 +17,7 @@ from tidemill.printable import printable
 
 TAG = "tidemill.task.loads"
 MOST_TASKS = 2_000
-"""Of one member: some 20 kB, as its offset sums have some 40 kB then. The heaviest ones count."""
+"""Limit of one member: some 20 kB, next to some 40 kB of offset sums. The heaviest tasks are sent."""
 _ENTRY = re.compile(r"(\d{1,9})_(\d{1,9})=(\d{1,3})(?:\.(\d{1,3}))?", re.ASCII)
 _LONGEST = MOST_TASKS * 32
 

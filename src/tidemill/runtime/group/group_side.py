@@ -1,10 +1,10 @@
-"""A stream thread as its consumer group sees it: what it subscribes to, claims and leads.
+"""The stream thread's side of its group membership: its subscription, the partitions it owns, its part as leader.
 
-What it claims is read from the thread's tasks (``runtime.thread.task_registry``) at the moment of the join, on the member's own
+Owned partitions are read from the thread's tasks (``runtime.thread.task_registry``) at the time of the join, on the member's own
 threads.
 
-Also keeps commits and joins apart: offsets that are on their way while the group counts a new generation are refused, and the
-batch of tasks that don't even move is lost with them.
+Also keeps commits and joins apart: a commit that is under way while the group begins a new generation is refused, and the batch
+is lost even for tasks that do not move.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class GroupSide:
         self._member: GroupMember | None = None
 
     def bind(self, member: GroupMember) -> None:
-        """The member that this is the side of: each is made before it knows the other."""
+        """Sets the member, which needs this object when it is created."""
         self._member = member
 
     @property
     def membership(self) -> Membership:
-        """The group's word on this member."""
+        """The membership, as last confirmed by the coordinator."""
         return Membership() if self._member is None else self._member.membership
 
     @property
@@ -112,7 +112,7 @@ class GroupSide:
         return self._topics
 
     def wait_until_taken_up(self) -> None:
-        """As Kafka Streams' members do, whose only thread joins when it is done with the assignment before."""
+        """Waits until the previous assignment is carried out, as in Kafka Streams, where the same thread joins and processes."""
         with self._gate:
             self._gate.wait_for(self._has_taken_up, _TAKE_UP_LIMIT_S)
 
@@ -147,7 +147,7 @@ class GroupSide:
 
     @property
     def tasks(self) -> Tasks:
-        """Of this moment."""
+        """The current tasks."""
         return self._tasks.now
 
     @property

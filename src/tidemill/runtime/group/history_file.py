@@ -1,8 +1,8 @@
 """The rebalances that an instance has led, kept over its restarts: a file in its state directory, one line of JSON for each.
 
-Decides how many are kept (the last hundred), what of a file counts (lines that were written to their end; all of them must be
-rebalances) and what becomes of one that can't be read: it is put aside under another name, said, and a new one begins. What a
-line holds is ``rebalance_history``'s.
+Decides how many are kept (the last hundred), which lines count (complete ones; each must be a rebalance) and what happens to a
+file that can't be read: it is renamed, the error is logged, and a new file begins. The contents of a line are
+``rebalance_history``'s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLOSE_LIMIT_S = 5.0
 
 
 class HistoryFile:
-    """One writer at a time, which the state directory's lock sees to."""
+    """The file of one instance's rebalances; the state directory's lock keeps it to one writer at a time."""
 
     def __init__(self, directory: Path) -> None:
         self._path, self._aside = directory / FILE, directory / ASIDE
@@ -90,30 +90,29 @@ def _rebalance(number: int, line: bytes) -> Document:
 
 
 class HistoryKeeper:
-    """Writes what the instance leads, on a thread of its own: telling of a rebalance takes time, and the group waits for its
-    leader."""
+    """Writes the rebalances that the instance leads, on a thread of its own: the group waits for its leader meanwhile."""
 
     def __init__(self, led: LedRebalances, directory: Path) -> None:
         self._led, self._file = led, HistoryFile(directory)
-        self._news, self._ends = threading.Event(), threading.Event()
+        self._added, self._ends = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemill-history", daemon=True)
 
     def start(self) -> None:
-        """The earlier ones are read first."""
+        """Reads the rebalances of earlier starts, then starts the thread."""
         self._led.remember(*self._file.load())
-        self._led.on_news = self._news.set
+        self._led.on_added = self._added.set
         self._thread.start()
 
     def close(self) -> None:
-        """New ones are written before."""
+        """Writes new rebalances, then ends the thread."""
         self._ends.set()
-        self._news.set()
+        self._added.set()
         self._thread.join(_CLOSE_LIMIT_S)
 
     def _run(self) -> None:
         while not self._ends.is_set():
-            self._news.wait()
-            self._news.clear()
+            self._added.wait()
+            self._added.clear()
             self._write()
         self._write()
 
@@ -122,5 +121,5 @@ class HistoryKeeper:
             new, kept = self._led.unkept()
             if new:
                 self._file.append(new, kept)
-        except Exception as problem:  # the group must not suffer for it
+        except Exception as problem:  # a full disk must not end the leader
             log.warning(LogEvent("history-not-kept", problem=repr(problem)))

@@ -106,7 +106,7 @@ class Leader:
             return
         try:
             group = self._admin.describe_group(self._config.application_id, timeout_s=_HOSTS_LIMIT_S)
-        except TidemillError as problem:  # the group goes on without
+        except TidemillError as problem:  # the assignment does not depend on it
             log.warning(LogEvent("process-id-shared", members=sorted(shared), problem=problem))
             return
         hosts = {member.member_id: member.host for member in (group.members if group else ()) if member.member_id in shared}

@@ -1,4 +1,4 @@
-"""The rebalances that this instance has led: what was moved, and why.
+"""The rebalances that this instance has led: moved tasks, with reasons.
 
 Decides what counts as a move (an active task with another owner than in the assignment before, a copy that is new or gone), and
 which of the assignor's own Decision records gives its reason. Nothing is worked out a second time: reasons are the records'
@@ -27,7 +27,7 @@ _SHOWN = 30
 _KEPT_WHOLE = 2
 _MOST_MOVES = 60
 _SHORT = 8
-"""So many digits of a process id the decisions' sentences have."""
+"""Digits of a process id in the sentences of decisions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class LedRebalance:
     is_stable: bool
     next_ms: int | None
     hands_over: bool
-    """Tasks were withheld from their new owners until the old ones have let go."""
+    """Tasks were withheld from their new owners until the old ones have released them."""
     remarks: tuple[str, ...]
 
 
@@ -53,24 +53,24 @@ class LedRebalances:
         self._lock = threading.Lock()
         self._newest: list[tuple[LedRebalance, LedRebalance | None]] = []
         self._documents: dict[int, Document] = {}
-        """By time: the others are kept as documents, since an assignment of many tasks takes megabytes."""
+        """Older rebalances by time, as documents: an assignment object of many tasks takes megabytes."""
         self._kept: frozenset[int] = frozenset()
-        """Those of ``_documents`` that have been given to be kept."""
+        """Times of the documents that ``unkept`` has returned."""
         self.total = 0
         self.problem = ""
         """The reason why those from before this start could not be read."""
-        self.on_news: Callable[[], None] = lambda: None
-        """Called when there is another one. It must not block."""
+        self.on_added: Callable[[], None] = lambda: None
+        """Called when a rebalance was added; must not block."""
 
     def remember(self, kept: Sequence[Document], problem: str = "") -> None:
-        """Those from before this start."""
+        """Adds the rebalances of earlier starts."""
         with self._lock:
             self._documents = {led["at_ms"]: led for led in [*kept, *self._documents.values()]}
             self._kept = frozenset(led["at_ms"] for led in kept)
             self.problem = problem
 
     def add(self, prepared: PreparedRebalance, done: StreamsGroupAssignment, at_ms: int, took_ms: int) -> None:
-        """Does nothing with an answer that is an error."""
+        """Adds a rebalance; an error sent to all members is not one."""
         if done.state is None or done.assignment is None:
             return
         due = [member.info.next_rebalance_ms for member in done.members.values() if member.info is not None]
@@ -90,9 +90,9 @@ class LedRebalances:
         with self._lock:
             self._newest.append((led, self._newest[-1][0] if self._newest else None))
             if len(self._newest) > _KEPT_WHOLE:
-                self._tell(*self._newest.pop(0))
+                self._keep_document(*self._newest.pop(0))
             self.total += 1
-        self.on_news()
+        self.on_added()
 
     def to_json(self) -> list[Document]:
         """The last ones, oldest first."""
@@ -102,25 +102,26 @@ class LedRebalances:
         """All that are kept, oldest first."""
         with self._lock:
             for led, before in self._newest:
-                self._tell(led, before)
+                self._keep_document(led, before)
             return list(self._documents.values())
 
     def unkept(self) -> tuple[list[Document], list[Document]]:
-        """Those that this has not given yet, and all up to them: of one moment, since others may come meanwhile."""
+        """The documents that were not returned before, and all documents; a consistent pair, since others may be added
+        meanwhile."""
         found = self.history()
         new = [led for led in found if led["at_ms"] not in self._kept]
         self._kept = frozenset(led["at_ms"] for led in found)
         return new, found
 
-    def _tell(self, led: LedRebalance, before: LedRebalance | None) -> None:
-        """Once for each: pages ask every two seconds."""
+    def _keep_document(self, led: LedRebalance, before: LedRebalance | None) -> None:
+        """Converts a rebalance once: pages ask every two seconds."""
         if led.at_ms not in self._documents:
             self._documents[led.at_ms] = rebalance_to_json(led, before)
             while len(self._documents) > KEPT:
                 del self._documents[min(self._documents)]
 
     def decisions(self, task: TaskId | None) -> dict[str, object] | None:
-        """Of the last one, about one task or all; None if none was led."""
+        """Decisions of the last rebalance, for one task or all; None if there was no rebalance."""
         with self._lock:
             if not self._newest:
                 return None

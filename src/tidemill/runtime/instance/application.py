@@ -26,12 +26,14 @@ from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
 from tidemill.query.position import Position
 from tidemill.query.store_frame import StoreDataFrame
 from tidemill.query.store_queries import LagInfo, Partitioner, StoreQueries
+from tidemill.query.versioned_view import ReadOnlyVersionedStore, versioned_view
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_view import (
     ReadOnlySessionStore,
     ReadOnlyWindowStore,
     require_no_windows,
     session_view,
+    view_of_its_kind,
     window_view,
 )
 from tidemill.runtime.instance.configured_topology import configured_topology
@@ -43,6 +45,7 @@ from tidemill.runtime.instance.starting import LOCK_WAIT_S, OpenParts, StartCont
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.observe.instance_html import instance_html, not_started
+from tidemill.runtime.observe.live_view import LiveView
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.worker.worker import Fault
@@ -66,7 +69,8 @@ class KafkaStreams:
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
         fault: for Tidemill's own tests.
-        launched, phases: for Tidemill's own command line.
+        launched: for Tidemill's own command line.
+        phases: likewise.
 
     Raises:
         ConfigError, TopologyError: before anything is started.
@@ -103,9 +107,9 @@ class KafkaStreams:
         self._paused = threading.Event()
         self._error: TidemillError | None = None
         self._failing: threading.Thread | None = None
-        """Ends what is left after a stream thread has failed."""
+        """Closes the instance after a stream thread has failed."""
         self._changing: threading.Thread | None = None
-        """Starts or closes it now: a ``close()`` of another thread waits for that."""
+        """The thread that is starting or closing the instance: ``close()`` on another thread waits for it."""
         self._parts = OpenParts()
         self._started: Started | None = None
 
@@ -166,6 +170,12 @@ class KafkaStreams:
         """``store`` for a session store: ``fetch``, ``fetch_session``, ``find_sessions``, ``all``. QueryError if it is none."""
         return session_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
 
+    def versioned_store(
+        self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
+    ) -> ReadOnlyVersionedStore:
+        """``store`` for a versioned store: ``get``, ``get_as_of``, ``history``, ``all``. QueryError for another kind."""
+        return versioned_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
+
     def store_dataframe(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> StoreDataFrame:
         """The rows of ``store`` as a Spark DataFrame, with the changelog offsets of each partition: a snapshot,
         which stays as it is while the store goes on. Raises what reading a whole range would."""
@@ -184,7 +194,7 @@ class KafkaStreams:
         return self._asked().lags()
 
     def metrics(self) -> Mapping[MetricName, Metric]:
-        """Every metric up to ``metrics.recording.level`` under Kafka Streams' names, as of now; none before ``start()``."""
+        """Every metric up to ``metrics.recording.level`` under Kafka Streams' names, at this time; none before ``start()``."""
         return {} if self._started is None else self._started.status.metrics()
 
     def _asked(self) -> StoreQueries:
@@ -201,7 +211,20 @@ class KafkaStreams:
         """Notebook view: the state, and each thread with its tasks."""
         if self._started is None:
             return not_started(self.config.application_id, self.state.value)
-        return instance_html(self._started.status.status())
+        scheme = ("https" if self.config.http_keystore else "http") if self.config.http_listen else ""
+        return instance_html(self._started.status.status(), scheme)
+
+    def live(self, *stores: str, every: float = 1.0) -> LiveView:
+        """At the end of a notebook's cell: the instance and the first rows of these stores, drawn again every ``every`` s until
+        the instance has ended, or ``stop()`` of what this gives is called. Stores on other instances are not shown."""
+
+        def html() -> str:
+            if not self._is_open():
+                return self._repr_html_()
+            views = (view_of_its_kind(self._asked().view(name, stale=True, partition=None)) for name in stores)
+            return self._repr_html_() + "".join(view._repr_html_() for view in views)
+
+        return LiveView(html, lambda: self.state in (State.NOT_RUNNING, State.ERROR), every)
 
     def _require_started(self) -> Started:
         if self._started is None:
@@ -278,7 +301,7 @@ class KafkaStreams:
         self._hurry_threads()
 
     def resume(self) -> None:
-        """Processing goes on after ``pause()``."""
+        """Resumes processing after ``pause()``."""
         self._paused.clear()
         self._hurry_threads()
 
@@ -318,8 +341,8 @@ class KafkaStreams:
         return thread.name
 
     def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
-        """Has other instances catch up with this one's tasks and take them over, then closes it; no task waits longer than for a
-        hand-over. True once it is closed; False if that was not done within ``timeout`` s: the instance goes on then.
+        """Drains the instance and closes it: other instances catch up with its tasks and take them over, so that no task pauses
+        longer than for a hand-over. True once it is closed; False after ``timeout`` s: the instance then continues.
 
         Where the group's leader knows of no drains (Kafka's own class leads, or an earlier version) it closes at once.
 
@@ -452,7 +475,7 @@ class KafkaStreams:
                 self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
 
     def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
-        """On the thread that has failed."""
+        """Called on the thread that has failed."""
         response = response_to(error, self._handler, engine_lives=self._require_started().engine_lives())
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             for thread in list(self._threads):
@@ -460,7 +483,7 @@ class KafkaStreams:
         return response
 
     def _end_in_error(self, error: TidemillError) -> None:
-        """A thread can't go on: the others end in order, then the instance is in ERROR."""
+        """A thread has failed: the others are closed, then the instance is in ERROR."""
         with self._state.changed:
             if self.state not in (State.RUNNING, State.REBALANCING):
                 return

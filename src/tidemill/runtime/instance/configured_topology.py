@@ -1,7 +1,7 @@
-"""A program as an application's settings have it: optimizations, the processor wrapper (``processor.wrapper.class``, KIP-1112),
-and what they say of stores that the program leaves open (``dsl.store.suppliers.class``, ``dsl.store.format``).
+"""The topology of a program under an application's settings: optimizations, processor wrapper (``processor.wrapper.class``,
+KIP-1112), default kinds of stores (``dsl.store.suppliers.class``, ``dsl.store.format``).
 
-Decides nothing where the program has said it, and nothing of stores that operators need as they are (versioned ones, buffers).
+What the program sets itself stays, and so do stores of a fixed kind (versioned ones, buffers).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidemill.topology.nodes import Topology
 
 log = logging.getLogger(__name__)
 _WRAPPER = "processor.wrapper.class"
-_PASSED = (
+_REPARTITIONED_ABOVE = (
     "merge.repartition.topics has moved repartitions above processors: where one forwards other keys than it gets, call"
     " repartition() behind it, or its records are aggregated or joined in the wrong tasks."
 )
@@ -38,8 +38,9 @@ def configured_topology(program: Topology | StreamsBuilder, config: TopologyConf
     """
     if isinstance(program, StreamsBuilder):
         program = program.build(optimization=list(config.topology_optimization))
-    if program.passed_processors:
-        log.warning(LogEvent("repartition-above-processors", says=_PASSED, processors=", ".join(program.passed_processors)))
+    below = program.processors_below_merged_repartition
+    if below:
+        log.warning(LogEvent("repartition-above-processors", says=_REPARTITIONED_ABOVE, processors=", ".join(below)))
     if config.ensure_explicit_internal_resource_naming:
         require_explicit_names(program)
     wrapper = processor_wrapper_of(config)

@@ -1,7 +1,7 @@
 """The drain of an instance: its tasks warm up elsewhere, are handed over, and then it closes.
 
 Decides how long that may take and what follows: closed once nothing is held; closed at once where the group's leader knows of no
-drains; called off when the time is over, after which the instance goes on as before. Which task goes when is the leader's
+drains; called off when the time is over, after which the instance continues. The order of tasks is the leader's
 (``assignment.drain``), how far the drain is ``membership.drain_progress``'s.
 """
 
@@ -29,10 +29,10 @@ DRAIN_LIMIT_S = 1_800.0
 """The default limit of a drain."""
 _LOOK_S = 0.1
 _UNREAD_LIMIT_S = 10.0
-"""So long a drain whose progress was read over HTTP waits at most until its end is read too, before the instance closes: whoever
-asks now and then could not tell otherwise that the instance has not failed."""
+"""Longest wait before closing until the end of the drain is read over HTTP, if its progress was: a client that polls could not
+distinguish a closed instance from a failed one otherwise."""
 _SHOWN_S = 1.0
-"""So long the end can be read in any case, and after it was read: by another one, perhaps, or the answer is still under way."""
+"""Shortest time for which the end can be read, also after it was read once: another client may poll, too."""
 _GROUP_LIMIT_S = 5.0
 
 _UNKNOWN = (
@@ -45,8 +45,8 @@ CLOSING, CALLED_OFF = "closing", "called off"
 
 
 class Draining:
-    """Of one instance; ``threads`` may grow and shrink. ``close`` ends it; ``is_open``: it runs or rebalances. Any thread may
-    ask."""
+    """The drain of one instance; thread-safe. ``threads`` may grow and shrink. ``close`` closes the instance; ``is_open``: it
+    runs or rebalances."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Draining:
         self._reported: dict[str, object] | None = None
 
     def begin(self, timeout_s: float) -> None:
-        """Asks the threads to drain and returns; a drain that is under way goes on, with its own limit.
+        """Asks the threads to drain and returns; a drain that is under way continues, with its own limit.
 
         Raises:
             DrainRefusedError: no other instance is in the group, another one drains, or this one does not run.
@@ -89,7 +89,7 @@ class Draining:
             self._waiter.start()
 
     def wait(self) -> bool:
-        """Until the drain is over; whether the instance has been closed."""
+        """Waits for the end of the drain; True if the instance was closed."""
         waiter = self._waiter
         if waiter is not None:
             waiter.join()
@@ -153,7 +153,7 @@ class Draining:
     def _call_off(self, timeout_s: float, progress: DrainProgress) -> None:
         message = (
             f"not done within {timeout_s:g} s: {progress.active} active tasks and {progress.standby} standbys are still here. "
-            "The instance goes on; drain it again with a longer limit, or raise max.warmup.replicas"
+            "The instance continues; drain it again with a longer limit, or raise max.warmup.replicas"
         )
         for thread in list(self._threads):
             thread.drain(wanted=False)

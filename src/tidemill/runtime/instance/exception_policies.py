@@ -1,4 +1,4 @@
-"""The exception handlers of an application, from its settings to what its workers are given.
+"""The exception handlers of an application: from its settings to its workers.
 
 Decides that a handler which continues puts the record aside where there is a dead-letter topic, as Kafka Streams' own handlers
 do, and how ``module:function`` becomes a handler of the user's. What a handler does is ``operators.exception_handlers``' matter.

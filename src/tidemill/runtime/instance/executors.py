@@ -20,7 +20,7 @@ from tidemill.spark.placement import is_cluster
 
 
 def master_of(config: SparkConfig, session: SparkSession | None) -> str:
-    """Of the session that was handed in, else as configured; empty: the default."""
+    """The master of the given session, else the configured one; empty: the default."""
     return str(session.sparkContext.master) if session is not None else config.spark.get("master", "")
 
 

@@ -1,8 +1,9 @@
 """First join of an instance: all its threads join the group together.
 
 Decides whether they join while their plans are still being built (no other member has the tasks, so there is no time to lose) or
-only when every one of them has run its plan once (others have the tasks, and let go of some as soon as a newcomer joins: it must
-be able to run them by then). Threads that join at the same time cost the group one rebalance, and its leader sees all of them.
+only when every one of them has run its plan once (others have the tasks, and release some as soon as a new member joins, which
+must be able to run them by then). Threads that join at the same time cost the group one rebalance, and its leader sees all of
+them.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ class FirstJoin:
         self._ready = 0
 
     def is_at_once(self) -> bool:
-        """The same answer for all."""
+        """True if threads join before their plans are built; the same answer for all threads."""
         with self._lock:
             if self._is_at_once is None:
                 self._is_at_once = not self._is_group_at_work()
             return self._is_at_once
 
     def ready(self) -> None:
-        """This thread can run tasks; or it has ended, and is not waited for."""
+        """Called by a thread that can run tasks, or that has ended."""
         with self._lock:
             self._ready += 1
 
     def wait_for_others(self, is_stopped: Callable[[], bool]) -> None:
-        """Until all are ready, at most so long that a thread in trouble doesn't keep the others from work."""
+        """Waits until all threads are ready, with a limit, so that one with a problem does not stop the others."""
         deadline = Deadline.after(_OTHERS_LIMIT_S)
         while self._ready < self._threads and not is_stopped() and not deadline.is_over:
             time.sleep(_PAUSE_S)

@@ -56,8 +56,8 @@ class InstanceState:
         self.listeners: list[StateListener] = []
 
     def move(self, to: State, cause: str) -> None:
-        """Does nothing if that is no legal transition. Listeners are called on this thread, after it; what they raise is logged
-        only, for it must not keep the instance from ending."""
+        """Changes the state, if that is a legal transition. Listeners are called on this thread after it; their exceptions are
+        only logged, since the instance must end in any case."""
         with self.changed:
             before, lasted_s = self.now, time.monotonic() - self._since_s
             if to is before or to not in _NEXT[before]:

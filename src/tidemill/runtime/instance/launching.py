@@ -1,7 +1,7 @@
 """The processes that take longest to start, and that need nothing else: the JVM, and what Python workers are forked from.
 
 Decides what settings of the application mean for both. Imports little: ``tidemill run`` launches them before it imports all that
-an instance is made of.
+an instance consists of.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tidemill.spark.placement import is_cluster
 from tidemill.start_trace import span
 
 _YOUNG = "32m"
-"""Of a heap whose size is not set: all of it is used before the first collection, however little a batch leaves behind."""
+"""Size of the young generation, if the heap size is not set: it is filled before the first collection, however little lives
+on."""
 _SPARE_THREADS = 4
 """Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
 _WORKER_MODULES = ("pyspark.daemon", "pyspark.worker", "pyarrow.compute", "tidemill.runtime.worker.worker")

@@ -1,11 +1,10 @@
 """Task directories on this machine: the stream thread that owns each, the offsets reported, and clean-up.
 
-Decides which offset sums an instance reports in addition to those of its running tasks, when a directory goes away, and that a
-task which goes from one thread of the instance to another is opened there only when it is closed here, as Kafka Streams' locks of
-task directories do: standbys are assigned again without being revoked first. A state on
-disk that no thread has is reported to the leader, since its client would restore less than others (KIP-441): by one thread, so
-that it is reported once. Between that and the assignment that follows nothing is removed, else the task would be sent to a client
-that has nothing of it any more.
+Decides which offset sums an instance reports in addition to those of its running tasks, when a directory is removed, and that a
+task which moves between threads of the instance is opened by one only when the other has closed it, like Kafka Streams' locks of
+task directories: standbys are assigned without being revoked first. A state on disk that no thread has is reported to the leader,
+since its client would restore less than others (KIP-441): by one thread, so that it is reported once. Between that report and the
+assignment nothing is removed, else the task would be assigned to a client that no longer has its state.
 """
 
 from __future__ import annotations
@@ -45,16 +44,17 @@ class LocalState:
         self._lock = threading.Lock()
         self._held_by: dict[str, Callable[[], Collection[TaskId]]] = {}
         self._open_in: dict[TaskId, str] = {}
-        """The first thread that asked, as long as it holds the task."""
+        """The thread that has a task open: the first that asked, as long as it holds the task."""
         self._joining: set[str] = set()
 
     def begins(self, thread: str, held: Callable[[], Collection[TaskId]]) -> None:
-        """From now on ``held`` gives, to any thread, the tasks that this one has, or is about to open."""
+        """Registers a thread; ``held`` returns, on any thread, the tasks that it has or is about to open."""
         with self._lock:
             self._held_by[thread] = held
 
     def opens(self, thread: str, tasks: Collection[TaskId]) -> frozenset[TaskId]:
-        """Those of the thread's tasks that no other thread has open; they are its own until it holds them no more."""
+        """Locks the thread's tasks that no other thread has open, and returns them; released when the thread no longer holds
+        them."""
         with self._lock:
             held = {name: frozenset(ask()) for name, ask in self._held_by.items()}
             self._open_in = {task: owner for task, owner in self._open_in.items() if task in held.get(owner, ())}
@@ -107,7 +107,7 @@ class LocalState:
         return _read(self.directory, task, lambda state: state.positions().changelog)
 
     def _held(self) -> frozenset[TaskId]:
-        """By any thread. A thread that takes a task up asks for its positions next, which waits for who has looked here."""
+        """Tasks of all threads. A thread that gets a task asks for its positions next, which waits for the lock held here."""
         return frozenset(task for ask in self._held_by.values() for task in ask())
 
     def _kept(self, task: TaskId) -> int | None:

@@ -1,7 +1,7 @@
-"""Reading the static sides of ``join_dataframe`` again on their schedule, in a thread of its own.
+"""Refresh of the static sides of ``join_dataframe`` at their intervals, on a thread of its own.
 
-Decides when; a refresh that fails leaves the sides as they are, says so and is tried again when the next one is due. New plans
-are built while the old ones go on running: a batch sees one version of a side, whole.
+A refresh that fails is logged and changes nothing; the next one comes after the interval. New plans are built while the old ones
+continue to run: a batch sees one complete version of a side.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A JVM for Spark as this machine starts it soonest: which Java, and with which cache; the log says so in one line.
+"""The JVM that starts Spark fastest on this machine: choice of Java and cache, logged in one line.
 
-Choosing a Java is ``kafka.java``'s, what a cache holds ``spark.jvm_cache``'s.
+Which Javas there are is ``embedded.java``'s, the contents of a cache are ``spark.launch.jvm_cache``'s.
 """
 
 from __future__ import annotations

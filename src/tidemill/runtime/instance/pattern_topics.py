@@ -1,6 +1,6 @@
-"""Topics on the brokers that patterns of the program match: those of the start, and later ones.
+"""Topics that match the patterns of the program: those that exist at the start, and later ones.
 
-The plan reads the topics of the start. Later ones are told of; instances that are started again read them.
+The plan reads the topics that exist at the start. Later ones are logged; they are read after a restart.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.patterns import patterns_of, with_topics_of_patterns
 
 log = logging.getLogger("tidemill.application")
-LOOK_EVERY_S = 60.0
+CHECK_INTERVAL_S = 60.0
 
 
 def topology_on(admin: Admin, topology: Topology, application_id: str) -> Topology:
     """The topology with the topics on the brokers that its patterns match in place of the patterns.
 
     Raises:
-        ConfigError: a pattern matches none: what a start does not find, it does not read.
+        ConfigError: a pattern matches no topic. Topics that are created later are not read.
     """
     patterns = patterns_of(topology)
     if not patterns:
@@ -37,15 +37,15 @@ def topology_on(admin: Admin, topology: Topology, application_id: str) -> Topolo
 
 
 class LaterTopics:
-    """Warns of topics that a pattern matches and that were not there before. ``running``: ``topology`` with the topics of the
-    start in place of the patterns."""
+    """Warns of topics that match a pattern and are not read. ``running``: ``topology`` with the topics of the start in place of
+    the patterns."""
 
     def __init__(self, admin: Admin, topology: Topology, running: Topology, application_id: str) -> None:
         self._admin, self._topology, self._application_id = admin, topology, application_id
         self._known = _read(running)
 
-    def look(self) -> None:
-        """Warns of each once."""
+    def check(self) -> None:
+        """Warns of each topic once."""
         found = _read(with_topics_of_patterns(self._topology, self._application_id, self._admin.topics()))
         if new := sorted(found - self._known):
             says = "topics have appeared that a pattern of the program matches: start the instances again to read them"

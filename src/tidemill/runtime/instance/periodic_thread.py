@@ -1,6 +1,6 @@
-"""A call that is made again and again, on a thread of its own, until the instance is closed: no other part waits for it.
+"""A thread that calls a function at an interval until the instance is closed.
 
-Decides when. A call that fails is only logged, since the next one makes up for it.
+An error of the function is only logged, since the next call repeats the work.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ log = logging.getLogger("tidemill.application")
 
 
 class PeriodicThread:
-    """``failed``: the log event of a call that has failed."""
+    """``failed``: name of the log event of a failed call."""
 
     def __init__(self, name: str, interval_s: float, call: Callable[[], object], *, failed: str) -> None:
         self._interval_s, self._call, self._failed = interval_s, call, failed
@@ -27,7 +27,7 @@ class PeriodicThread:
         self._thread.start()
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Waits for a call under way, with a limit."""
+        """Ends the thread; waits for a call under way, at most ``timeout_s``."""
         self._ended.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():

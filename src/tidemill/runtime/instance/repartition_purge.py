@@ -1,6 +1,6 @@
-"""Purging repartition topics: records whose processing is committed are of no more use (rule 13).
+"""Purge of repartition topics: deletes records whose processing is committed (rule 13).
 
-Decides up to where; what one round misses, the next one purges.
+Decides the offsets; what one call misses, the next one deletes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RepartitionPurge:
         self._purged: dict[TopicPartition, int] = {}
 
     def purge(self) -> None:
-        """Deletes up to the positions that committed batches have reached."""
+        """Deletes the records before the committed positions."""
         done = {
             tp: position
             for thread in tuple(self._threads)

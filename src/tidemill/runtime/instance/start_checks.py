@@ -64,8 +64,8 @@ def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
     }
     if config.dead_letter_topic in read:
         raise ConfigError(
-            f"errors.dead.letter.queue.topic.name is {config.dead_letter_topic}, which the program reads: a record that is put "
-            "aside would come back without end; name another topic"
+            f"errors.dead.letter.queue.topic.name is {config.dead_letter_topic}, which the program reads: a dead letter "
+            "would come back endlessly; name another topic"
         )
     own = sorted(read & internal_topics(topology, config.application_id).keys())
     if own:
@@ -76,7 +76,7 @@ def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
 
 
 def require_fitting_topics(application: str, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
-    """TopologyMismatchError if the topology can't go on with the internal topics that are there."""
+    """TopologyMismatchError if the topology does not fit the existing internal topics."""
     try:
         plan = plan_topics(facts, ClusterMetadata(partition_counts=sources), CopartitionCheck.AS_KAFKA)
     except AssignmentError:
@@ -106,7 +106,7 @@ def _found(plan: TopicPlan, admin: Admin) -> TopicsFound:
 
 
 def _policies(topics: Iterable[str], admin: Admin) -> dict[str, str]:
-    """As far as they may be seen: nothing else needs the right to describe configs, and none is refused for the lack of it."""
+    """Cleanup policies, as far as they can be read: nothing else needs the ACL to describe configs, so its lack is no error."""
     found = {}
     for topic in topics:
         try:
@@ -156,7 +156,7 @@ _READ_AND_WRITTEN = frozenset({Operation.READ, Operation.WRITE})
 
 
 def needed_operations(topology: Topology, config: TopicsConfig) -> dict[str, frozenset[Operation]]:
-    """By topic. What a topic extractor will name is not known before."""
+    """Operations by topic. Topics of a topic extractor are not known before."""
     known = task_facts(topology, config.application_id)
     needs: dict[str, set[Operation]] = {topic: {Operation.READ} for topic in known.topics}
     for changelogs in known.changelogs.values():

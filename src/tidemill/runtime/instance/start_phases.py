@@ -15,7 +15,7 @@ from enum import Enum
 
 
 class StartPhase(Enum):
-    """In the order of a start. The value names it when it is over."""
+    """The phases of a start, in their order. The value is the name shown once the phase is over."""
 
     IMPORTS = "imports"
     STATE_DIRECTORY = "state directory"

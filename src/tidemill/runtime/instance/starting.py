@@ -35,6 +35,7 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.operators.operation_table import global_stores
 from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
 from tidemill.runtime.instance.draining import Draining
@@ -44,7 +45,7 @@ from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
 from tidemill.runtime.instance.local_state import LocalState, remove_outdated
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
-from tidemill.runtime.instance.pattern_topics import LOOK_EVERY_S, LaterTopics, topology_on
+from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_S, LaterTopics, topology_on
 from tidemill.runtime.instance.periodic_thread import PeriodicThread
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
 from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
@@ -70,7 +71,7 @@ from tidemill.topology.patterns import patterns_of
 log = logging.getLogger("tidemill.application")
 
 LOCK_WAIT_S = 15.0
-"""So long a start waits for the workers of the last run, which hold its state directory until they have ended."""
+"""Longest wait, in s, for workers of the previous process, which hold the state directory's lock until they have ended."""
 
 
 class OpenParts:
@@ -96,7 +97,7 @@ class OpenParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartContext:
-    """What an application brings to its start."""
+    """The inputs of a start: settings, topology, session, callbacks."""
 
     config: StreamsConfig
     topology: Topology
@@ -158,7 +159,10 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         host=reads.application_server, error=instance.error, draining=instance.draining, spark_ui=engine.spark.ui,
     )  # fmt: skip
     with span("reads of state, HTTP"):
-        reads.start(store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status)
+        reads.start(
+            store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
+            shared=global_stores(engine.compiled.topology),
+        )  # fmt: skip
     known = task_facts(topology, config.application_id)
     logged = [subtopology for subtopology, changelogs in known.changelogs.items() if changelogs]
     local = LocalState(directory, lock, logged=logged, reporter=thread_name(config, process_id, 1))
@@ -217,8 +221,8 @@ def _periodic(
         purge = RepartitionPurge(admin, instance.threads.threads, known.internal_topics).purge
         yield PeriodicThread("tidemill-purge", config.repartition_purge_interval_ms / 1e3, purge, failed="purge-failed")
     if patterns_of(written):
-        look = LaterTopics(admin, written, instance.topology, config.application_id).look
-        yield PeriodicThread("tidemill-patterns", LOOK_EVERY_S, look, failed="patterns-not-looked-up")
+        check = LaterTopics(admin, written, instance.topology, config.application_id).check
+        yield PeriodicThread("tidemill-patterns", CHECK_INTERVAL_S, check, failed="patterns-not-checked")
 
 
 def _claimed_state(config: StateConfig, parts: OpenParts) -> tuple[StateDirectory, StateDirectoryLock, ProcessId]:

@@ -48,7 +48,7 @@ log = logging.getLogger("tidemill.application")
 
 
 def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> str:
-    """As Kafka Streams names its threads; the group member's client id begins with it."""
+    """The name of a thread, as in Kafka Streams; the member's client id begins with it."""
     client = config.client_id or f"{config.application_id}-{process_id}"
     return f"{client}-StreamThread-{number}"
 

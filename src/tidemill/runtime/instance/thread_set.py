@@ -79,7 +79,7 @@ class ThreadSet:
         return thread
 
     def remove(self, timeout_s: float | None) -> StreamThread | None:
-        """The one with the highest number, which leaves the group; None if there is none, or the instance doesn't run.
+        """Removes the thread with the highest number, which leaves the group; None if there is none, or the instance doesn't run.
 
         Raises RetriableError if it has not ended in time; it will, and is removed then.
         """
@@ -110,7 +110,7 @@ class ThreadSet:
                 self.threads.remove(thread)
 
     def expect_rebalance(self) -> None:
-        """A thread is about to join or leave, and its tasks go to or come from the others: none waits for its next heartbeat."""
+        """A thread is about to join or leave: the others, whose tasks change, send their next heartbeats quickly."""
         for thread in self.threads:
             thread.expect_rebalance()
 

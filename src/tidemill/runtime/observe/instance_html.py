@@ -1,4 +1,4 @@
-"""An instance as a notebook shows it: its state, and each thread with its tasks, from the document that it serves.
+"""HTML of an instance for notebooks: its state, and its threads with their tasks, from the document of /instance.
 
 Decides what of the document is shown; what is in it is ``instance_status``'.
 """
@@ -16,11 +16,13 @@ def not_started(application_id: str, state: str) -> str:
     return f"<b>{escape(application_id)}</b>: {escape(state)}; <code>start()</code> starts it"
 
 
-def instance_html(status: Document) -> str:
-    """A line on the instance, and a table of its threads and their tasks."""
+def instance_html(status: Document, scheme: str = "") -> str:
+    """A line on the instance, and a table of its threads and their tasks. ``scheme``: of its page, which shows the whole group;
+    empty if it has none."""
     line = f"<b>{escape(status['application'])}</b>: {escape(status['state'])}"
     if status["host"]:
-        line += f", answers at {escape(status['host'])}"
+        host = escape(status["host"])
+        line += f', <a href="{scheme}://{host}/" target="_blank">{host}</a> shows the group' if scheme else f", answers at {host}"
     why = status["error"] or ("" if status["ready"] else "; ".join(status["why"]))
     if why:
         line += f"<br/>{escape(why)}"

@@ -51,7 +51,7 @@ def instance_metrics(
     led: int,
     now_s: Callable[[], float] = time.monotonic,
 ) -> dict[MetricName, Metric]:
-    """Those up to ``level``, by name."""
+    """The metrics up to ``level``, by name."""
     found: dict[MetricName, Metric] = {}
     for group, name, tags, value in _all(facts, state, threads, level, led, now_s()):
         metric_name, of = names.known(name, group, tags)
@@ -113,7 +113,7 @@ def _thread(thread: StreamThread, now_s: float) -> Found:
 
 
 def _functions(thread: StreamThread, now_s: float) -> Found:
-    """Of functions of batches and async functions, by node: a call serves all tasks of a thread."""
+    """Metrics of functions of batches and async functions, by node: a call serves all tasks of a thread."""
     group = names.FUNCTION
     for (node, what), sensor in thread.metrics.sensors.of("function").items():
         tags: Tags = (("thread-id", thread.name), ("processor-node-id", str(node)))

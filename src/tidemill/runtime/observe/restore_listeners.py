@@ -59,7 +59,7 @@ class StandbyUpdateListener(Protocol):
         batch_size: int,
         current_end_offset: int,
     ) -> None:
-        """Has everything up to ``batch_end_offset``, this one included; the changelog ended before ``current_end_offset``."""
+        """A batch is loaded, up to and with ``batch_end_offset``; ``current_end_offset`` is the changelog's end offset."""
 
     def on_update_suspended(
         self,
@@ -74,13 +74,13 @@ class StandbyUpdateListener(Protocol):
 
 @dataclass(slots=True)
 class RestoreListeners:
-    """Those of an instance."""
+    """The listeners of an instance."""
 
     restore: StateRestoreListener | None = None
     standby: StandbyUpdateListener | None = None
 
-    def tell(self, event: StoreEvent) -> None:
-        """StopError if the listener raises."""
+    def notify(self, event: StoreEvent) -> None:
+        """Calls the listeners for ``event``. StopError if one raises."""
         try:
             if self.restore is not None:
                 _tell_restore(self.restore, event)

@@ -27,7 +27,7 @@ _RATE_WINDOW_S = 10.0
 
 
 class RestoreWatch:
-    """Hears of each change on the stream thread; ``copies`` may be read by any."""
+    """Called for each change on the stream thread; ``copies`` may be read by any thread."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class RestoreWatch:
         if isinstance(event, ThreadEnded):
             self.end()
         elif isinstance(event, BatchReported):
-            self.look(after.active, after.standby, event.report.restored)
+            self.update(after.active, after.standby, event.report.restored)
         elif (before.active, before.standby) != (after.active, after.standby):
-            self.look(after.active, after.standby)
+            self.update(after.active, after.standby)
 
-    def look(
+    def update(
         self,
         active: Mapping[TaskId, ActiveTask],
         standbys: Mapping[TaskId, StandbyTask],
@@ -62,12 +62,12 @@ class RestoreWatch:
         self._progress, events = advanced(self._progress, active, standbys, restored)
         self._measure()
         for event in events:
-            self._listeners.tell(event)
+            self._listeners.notify(event)
 
     def end(self) -> None:
         """Nothing is held any more. Never raises: the thread ends anyway."""
         try:
-            self.look({}, {})
+            self.update({}, {})
         except StopError as problem:
             log.error(LogEvent("listener-failed", thread=self._thread, problem=problem))
 
@@ -102,7 +102,7 @@ class RestoreWatch:
                 continue
             self._logged_at[copy.task] = now_s
             if copy.is_active and copy.offsets_per_s == 0:
-                self._warn_of_a_standstill(copy.task)
+                self._warn_of_stall(copy.task)
             elif copy.is_active or (copy.seconds_left or 0) > 1:
                 left = "unknown" if copy.seconds_left is None else f"{copy.seconds_left:.0f}"
                 log.info(
@@ -117,7 +117,7 @@ class RestoreWatch:
                     )
                 )
 
-    def _warn_of_a_standstill(self, task: TaskId) -> None:
+    def _warn_of_stall(self, task: TaskId) -> None:
         """A restore reads what is committed, up to an end that counts what is not."""
         for (of, store), under in self._progress.restoring.items():
             if of == task and under.at < under.end:

@@ -50,7 +50,7 @@ class Sensors:
         return found if found is not None else self._known.setdefault(what, Sensor(self._window))
 
     def of(self, first: object) -> dict[tuple[object, ...], Sensor]:
-        """Those whose first word this is, by the other words."""
+        """The sensors whose name begins with ``first``, by the rest of the name."""
         return {what[1:]: sensor for what, sensor in tuple(self._known.items()) if what[0] == first}
 
     def forget(self, first: object, *then: object) -> None:
@@ -200,7 +200,7 @@ class ThreadMetrics:
         self.sensors.at("failed-rebalance").record(1, self.now_s())
 
     def heartbeat(self, took_ms: float) -> None:
-        """On the member's heartbeat thread."""
+        """Called on the member's heartbeat thread."""
         self.heartbeat_at_s = self.now_s()
         self.sensors.at("heartbeat").record(took_ms, self.heartbeat_at_s)
 
@@ -213,7 +213,7 @@ class ThreadMetrics:
 
 
 def _roles(tasks: Tasks) -> dict[str, tuple[TaskId, bool]]:
-    """By epoch: the task, and whether it is active."""
+    """Task and role (True: active) by epoch."""
     standbys = {task.epoch: (name, False) for name, task in tasks.standby.items()}
     return standbys | {task.epoch: (name, True) for name, task in tasks.active.items()}
 

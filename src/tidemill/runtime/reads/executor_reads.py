@@ -1,4 +1,4 @@
-"""Reads of stores that lie on executors: asked of the worker that has them open, over the control channel.
+"""Reads of stores on executors: requests to the worker that has them open, over the control channel.
 
 Decides which worker that is: the last step's of the thread that has the task. Looks to a reader like a state on this machine's
 disk; whatever goes wrong on the way is a StateError, and the reader asks again.
@@ -70,16 +70,16 @@ class RemoteState:
         return self._read(ReadRows(store=store, keys=tuple(keys)), list[bytes | None])
 
     def scan(
-        self, store: str, low: bytes | None = None, high: bytes | None = None, *, chunk: int = 1000
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False, chunk: int = 1000
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with ``low <= key < high``; each chunk is a snapshot of its own."""
+        """Rows with ``low <= key < high``, in the order of the keys or against it; each chunk is a snapshot of its own."""
         while True:
-            asked = ScanRows(store=store, low=low, high=high, limit=chunk)
+            asked = ScanRows(store=store, low=low, high=high, limit=chunk, reverse=reverse)
             rows = self._read(asked, list[tuple[bytes, bytes]])
             yield from rows
             if len(rows) < chunk:
                 return
-            low = rows[-1][0] + b"\0"
+            low, high = (low, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", high)
 
     def entries(self, store: str) -> int:
         return self._read(CountEntries(store=store), int)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,6 +43,7 @@ from tidemill.state.lmdb import TaskState
 from tidemill.state.meta import StateIdentity
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.topology.graph import Subtopology, subtopologies
+from tidemill.topology.nodes import StoreKind
 
 if TYPE_CHECKING:
     from tidemill.query.http_server import HttpServer
@@ -62,7 +63,7 @@ def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, St
             subtopology=spec.subtopology,
             key_serde=spec.key_serde or Serdes.bytes(),
             value_serde=spec.value_serde or Serdes.bytes(),
-            timestamped=spec.timestamped,
+            timestamped=spec.timestamped or compiled.topology.stores[name].kind is StoreKind.VERSIONED,
             changelog=spec.changelog or spec.source_topic,
             source_topics=parts[spec.subtopology].source_topics,
             is_repartitioned=set(parts[spec.subtopology].source_topics)
@@ -134,8 +135,10 @@ class InstanceReads:
         threads: list[StreamThread],
         session: SparkSession,
         status: StatusSource | None = None,
+        *,
+        shared: Collection[str] = (),
     ) -> None:
-        """``threads`` may grow afterwards. ``status``: the instance's status without its state."""
+        """``threads`` may grow afterwards. ``status``: the instance's status without its state. ``shared``: the global stores."""
         self._threads = threads
         self.queries = StoreQueries(
             stores,
@@ -149,6 +152,7 @@ class InstanceReads:
             require_started=self._require_started,
             progress=lambda: [copy for thread in list(self._threads) for copy in thread.copies],
             frames=StoreFrames(session, self._config.application_id),
+            shared=shared,
         )
         if self._listening is not None:
             from tidemill.query.http_server import HttpServer  # with all that it needs, a tenth of a second
@@ -170,7 +174,7 @@ class InstanceReads:
             log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
 
     def has_member(self, thread: str, side: GroupSide) -> None:
-        """The group's side of the thread of this name."""
+        """Registers the group side of the thread of this name."""
         self._sides[thread] = side
 
     def refresh(self) -> None:
@@ -203,7 +207,7 @@ class InstanceReads:
         return found
 
     def _hosts(self) -> HostMap:
-        """As the newest assignment tells; the same object until there is a newer one."""
+        """The host map of the newest assignment; the same object until there is a newer one."""
         states = [side.state for side in self._sides.values()]
         if not states:
             return self._map

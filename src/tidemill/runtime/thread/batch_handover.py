@@ -1,4 +1,4 @@
-"""Calling the functions of ``foreach_batch``: in the driver, while the batch waits in its worker, before it is committed.
+"""Calls of ``foreach_batch`` functions: in the driver, before the batch is committed, while its worker waits.
 
 Decides that a thread's calls never overlap: one whose batch was given up meanwhile (it took longer than a batch may) ends
 before the records come again. An exception ends the stream thread, as one of ``foreach`` does. What the function gets is

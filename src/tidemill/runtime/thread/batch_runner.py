@@ -1,9 +1,9 @@
-"""The batch loop of a stream thread: one micro-batch after the other, and what the outcome of each asks for.
+"""The batch loop of a stream thread: runs one micro-batch after the other, and handles the outcome of each.
 
-Decides what follows a batch: what was restored and read is handed to those who keep it, inputs out of range are set back, a
-refused commit makes the member join again, and after a lost batch nothing is assumed (rule 6): the producer is fenced and what
-counts is asked of the broker. Also decides when stores are closed: a batch without them is answered, or the workers are dead
-(rule 12). What a batch covers, and how large it is, is ``micro_batches``'.
+Decides the consequences of a batch: positions and metrics are updated, inputs out of range are reset, a refused commit makes the
+member rejoin, and after a lost batch nothing is assumed (rule 6): the producer is fenced, and the committed offsets are fetched.
+Also decides when stores are closed: when a batch without them was reported, or the workers are dead (rule 12). Contents and size
+of a batch are ``micro_batches``'.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class BatchRunner:
 
     @property
     def lost_in_a_row(self) -> LostInARow:
-        """The last batches, as far as they did not count."""
+        """The batches that were lost since the last committed one."""
         return self._lost_in_a_row
 
     def is_taking(self, batch_id: int, taken: Taken) -> None:
@@ -103,7 +103,7 @@ class BatchRunner:
     # --- the engine --------------------------------------------------------------------------------------------------
 
     def begin(self, engine: BatchEngine) -> None:
-        """From now on batches can run."""
+        """Sets the engine, after which batches can run."""
         self._engine = engine
 
     def rest(self) -> None:
@@ -139,7 +139,7 @@ class BatchRunner:
 
     def close_stores(self, *, are_open: bool) -> None:
         """The stores of the tasks that are closing: a batch without them makes the worker close them, and its report is the
-        proof. There is none where nothing is open (``are_open``): what is read for others goes on, and the last batch has
+        proof. There is none where nothing is open (``are_open``): reading for other tasks continues, and the last batch has
         answered. Without an acknowledgement the workers' death is as good."""
         has_workers = self._engine is not None and bool(self._engine.worker_pids)
         if has_workers and (are_open or self._batches.failures) and not self._is_closed():
@@ -237,7 +237,7 @@ class BatchRunner:
         self._commits.forget()
         self._registry.handle(BatchReported(report=report))
         self._registry.handle(BatchLost(reason=report.message))
-        # The broker no longer knows this member as the owner: only a new assignment tells what it may work on.
+        # The broker no longer knows this member as the owner: only a new assignment shows which tasks it has.
         self._member.request_rejoin("a commit was refused")
 
     def _batch_lost(self, lost: BatchLostError) -> None:
@@ -258,7 +258,7 @@ class BatchRunner:
         if row.is_given_up:
             raise StopError(
                 f"{row.misfits} batches in a row could not be used, the last because {reason}. Nothing outside mends that: "
-                "report it with the log; another instance, or this one started again, goes on from what is committed"
+                "report it with the log; another instance, or this one started again, continues from what is committed"
             )
         if row.is_to_be_said:
             log.warning(
@@ -267,7 +267,7 @@ class BatchRunner:
                     thread=self._thread,
                     count=row.count,
                     reason=reason,
-                    do="look at the brokers, the group, this instance's memory and disks; no record is lost, none goes on",
+                    do="look at the brokers, the group, this instance's memory and disks; no record is lost, none is processed",
                 )
             )
 

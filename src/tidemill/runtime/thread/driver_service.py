@@ -1,6 +1,6 @@
 """Requests of a stream thread's workers to their driver: the batch under way, the membership for a commit, committed offsets.
 
-Decides only whether a commit, or a call of the user's function on a batch, may still be made; everything else is handed on.
+Decides only whether a commit, or a call of the user's function on a batch, may still be made; all else is forwarded.
 Asked on the control channel's threads, while the stream thread waits for the batch.
 """
 
@@ -53,7 +53,7 @@ class DriverService:
         return self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
-        """Not asked as ``membership`` is: the group may go on while the function takes its time, and refuse the commit."""
+        """Not answered like ``membership``: the group may rebalance while the function runs, and refuse the commit."""
         batch = self._runner.under_way
         if batch is None:
             raise BatchLostError("no batch is under way")

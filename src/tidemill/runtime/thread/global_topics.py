@@ -1,8 +1,8 @@
 """The topics of global stores, as a stream thread has them read: all partitions, from the beginning, without a group.
 
-Decides where each batch reads on, and that tasks wait until the stores have what was there when the thread started: as long as
-the brokers don't say that, too, and they are asked again. Only the worker knows the positions of its copies: each report
-says it, and what it does not know is read again.
+Decides the start offsets of each batch, and that tasks wait until the stores have everything up to the end offsets at the start
+of the thread, which are requested until the brokers answer. Only the worker knows the positions of its copies: it reports them
+with each batch, and partitions without a position are read again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class GlobalTopics:
             self._ends = {}
 
     def without(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """Those of other topics."""
+        """The partitions of other topics."""
         return tuple(tp for tp in partitions if tp.topic not in self._topics)
 
     def _fetch_ends(self) -> bool:

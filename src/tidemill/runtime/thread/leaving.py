@@ -1,9 +1,9 @@
-"""Leaving the group so that others notice at once: a stream thread has the group gather once more while it still works.
+"""Leaving the group without a pause for the tasks: a stream thread requests a rebalance first, and processes until it begins.
 
-Decides when a thread that shall end may begin to give its tasks up. Members ask for news often after an assignment, and as
-rarely as ``heartbeat.interval.ms`` says otherwise (``kafka.group.state``): one that left without a word would keep its tasks
-waiting for that long. So it joins once more, goes on with its batches until the others have joined too, and only then gives up
-what it has. What it gives up, and how, is ``membership``'s and ``task_changes``'.
+Decides when a closing thread may begin to give its tasks up. Members notice a rebalance with their next heartbeat: quickly after
+an assignment, else after up to ``heartbeat.interval.ms`` (``kafka.group.state``), for which the tasks of a member that just left
+would wait. So the thread rejoins, continues with its batches until the others have joined too, and only then gives its tasks up.
+How it does that is ``membership``'s and ``task_changes``'.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tidemill.log_format import LogEvent
 log = logging.getLogger("tidemill.thread")
 
 _GATHERING_LIMIT_S = 1.0
-"""Beyond a heartbeat interval, in which every member must have noticed; some may be in a long batch."""
+"""Wait in addition to a heartbeat interval, after which every member has noticed; some may be in a long batch."""
 
 
 class Leaving:
-    """Asked by the stream thread before each batch once it shall end."""
+    """Used by the stream thread before each batch once it is to end."""
 
     def __init__(
         self, thread: str, member: GroupMember, heartbeat_interval_ms: int, now_s: Callable[[], float] = time.monotonic
@@ -32,10 +32,10 @@ class Leaving:
         self._asked_in: tuple[int, int] | None = None
         self._deadline_s = 0.0
         self.has_gathered = False
-        """Others are about to take over."""
+        """The rebalance has begun: others are about to take over."""
 
     def hurry(self, within_s: float) -> None:
-        """Any thread: the thread is waited for so long; half of it is left to close stores and leave."""
+        """Limits the wait, on any thread: ``within_s`` is the caller's timeout; half of it is left to close stores and leave."""
         self._limit_s = min(self._limit_s, within_s / 2)
 
     def may_begin(self, leave: bool | None, *, has_tasks: bool) -> bool:

@@ -1,8 +1,8 @@
-"""Load of a stream thread's tasks: what is measured of it, and handed to joins.
+"""Load of a stream thread's tasks: its measurement, and its part in subscriptions.
 
 Decides only where the figures come from: the ends of the inputs from the last batches, sizes from the task directories of this
 machine (those on executors are not seen, so state has no weight there). What counts, and when it is worth a rebalance, is
-``task.measured_loads``'s. ``look`` is called by the stream thread, ``joins`` by the member's, ``loads`` by any.
+``task.measured_loads``'s. ``measure`` is called by the stream thread, ``joins`` by the member's, ``loads`` by any.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
 from tidemill.state.registry import DATA_FILE
-from tidemill.task.measured_loads import LOOK_EVERY_S, MeasuredLoads
+from tidemill.task.measured_loads import MEASURE_INTERVAL_S, MeasuredLoads
 
 _BLOCK = 512
-"""Bytes of a block in ``st_blocks``: what a file takes, not how long it claims to be."""
+"""Bytes of a block in ``st_blocks``, which counts the disk space of a sparse file."""
 
 
 class LoadWatch:
-    """Measures nothing where it is switched off, or where the assignor is one of Kafka's, which know no weights."""
+    """Measures nothing if it is switched off, or with an assignor of Kafka's, which have no weights."""
 
     def __init__(
         self, config: ThreadConfig, registry: TaskRegistry, metrics: ThreadMetrics, directory: StateDirectory,
@@ -35,11 +35,11 @@ class LoadWatch:
         self._is_on = config.task_weights and reads_weights(config.task_assignor_class)
         self._interval_s = config.probing_rebalance_interval_ms / 1e3
         self._registry, self._metrics, self._directory, self._now_s = registry, metrics, directory, now_s
-        self._loads = MeasuredLoads(look_every_s=min(LOOK_EVERY_S, self._interval_s))  # a test's interval may be shorter
+        self._loads = MeasuredLoads(interval_s=min(MEASURE_INTERVAL_S, self._interval_s))  # a test's interval may be shorter
         self._lock = threading.Lock()
 
-    def look(self) -> bool:
-        """Measures if it is time to; True if what the tasks carry has changed so much that a rebalance is due."""
+    def measure(self) -> bool:
+        """Measures at its interval; True if the load has changed so much that a rebalance is due."""
         now_s = self._now_s()
         if not (self._is_on and self._loads.is_due(now_s)):
             return False
@@ -49,18 +49,18 @@ class LoadWatch:
         sizes = {task: self._size(task) for task in running}
         assigned_s = self._metrics.assigned_at_s
         with self._lock:
-            self._loads = self._loads.look(now_s, inputs, dict(self._metrics.high_watermarks), sizes)
+            self._loads = self._loads.measure(now_s, inputs, dict(self._metrics.high_watermarks), sizes)
             is_time = assigned_s is not None and now_s - assigned_s >= self._interval_s and not tasks.member.is_joining
-            return is_time and self._loads.asks(running)
+            return is_time and self._loads.is_worth_a_rebalance(running)
 
     def joins(self) -> Mapping[TaskId, TaskLoad]:
-        """The loads that a join says."""
+        """The loads that a join reports."""
         with self._lock:
             self._loads = self._loads.joins(self._registry.now.running)
         return self.loads()
 
     def loads(self) -> Mapping[TaskId, TaskLoad]:
-        """As measured so far, of the tasks that run here and of those that ran here not long ago."""
+        """Loads measured so far, of tasks that run here or ran here recently."""
         with self._lock:
             return self._loads.loads(self._now_s())
 

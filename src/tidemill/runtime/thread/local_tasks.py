@@ -1,4 +1,4 @@
-"""A stream thread's part of the state on this machine: what it may open, what its joins answer for, where its stores were left.
+"""A stream thread's part of the local state: tasks that it may open, offset sums of its joins, positions of closed stores.
 
 Decides nothing of its own: which thread has a task's directory open, and which of them answers for directories that no thread
 has, is ``instance.local_state``'s, which asks each thread's registry what it holds.
@@ -42,7 +42,7 @@ class LocalTasks:
         return {task: at for task, at in found.items() if at is not None}
 
     def offset_sums(self) -> tuple[dict[TaskId, int], frozenset[TaskId]]:
-        """At a join: the offset sums that this thread answers for, and which of its tasks run."""
+        """The offset sums that this thread reports in a join, and its running tasks."""
         tasks = self._registry.now
         return self._local.joins(self._thread, tasks.offset_sums()), tasks.running
 

@@ -41,7 +41,7 @@ batches a second while brokers are away."""
 _FEWEST_READ = 1_000
 """Records that are fetched for a batch, however few it takes: operators wait for those of their other inputs."""
 _FIRST_LIMIT_S = 1.0
-"""So long tasks that lack little are restored before all others."""
+"""Seconds for which tasks with little to restore are restored before all others."""
 _FAILURES_BEFORE_INSPECTION = 2
 """Batches whose workers have died or failed, one after the other: a broken file may kill every process that reads it."""
 
@@ -131,7 +131,7 @@ class MicroBatches:
         return Batch(request, read)
 
     def _rested(self, request: BatchRequest) -> BatchRequest:
-        """With what is left of the commit interval; what is not running yet, or has never been read, waits for nothing."""
+        """The request with the rest of the commit interval as wait; none while a task restores or is read for the first time."""
         active = self._registry.now.active.values()
         if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in active):
             return request
@@ -140,7 +140,7 @@ class MicroBatches:
         return replace(request, sources_rest_ms=rests[0], internal_rest_ms=rests[1])
 
     def _sized(self, request: BatchRequest) -> BatchRequest:
-        """As large as the last failures allow."""
+        """The request with the size that the last failures allow."""
         inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}
         size = self._size = next_size(self._size, request.inputs, inputs)
         if size.is_usual and not size.refused:
@@ -169,7 +169,7 @@ class MicroBatches:
         return Batch(replace(nothing, tasks=runs, wait_ms=0, reads=not any(self._registry.now.at_work)))
 
     def _next(self) -> BatchRequest:
-        """Of all tasks that may be worked on."""
+        """The request of all tasks whose stores may be open here."""
         may_open = self._local.may_open()
         active, standbys = self._registry.now.at_work
         return self._request(
@@ -200,7 +200,7 @@ class MicroBatches:
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
 
     def _restored_first(self, active: Mapping[TaskId, ActiveTask]) -> frozenset[TaskId]:
-        """Those that lack few records, for a limited time: these may belong to a transaction that is still open."""
+        """Tasks that lack few records, which are restored first for a limited time: the records may be of an open transaction."""
         near = lifecycle.nearly_restored(active, self._config.restore_max_records)
         if not near:
             self._first_until = None
@@ -208,7 +208,7 @@ class MicroBatches:
         self._first_until = self._first_until or Deadline.after(_FIRST_LIMIT_S)
         return frozenset() if self._first_until.is_over else near
 
-    # --- what became of one ------------------------------------------------------------------------------------------
+    # --- its outcome ------------------------------------------------------------------------------------------------
 
     def committed(self, report: BatchReport, took_s: float) -> None:
         """A batch of any kind counts."""
@@ -225,7 +225,7 @@ class MicroBatches:
         )
 
     def lost(self, lost: BatchLostError, taken: Taken) -> None:
-        """``taken``: what it had read. It is not run again as it was; StopError if that would help nothing."""
+        """A batch was lost that had read ``taken``: the next one is smaller. StopError if that can't help."""
         self._failures += 1
         failure = _failure(lost)
         if failure is None:

@@ -31,7 +31,7 @@ class OffsetCommitter:
         self.waiting: Positions = {}
         """Processed, their outputs acknowledged and their stores written, but not committed yet."""
         self.committed: Positions = {}
-        """Offsets that the group has accepted from here, whatever becomes of tasks and batches."""
+        """Offsets that were committed from here; they outlive tasks and lost batches."""
         self._times: Times = {}
         self._commits_at = Deadline.after(self._interval_s)
 
@@ -46,7 +46,8 @@ class OffsetCommitter:
         self.waiting = {}
 
     def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        """They get another owner: a refused commit that is made later would set back what that one has committed meanwhile."""
+        """Drops the offsets of partitions that get another owner: a late commit would reset those that the new owner has
+        committed."""
         self.waiting = {tp: at for tp, at in self.waiting.items() if tp not in partitions}
 
     def commit(self) -> None:

@@ -1,4 +1,4 @@
-"""Fetching what a thread's tasks wait for: where actives start, where the changelogs of standbys begin and how far they go.
+"""Fetches the offsets that a thread's tasks wait for: start offsets of actives, begin and end of standbys' changelogs.
 
 Decides when the brokers are asked and what a failure costs: an active task can't run without its bounds, so it is asked for
 again at once; standbys are asked for at most once a second after a failure, since they must not hold up what runs. What the
@@ -47,8 +47,8 @@ class OffsetFetcher:
         self._registry.handle(BoundsFetched(bounds=bounds))
         return is_other_phase(before, self._registry.now)
 
-    def look_at_standbys(self) -> None:
-        """Bounds of new standbys, and once a second how far source topics that serve as changelogs may be followed."""
+    def refresh_standbys(self) -> None:
+        """Fetches bounds of new standbys, and once a second the limits of source topics that serve as changelogs."""
         held = self._registry.now.standby
         waiting = {name: copy for name, copy in held.items() if copy.needs_bounds}
         limited = {name: copy for name, copy in held.items() if copy.bounds is not None and copy.bounds.limits}

@@ -41,7 +41,7 @@ class StartOffsets:
     def bounds(self, tasks: Mapping[TaskId, ActiveTask]) -> dict[TaskId, Bounds]:
         """Rule 10's order: committed offsets until stable, then the changelogs' ends.
 
-        Raises RetriableError when the brokers do not tell, StopError when no policy says where to begin or a changelog is gone.
+        Raises RetriableError if the brokers do not answer, StopError if no policy says where to begin or a changelog is gone.
         """
         inputs = [tp for task in tasks.values() for tp in task.inputs]
         changelogs = [tp for task in tasks.values() for tp in task.changelogs.values()]
@@ -68,7 +68,7 @@ class StartOffsets:
         }
 
     def standby_bounds(self, standbys: Mapping[TaskId, StandbyTask]) -> dict[TaskId, StandbyBounds]:
-        """Raises RetriableError when the brokers do not tell."""
+        """The bounds of standbys' changelogs. RetriableError if the brokers do not answer."""
         changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
         begins, ends = self._admin.beginning_offsets(changelogs), self._admin.end_offsets(changelogs)
         limits = {tp: min(at, ends[tp]) for tp, at in self.standby_limits(standbys).items()}
@@ -91,7 +91,7 @@ class StartOffsets:
         return _processed(sources, found)
 
     def reset(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commits where the policy says that reading goes on, so that every later start agrees; nothing where the committed
+        """Commits the offsets that the reset policy gives, so that every later start agrees; nothing where the committed
         offset exists after all, since a consumer may speak of a position that it has left since. The partition's time stays,
         as in Kafka Streams.
 
@@ -115,15 +115,16 @@ class StartOffsets:
         try:
             return dict(self._admin.end_offsets(changelogs))
         except RetriableError:
-            # Asked for long enough: what is not there now was deleted, and only the leader of a next start makes it anew.
+            # The client has retried: a changelog that is missing now was deleted, and only the leader of a new start creates it
+            # again.
             own = sorted({tp.topic for tp in changelogs} - set(self._facts.source_changelogs))
             gone = [topic for topic, found in self._admin.describe_topics(own).items() if found is None]
             if not gone:
                 raise
         raise StopError(
-            f"the changelog {', '.join(gone)} is missing: it was deleted while the application ran. The next start makes it "
-            "anew, and its store begins empty; to compute the results again from the source topics, reset the application first: "
-            "tidemill reset APP.py --execute --local-state"
+            f"the changelog {', '.join(gone)} is missing: it was deleted while the application ran. The next start creates "
+            "it again, and its store begins empty; to compute the results again from the source topics, reset the application "
+            "first: tidemill reset APP.py --execute --local-state"
         )
 
     def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -1,8 +1,8 @@
 """A stream thread: one group member, one static plan, one loop.
 
-Decides the order of things: what the group says is carried out (``task_changes``), then a batch is run (``batch_runner``), until
-the member has left. Only here do tasks change; the membership thread only posts events, so a batch is never interrupted by a
-rebalance. Also decides how a thread begins and ends.
+Decides the order: events of the group are carried out (``task_changes``), then a batch is run (``batch_runner``), until the
+member has left. Tasks change only on this thread; the membership thread only posts events, so a rebalance never interrupts a
+batch. Also decides how a thread starts and ends.
 """
 
 from __future__ import annotations
@@ -61,28 +61,28 @@ log = logging.getLogger("tidemill.thread")
 
 _LONGEST_WAIT_S = 0.1
 """For what the group says, where there is no batch to run; a wish to stop is seen as soon."""
-_TELLING_LIMIT_S = 30.0
-"""So long a failed thread stays a member to have all instances shut down."""
+_SHUTDOWN_LIMIT_S = 30.0
+"""Seconds for which a failed thread stays a member, so that the leader can shut down all instances."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceCallbacks:
-    """The instance as its stream threads see it; called on these."""
+    """Callbacks of an instance for its stream threads; called on these."""
 
     on_change: Callable[[], None]
     """A thread's tasks or their phases have changed, or it has ended."""
     on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
-    """A thread has failed: says what becomes of the instance."""
+    """A thread has failed; the result is the response of the uncaught exception handler."""
     on_join: Callable[[], None]
-    """A thread is about to join a group that is at work."""
+    """A thread is about to join the running group."""
     is_paused: Callable[[], bool]
-    """While it is, nothing is processed, restored or followed (KIP-834)."""
+    """True while the instance is paused: nothing is processed, restored or followed (KIP-834)."""
     listeners: RestoreListeners
 
 
 class StreamThread(threading.Thread):
-    """``instance``: that it belongs to. ``fence`` ends what a predecessor under the thread's transactional id has left open.
-    Any thread may ``hurry``, which ends the wait for records that a batch may be in."""
+    """``fence`` aborts a transaction that another producer with the thread's transactional id has left open. ``hurry``, which any
+    thread may call, ends a batch's wait for records."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class StreamThread(threading.Thread):
 
     @property
     def start_phase(self) -> StartPhase | None:
-        """What it waits for before its tasks run; None if they do, or it has failed."""
+        """The phase of its start; None once its tasks run, or after a failure."""
         if self.error is not None or self.is_running:
             return None
         if not self._has_plan:
@@ -228,7 +228,7 @@ class StreamThread(threading.Thread):
 
     @property
     def lost_in_a_row(self) -> LostInARow:
-        """The last batches, as far as they did not count."""
+        """The batches that were lost since the last committed one."""
         return self._runner.lost_in_a_row
 
     @property
@@ -249,7 +249,7 @@ class StreamThread(threading.Thread):
         self._member.expect_rebalance()
 
     def drain(self, wanted: bool = True) -> None:
-        """Its tasks are to go as others have caught up with them, while it goes on; False calls that off."""
+        """Starts or cancels a drain: tasks move as others catch up with them, while the thread continues."""
         if wanted is not self._drain_wanted:  # asked over and over, and each hurry is a micro-batch of its own
             self._drain_wanted = wanted
             self.hurry()
@@ -323,18 +323,18 @@ class StreamThread(threading.Thread):
 
     def _loop(self) -> None:
         while not self._changes.are_over:
-            self._carry_out_requests()
+            self._handle_requests()
             has_work = bool(self._registry.now) and self._batches.are_needed
             if not has_work:
                 self._runner.rest()
-            self._hear_the_group(wait_s=0 if has_work else _LONGEST_WAIT_S)
+            self._take_group_events(wait_s=0 if has_work else _LONGEST_WAIT_S)
             if self._registry.now and not self._changes.are_over:
-                self._work()
+                self._run_once()
         if self._changes.fatal is not None:
             raise self._changes.fatal
 
-    def _carry_out_requests(self) -> None:
-        """What others have asked of the thread since the last round: to stop, to shut the application down, to drain."""
+    def _handle_requests(self) -> None:
+        """Handles requests of other threads since the last round: stop, shutdown of the application, drain."""
         if self._stop_wanted.is_set():
             self.hurry()  # nor does the next batch wait for records
         has_tasks = bool(self._registry.now.active)
@@ -348,19 +348,19 @@ class StreamThread(threading.Thread):
             self._drains = self._drain_wanted
             self._changes.step(machine.DrainRequested(is_wanted=self._drains))
 
-    def _work(self) -> None:
-        """One round of what the tasks need: offsets, rebalances that they ask for, a batch."""
+    def _run_once(self) -> None:
+        """One round of work: fetches offsets, requests rebalances, runs a batch."""
         if self._offsets.fetch_bounds():
             self._on_change()
-        self._offsets.look_at_standbys()
-        self._ask_for_promotions()
-        self._look_at_loads()
+        self._offsets.refresh_standbys()
+        self._request_promotions()
+        self._measure_loads()
         if self._batches.are_paused:
             self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
         if self._batches.are_needed:
             self._runner.run()
 
-    def _ask_for_promotions(self) -> None:
+    def _request_promotions(self) -> None:
         if self._standby_replicas is None:
             return
         now = self._registry.now
@@ -371,12 +371,12 @@ class StreamThread(threading.Thread):
             log.info(LogEvent("promotion-asked", thread=self.name, tasks=sorted(ready)))
             self._member.request_rejoin(f"warm-ups have caught up: {as_text(sorted(ready))}")
 
-    def _look_at_loads(self) -> None:
-        if self._loads.look():
+    def _measure_loads(self) -> None:
+        if self._loads.measure():
             log.info(LogEvent("loads-changed", thread=self.name))
             self._member.request_rejoin("the load of this member's tasks has changed")
 
-    def _hear_the_group(self, wait_s: float) -> None:
+    def _take_group_events(self, wait_s: float) -> None:
         self._member.alive()
         self._changes.take_events(wait_s)
         self._changes.step(machine.TimePassed())
@@ -386,15 +386,15 @@ class StreamThread(threading.Thread):
         self._runner.fail()
         response = self._on_failure(error)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
-            self._tell_the_group()
+            self._send_shutdown()
         return response
 
-    def _tell_the_group(self) -> None:
+    def _send_shutdown(self) -> None:
         """A member says what it wants in its join, so it stays one until the leader has answered, without doing anything."""
-        deadline = Deadline.after(_TELLING_LIMIT_S)
+        deadline = Deadline.after(_SHUTDOWN_LIMIT_S)
         try:
             self._changes.step(machine.ApplicationShutdownRequested())
             while not (self._changes.are_over or deadline.is_over):
-                self._hear_the_group(wait_s=_LONGEST_WAIT_S)
+                self._take_group_events(wait_s=_LONGEST_WAIT_S)
         except Exception:
             log.exception(LogEvent("shutdown-not-sent", thread=self.name))

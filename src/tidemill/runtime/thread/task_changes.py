@@ -1,8 +1,8 @@
-"""The interpreter of a stream thread's task manager: the group's events are handed in, its instructions carried out.
+"""The interpreter of a stream thread's task manager: passes the group's events to it and carries out its instructions.
 
-Decides nothing about tasks: which come and go, and in this order, is ``task.manager``'s. Each instruction is carried out before
-the next one, and what its outcome leads to as well. That stores are closed is reported only once ``batch_runner`` has the proof
-(correctness.md, rule 12).
+Decides nothing about tasks: which are created and closed, and in which order, is ``task.manager``'s. Each instruction is carried
+out before the next one, and what its outcome leads to as well. That stores are closed is reported only once ``batch_runner`` has
+the proof (correctness.md, rule 12).
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class TaskChanges:
         self._runner, self._commits, self._rebalance, self._metrics = runner, commits, rebalance, metrics
         self._on_change = on_change
         self.is_assigned = False
-        """By the group, as of its last word."""
+        """True from an assignment to the next loss of membership or revocation of all tasks."""
         self.are_over = False
         """The member has left: there is nothing more to do."""
         self.fatal: StopError | None = None
         """Why the thread must end; set before ``are_over``."""
 
     def take_events(self, wait_s: float) -> None:
-        """Everything that the group has posted; waits so long for the first."""
+        """Handles all events of the member; waits at most ``wait_s`` for the first."""
         try:
             event = self._member.events.get(timeout=wait_s) if wait_s else self._member.events.get_nowait()
             while True:
@@ -77,7 +77,7 @@ class TaskChanges:
             return
 
     def step(self, event: GroupEvent) -> None:
-        """Carries out what follows from ``event``, and what follows from that in turn, before what comes after it."""
+        """Carries out the instructions that follow from ``event``, each with its own consequences before the next one."""
         with self._group.acting():
             self._act(self._registry.handle(event))
 
@@ -87,12 +87,12 @@ class TaskChanges:
                 self.step(event)
                 self._assigned(event)
             case machine.MembershipLost(reason=reason):
-                self._tell_giving_up("membership-lost", reason, logging.WARNING)
+                self._log_giving_up("membership-lost", reason, logging.WARNING)
                 self._metrics.lost_membership()
                 self.is_assigned = False
                 self.step(event)
             case machine.RevokeAllRequested(reason=reason):
-                self._tell_giving_up("revoking-all", reason, logging.INFO)
+                self._log_giving_up("revoking-all", reason, logging.INFO)
                 self.is_assigned = False
                 self.step(event)
                 self._on_change()
@@ -124,7 +124,7 @@ class TaskChanges:
         self.is_assigned = True
         self._on_change()
 
-    def _tell_giving_up(self, event: str, reason: str, level: int) -> None:
+    def _log_giving_up(self, event: str, reason: str, level: int) -> None:
         tasks = self._registry.now
         active, standbys = sorted(tasks.active), sorted(tasks.standby)
         log.log(level, LogEvent(event, thread=self._thread, reason=reason, active=active, standby=standbys))

@@ -1,6 +1,6 @@
-"""Facts of an application's sub-topologies, as far as a stream thread must know them of its tasks.
+"""Facts of an application's sub-topologies that a stream thread needs: changelogs, internal topics, reset policies.
 
-Decides nothing of its own: which store is restored from which topic, and which topics are internal, is the topology's.
+Decides nothing: all of it follows from the topology.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class TaskFacts:
     """Sub-topologies are by their number, topics by their real names."""
 
     changelogs: Mapping[int, Mapping[str, str]]
-    """By sub-topology: store -> the topic that it is restored from."""
+    """Changelog topics by sub-topology and store."""
     has_stores: frozenset[int]
     internal_topics: frozenset[str]
     """Repartition topics."""
     source_changelogs: frozenset[str]
     """Source topics that serve as changelogs."""
     topics: tuple[str, ...]
-    """All that are read, to be subscribed to."""
+    """All source topics: the subscription."""
     offset_resets: Mapping[str, ResetPolicy]
-    """Of topics whose source has a policy of its own."""
+    """Reset policies of topics whose source has its own."""
     punctuates: bool = False
     """True if something may happen by the wall clock alone: processors may schedule punctuators, suppress may wait by it."""
     has_output: frozenset[int] = frozenset()
@@ -38,7 +38,7 @@ class TaskFacts:
 
 
 def task_facts(topology: Topology, application: str) -> TaskFacts:
-    """Those of all sub-topologies."""
+    """The facts of all sub-topologies of ``topology``."""
     parts = subtopologies(topology, application)
     changelogs = {
         part.id: {s: topic for s in part.state_stores if (topic := changelog_of(topology, application, s)) is not None}

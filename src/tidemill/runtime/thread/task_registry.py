@@ -1,8 +1,8 @@
-"""The one place where a stream thread's tasks are kept: the value of ``task.tasks``, changed by ``task.manager`` alone.
+"""The tasks of a stream thread: the current value of ``task.tasks``, changed only by ``task.manager``.
 
-Decides nothing of its own. Two kinds of callers share it: the stream thread, which hands events in and carries out what
-follows, and the member's own threads, which ask at each join what to claim. Both go through one lock, so that what a join claims
-is what the tasks are at that moment. The value is replaced, never changed, so any thread may read ``now``.
+Decides nothing. It is shared by the stream thread, which passes events in and carries out the instructions, and the member's
+threads, which build the subscription of each join. Both use one lock, so that a subscription has the tasks of one moment. The
+value is replaced, never changed, so any thread may read ``now``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tidemill.task.tasks import Event, Instruction, Tasks
 
 
 class TaskObserver(Protocol):
-    """Hears of every change, on the stream thread."""
+    """Called for every change, on the stream thread."""
 
     def changed(self, before: Tasks, after: Tasks, event: Event) -> None: ...
 
 
 class TaskRegistry:
-    """Changed by the stream thread, and by joins in what they claim."""
+    """Changed by the stream thread, and by joins, which record what they claim."""
 
     def __init__(self, tasks: Tasks) -> None:
         self.now = tasks
@@ -35,7 +35,7 @@ class TaskRegistry:
         self._observers: list[TaskObserver] = []
 
     def observe(self, *observers: TaskObserver) -> None:
-        """They hear of changes in this order."""
+        """Adds observers; they are called in this order."""
         self._observers.extend(observers)
 
     def handle(self, event: Event) -> tuple[Instruction, ...]:

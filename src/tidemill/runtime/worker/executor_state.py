@@ -120,8 +120,8 @@ def _found(state: TaskState, read: StoreRead) -> object:
             return state.positions().changelog
         case ReadRows(store=store, keys=keys):
             return state.get_many(store, keys)
-        case ScanRows(store=store, low=low, high=high, limit=limit):
-            return list(islice(state.scan(store, low, high), limit))
+        case ScanRows(store=store, low=low, high=high, limit=limit, reverse=reverse):
+            return list(islice(state.scan(store, low, high, reverse=reverse), limit))
         case CountEntries(store=store):
             return state.entries(store)
         case _:

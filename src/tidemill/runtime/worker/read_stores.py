@@ -1,6 +1,6 @@
-"""A task's stores as the workers of earlier steps read them, while the last step's worker owns them.
+"""Read access to a task's stores for the workers of earlier steps, while the last step's worker owns them.
 
-Decides that what its owner has not made yet is empty: in a task's first batch a step comes before it.
+Decides that a store which its owner has not created yet is empty: in a task's first batch earlier steps run before the last one.
 """
 
 from __future__ import annotations

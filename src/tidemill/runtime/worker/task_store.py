@@ -1,7 +1,7 @@
 """A task's stores as their owner, the last step's worker, has them open, behind one position check.
 
-Decides when stores count as behind (correctness.md, rule 15) and what is done with files that can't be believed, or that are
-another task's: they are wiped, said so, and restored from the changelog. Another's state is refused where a store has no
+Decides when stores count as behind (correctness.md, rule 15) and what is done with corrupt files, or with those of another
+task: they are wiped, which is logged, and restored from the changelog. Another's state is refused where a store has no
 changelog, since what should be there may still be found and put back. In-memory stores are kept in a folder that every new
 owner wipes, so that all steps can read them. The formats and the compare-and-swap itself are ``state``'s.
 """
@@ -172,7 +172,7 @@ class OwnedStores:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[StoreView]:
-        """Many reads of all stores; what they find is as of now."""
+        """A view of all stores at this time, for many reads."""
         with self._sound(), contextlib.ExitStack() as stack:
             views = [stack.enter_context(state.snapshot()) for state in self._states]
             yield StoreViews({name: view for state, view in zip(self._states, views, strict=True) for name in state.stores})

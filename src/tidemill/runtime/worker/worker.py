@@ -1,6 +1,6 @@
-"""A Python worker of the plan: what it keeps from batch to batch, and the two functions that Spark calls.
+"""A Python worker of the plan: its state from batch to batch, and the two functions that Spark calls.
 
-The composition root on the workers' side: here the steps of ``spark`` meet the consumers and producers of ``kafka`` and the
+The composition root on the workers' side: it gives the ``steps`` the consumers and producers of ``kafka`` and the
 stores of ``state``. A worker belongs to one step of one stream thread (Spark pins it by its environment); one that is new,
 because Spark replaced it or the old one died, starts from nothing and trusts only the driver and the broker.
 """
@@ -51,7 +51,8 @@ from tidemill.task.commit import CommitStep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """What a worker gets once, at its start. ``transactional_id`` None: at least once. ``fault``: see ``Fault``."""
+    """The configuration of a worker, passed once at its start. ``transactional_id`` None: at least once. ``fault``: see
+    ``Fault``."""
 
     thread: str
     step: str
@@ -70,7 +71,7 @@ class WorkerSpec:
     """Folder of batches for functions of ``foreach_batch``."""
     fault: Fault | None = None
     disk: ExecutorDisk | None = None
-    """Where stores lie if this is no process of the driver's machine."""
+    """The directory of stores, if the worker runs on an executor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

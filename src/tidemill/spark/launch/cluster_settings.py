@@ -99,7 +99,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def launch_environment(master: str, java: Path, spark_home: Path, scratch: Path) -> dict[str, str]:
-    """Of the driver's JVM on a cluster master, and so of what it starts; nothing for ``local[...]``."""
+    """The environment of the driver's JVM on a cluster master, and so of what it starts; empty for ``local[...]``."""
     if not is_cluster(master):
         return {}
     own = {"SPARK_LOCAL_DIRS": str(scratch)}

@@ -20,19 +20,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import TypedDict
 
-ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
-"""In the environment of workers: where the server listens."""
+from tidemill.spark.launch.worker_daemon import LENGTH_BYTES, STREAMS
+
 _ASK_LIMIT_S = 10.0
-_LENGTH_BYTES = 8
-_STREAMS = 3
 _END_LIMIT_S = 2.0
-_FORK_LIMIT_S = 20.0
-"""So long a worker waits for a server that is still importing; then it imports by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +81,9 @@ def _environment() -> dict[str, str]:
 def main() -> None:
     """The server itself."""
     listener = socket.socket(fileno=int(sys.argv[1]))
+    settle_pandas()
     for module in sys.argv[2:]:
         importlib.import_module(module)
-    settle_pandas()
     gc.collect()
     gc.freeze()  # else the first collection in each process would copy all pages
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -104,12 +104,43 @@ def main() -> None:
 
 
 def settle_pandas() -> None:
-    """pyarrow imports pandas at the first list that it makes an array of, in each worker; where there is none, it looks for it at
-    every list. So it is imported here once, or known not to be there."""
-    if importlib.util.find_spec("pandas") is None:
-        sys.modules["pandas"] = None  # type: ignore[assignment]
-    else:
-        importlib.import_module("pandas")
+    """pyarrow imports pandas at the first list that it makes an array of, in each worker, and makes the same array without. It is
+    to find none until someone else imports it."""
+    if "pandas" in sys.modules:
+        return
+    import pyarrow
+
+    finder = _PandasFinder()
+    sys.meta_path.insert(0, finder)
+    pyarrow.array([])
+    finder.is_hidden = False
+
+
+class _PandasFinder(MetaPathFinder):
+    """Has pyarrow know pandas as soon as it is imported: it makes other arrays of a Series than of a list."""
+
+    is_hidden = True
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        del path, target
+        if fullname != "pandas":
+            return None
+        if self.is_hidden:
+            raise ModuleNotFoundError(fullname)
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader.exec_module = partial(_known_to_pyarrow, spec.loader.exec_module)  # type: ignore[method-assign]
+        return spec
+
+
+def _known_to_pyarrow(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    import pyarrow
+
+    execute(module)
+    pyarrow.nulls(0).to_pandas()  # requires pandas, so it looks again
 
 
 class _DaemonSettings(TypedDict):
@@ -121,7 +152,7 @@ class _DaemonSettings(TypedDict):
 
 
 def _heard(asking: socket.socket) -> tuple[list[int], _DaemonSettings]:
-    head, streams, _, _ = socket.recv_fds(asking, _LENGTH_BYTES, _STREAMS)
+    head, streams, _, _ = socket.recv_fds(asking, LENGTH_BYTES, STREAMS)
     text = b""
     while len(text) < int.from_bytes(head, "big"):
         part = asking.recv(1 << 16)
@@ -162,28 +193,6 @@ def _become_daemon(asking: socket.socket, streams: Sequence[int], wanted: _Daemo
         traceback.print_exc()
     finally:
         os._exit(code)
-
-
-def ask(address: str, argv: Sequence[str]) -> socket.socket:
-    """Has a daemon forked with this process' streams, environment and folder; the connection ends with it.
-
-    Raises:
-        OSError: no server listens there, or there is no answer.
-    """
-    asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        asking.connect(address)
-        wanted = json.dumps({"environ": dict(os.environ), "folder": os.getcwd(), "argv": list(argv)}).encode()
-        socket.send_fds(asking, [len(wanted).to_bytes(_LENGTH_BYTES, "big")], range(_STREAMS))
-        asking.sendall(wanted)
-        asking.settimeout(_FORK_LIMIT_S)
-        if not asking.recv(1):
-            raise ConnectionResetError("the fork server has ended")
-        asking.settimeout(None)
-    except OSError:
-        asking.close()
-        raise
-    return asking
 
 
 if __name__ == "__main__":

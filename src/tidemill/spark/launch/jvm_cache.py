@@ -25,7 +25,7 @@ _SUFFIXES = (".aot", ".jsa")
 
 @dataclass(frozen=True, slots=True)
 class JvmCache:
-    """A file that is there or would be: an AOT cache or a class archive, as its suffix says."""
+    """The path of a cache that may exist: an AOT cache or a class archive, according to its suffix."""
 
     path: Path
     can_be_made: bool
@@ -40,14 +40,14 @@ class JvmCache:
         return self.path.is_file()
 
     def options(self) -> list[str]:
-        """With which a JVM uses it; none if it has not been made."""
+        """The options with which a JVM uses the cache; none if it has not been made."""
         if not self.is_made:
             return []
         # Of an AOT cache only its refusal is of interest, which the session's start tells.
         return [f"-XX:AOTCache={self.path}", "-Xlog:aot*=error"] if self._is_aot else [f"-XX:SharedArchiveFile={self.path}"]
 
     def training_options(self, draft: Path) -> list[str]:
-        """With which a JVM writes it to ``draft`` when it ends."""
+        """The options with which a JVM writes the cache to ``draft`` when it ends."""
         return [f"-XX:AOTCacheOutput={draft}"] if self._is_aot else [f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds=off"]
 
     def forget_others(self) -> None:
@@ -63,7 +63,7 @@ class JvmCache:
 
 
 def cache_for(java: Path, major: int, folder: Path, spark: Path = SPARK) -> JvmCache:
-    """The one for this Java and this PySpark, in the user's cache folder."""
+    """The cache for this Java and this PySpark, in the user's cache folder."""
     home = java.resolve().parent.parent
     where = (str(java.resolve()), str(spark))
     release = home / "release"

@@ -34,8 +34,10 @@ from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credent
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.log_format import LogEvent
+from tidemill.spark.java import know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
-from tidemill.spark.launch.fork_server import ADDRESS_KEY, ForkServer
+from tidemill.spark.launch.fork_server import ForkServer
+from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
 from tidemill.spark.placement import is_cluster
 from tidemill.start_trace import span, tell_process
 
@@ -48,11 +50,11 @@ _ADD_OPENS = (
     "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
 )  # fmt: skip
 
-# Starting a session runs much code a little: compiling it for speed only when it has run six times as often as the JVM would
-# wait saves a sixth of a start's processor time.
+# Starting a session runs much code a little: it is compiled for speed only when it has run twenty times as often as the JVM would
+# wait. An AOT cache remembers what the training compiled so, which is then compiled at once, whatever these say.
 _LATER_OPTIMIZATION = (
-    "-XX:Tier4InvocationThreshold=30000", "-XX:Tier4MinInvocationThreshold=6000", "-XX:Tier4CompileThreshold=60000",
-    "-XX:Tier4BackEdgeThreshold=120000",
+    "-XX:Tier4InvocationThreshold=100000", "-XX:Tier4MinInvocationThreshold=20000", "-XX:Tier4CompileThreshold=200000",
+    "-XX:Tier4BackEdgeThreshold=400000",
 )  # fmt: skip
 
 _AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
@@ -169,9 +171,11 @@ class StartingJvm:
             tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
             with _gateway_environment(*address), span("Spark session made"):
                 gateway = launch_gateway()
+                know_classes(gateway)
                 builder = SparkSession.builder.appName(self.application_id)
                 for name, value in self.conf.items():
-                    builder = builder.config(name, value)
+                    if _is_hidden(name, value, self.conf):  # the JVM has the others, which here are four calls of it each
+                        builder = builder.config(name, value)
                 SparkContext._ensure_initialized(gateway=gateway)
                 with _own_interrupt():
                     session = builder.getOrCreate()
@@ -266,8 +270,7 @@ def _jvm_process(
 ) -> subprocess.Popen[bytes]:
     home = os.path.dirname(pyspark.__file__)
     around = launch_environment(conf["spark.master"], java, Path(home), Path(scratch))
-    hidden = _pattern(conf[SPARK_REDACTION]).search  # those are set when the session is made
-    shown = {name: value for name, value in conf.items() if not hidden(name) and not has_credentials(value)}
+    shown = {name: value for name, value in conf.items() if not _is_hidden(name, value, conf)}
     command = [
         str(java),
         *options,
@@ -292,6 +295,11 @@ def _jvm_process(
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
         )
+
+
+def _is_hidden(name: str, value: str, conf: Mapping[str, str]) -> bool:
+    """True for what is not on the JVM's command line, and is set when the session is made."""
+    return bool(_pattern(conf[SPARK_REDACTION]).search(name)) or has_credentials(value)
 
 
 def _pattern(regex: str) -> re.Pattern[str]:
@@ -329,7 +337,7 @@ def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -
 
 
 def _tell_of_a_refused_cache(jvm_log: Path) -> None:
-    """Java 25 says so when it can't use the AOT cache that it was given, and goes on without."""
+    """Java 25 says so when it can't use the AOT cache that it was given, and continues without."""
     refused = [line for line in jvm_log.read_text(errors="replace").splitlines() if _AOT_ERROR.match(line)]
     if refused:
         said = "; ".join(line.rpartition("]")[2].strip() for line in refused)

@@ -1,4 +1,4 @@
-"""The run that a JVM's cache is made of: a session, and batches of programs as people write them.
+"""The training run from which a JVM's cache is written: a session, and batches of programs as people write them.
 
 Decides the programs and their records. Nothing but the JVM and its Python workers takes part: the source hands out records of its
 own, and the last step counts for one that commits.
@@ -6,6 +6,7 @@ own, and the last step counts for one that commits.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,15 +17,15 @@ from pyspark.sql import functions as F
 
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import EnvironmentProblem
-from tidemill.spark.engine import pinning
+from tidemill.errors import BatchLostError, EnvironmentProblem
+from tidemill.spark.engine import BatchEngine, start_workers
 from tidemill.spark.launch.jvm_cache import JvmCache
 from tidemill.spark.launch.session import start_jvm
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.python_steps import ArrowStep
 from tidemill.steps.rows.schema import SCHEMA
 from tidemill.steps.source_step import marker_rows
-from tidemill.task.batch import Marker
+from tidemill.task.batch import BatchRequest, Marker
 from tidemill.topology.nodes import Topology
 from tidemill.topology.windows import JoinWindows, TimeWindows
 
@@ -98,13 +99,20 @@ def _windows_and_join(builder: StreamsBuilder) -> None:
 def _run(session: SparkSession, topology: Topology, value: bytes, name: str) -> None:
     compiled = compile_topology(session, topology, name)
     tags = tuple(topic.tag for topic in compiled.source.topics.values())
+    workers = ["source", *(f"step-{step.number}" for step in compiled.steps)]
+    start_workers(session, name, name, workers, _ready).join(_START_LIMIT_S)
     steps: list[ArrowStep] = [_passing] * (len(compiled.steps) - 1)
-    for sums in {False, compiled.sums}:
-        with pinning(session, name) as pin:
-            frame = compiled.frame(session.range(0, 1, 1, 1), _source(tags, value), [*steps, _last], pin, sums=sums)
-        rows = frame._jdf.queryExecution().executedPlan().execute()
-        for _ in range(_BATCHES):
-            rows.collect()
+    engine = BatchEngine(session, compiled, name, _source(tags, value), [*steps, _last], limit_s=_START_LIMIT_S)
+    for has_backlog in (False, True):
+        for number in range(_BATCHES):
+            with contextlib.suppress(BatchLostError):  # nothing reports of it
+                engine.run(BatchRequest(batch_id=number, inputs={}), has_backlog=has_backlog)
+    engine.close()
+
+
+def _ready(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from (rows for rows in batches if rows.schema.names == ["worker"])
+    yield pa.RecordBatch.from_arrays([pa.array(["ready"])], ["worker"])
 
 
 def _source(tags: Sequence[int], value: bytes) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -7,11 +7,17 @@ worker waits for it.
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
+import socket
 import sys
 
-from tidemill.spark.launch.fork_server import ADDRESS_KEY, ask
+ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
+"""In the environment of workers: where the server listens."""
+LENGTH_BYTES = 8
+STREAMS = 3
+_FORK_LIMIT_S = 20.0
+"""So long a worker waits for a server that is still importing; then it imports by itself."""
 
 
 def main() -> None:
@@ -26,11 +32,33 @@ def main() -> None:
     os.dup2(connection.fileno(), sys.stdin.fileno())
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
-    cat = shutil.which("cat")
-    if cat is not None:
-        os.execv(cat, ["cat"])  # waits as well as Python does, in a tenth of the memory
-    while connection.recv(1):
-        continue
+    try:
+        os.execvp("cat", ["cat"])  # waits as well as Python does, in a tenth of the memory
+    except OSError:
+        while connection.recv(1):
+            continue
+
+
+def ask(address: str, argv: list[str]) -> socket.socket:
+    """Has a daemon forked with this process' streams, environment and folder; the connection ends with it.
+
+    Raises:
+        OSError: no server listens there, or there is no answer.
+    """
+    asking = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        asking.connect(address)
+        wanted = json.dumps({"environ": dict(os.environ), "folder": os.getcwd(), "argv": argv}).encode()
+        socket.send_fds(asking, [len(wanted).to_bytes(LENGTH_BYTES, "big")], range(STREAMS))
+        asking.sendall(wanted)
+        asking.settimeout(_FORK_LIMIT_S)
+        if not asking.recv(1):
+            raise ConnectionResetError("the fork server has ended")
+        asking.settimeout(None)
+    except OSError:
+        asking.close()
+        raise
+    return asking
 
 
 if __name__ == "__main__":

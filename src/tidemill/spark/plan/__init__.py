@@ -1,1 +1,1 @@
-"""From a topology to a Spark plan: which step runs a node, the serdes of every edge, the projections between steps."""
+"""Compilation of a topology to a Spark plan: the step of each node, the serdes of every edge, the projections between steps."""

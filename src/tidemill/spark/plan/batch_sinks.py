@@ -16,8 +16,8 @@ from tidemill.operators.operation_table import operations_of
 from tidemill.spark.plan.codecs import decoded
 from tidemill.steps.commit.batch_file import FILE_DDL
 from tidemill.steps.step_spec import BatchSinkSpec
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import Topology
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.spark_operations import ForeachBatch
 from tidemill.topology.values import Serde
 
@@ -47,7 +47,7 @@ def batch_frame(session: SparkSession, path: str, made: BatchFunction) -> DataFr
 
 
 def batch_functions(topology: Topology, sinks: Mapping[str, BatchSinkSpec]) -> dict[str, BatchFunction]:
-    """By node; ``topology`` as the program has made it."""
+    """Functions of ``foreach_batch`` by node; ``topology`` is the program's."""
     functions = operations_of(topology, ForeachBatch)
     return {
         name: BatchFunction(

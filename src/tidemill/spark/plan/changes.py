@@ -1,4 +1,4 @@
-"""One projection of a layer: what happens to the rows of which tag, collected and applied at once.
+"""One projection of a layer: changes of rows by tag, collected and applied at once.
 
 Decides how the changes of many waves become one ``select``; what they are is ``compile``'s.
 """
@@ -52,7 +52,7 @@ class Pair:
         return replace(self, value=value, value_type=type_of(frame, value), is_plain=False)
 
     def passing(self, condition: Column, lost: int = DROPPED) -> Pair:
-        """Only the rows that meet ``condition`` go on; the others are tagged ``lost``."""
+        """Only the rows that meet ``condition`` are forwarded; the others are tagged ``lost``."""
         return replace(self, conditions=(*self.conditions, (condition, lost)))
 
     def tagged(self, tag: Column) -> Column:
@@ -94,7 +94,7 @@ class Changes:
 
     @property
     def multiply(self) -> bool:
-        """Does one row become several?"""
+        """True if the projection makes several rows of one."""
         return bool(self._exploded or self._joins)
 
     def arrive(self, tag: int, at_tag: int, at: Pair) -> None:

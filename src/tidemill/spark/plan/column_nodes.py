@@ -1,4 +1,4 @@
-"""Nodes of columns: what one does to a wave of rows, as expressions; the user's functions are called here, once.
+"""Nodes of columns as expressions on a wave of rows; the user's functions are called here, once.
 
 Decides that for each operation that the table of operations (``operators.operation_table``) has run in a layer; nothing about
 where a node runs or in which projection. Functions are called while now-like functions give the batch's wall clock (``clock``);
@@ -26,6 +26,7 @@ from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT
 from tidemill.topology import operations as op
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode
 from tidemill.topology.spark_operations import DataFrameJoin
 
@@ -33,7 +34,7 @@ Predicates = list[tuple[ColumnFunction, Column]]
 """Predicates with what they gave, to find the one that Spark refuses."""
 
 _SIDES = ("left", "right")
-"""Of a change that comes as a pair: its new value and its old one."""
+"""Fields of a change that arrives as a pair: new value, old value."""
 
 # --- one record of one, at most ---------------------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ def _mapped_values(node: ProcessorNode, operation: op.MapValues, frame: DataFram
 def _filtered_table(
     node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair, _predicates: Predicates
 ) -> Pair:
-    """Null stays null, and what is refused becomes null."""
+    """Null stays null; a refused value becomes null."""
     if operation.of_changes:
         return _filtered_changes(node, operation, frame, at)
     own: Predicates = []
@@ -78,7 +79,7 @@ def _filtered_table(
 
 
 def _filtered_changes(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair) -> Pair:
-    """Nothing goes on for what did not pass before and does not."""
+    """Filters new and old value; drops a change of which neither passes."""
     own: Predicates = []
     sides = [at.with_value(frame, at.value[side]) for side in _SIDES]
     new, old = (F.when(_passes(node, operation, side, own), side.value) for side in sides)
@@ -249,13 +250,13 @@ def _computed(use: ColumnFunction) -> Iterator[None]:
         raise TopologyError(f"{where(use)}: Spark can't compute what the function gives: {said}") from error
 
 
-def _use(node: ProcessorNode, function: op.UserFunction, at: Pair) -> ColumnFunction:
+def _use(node: ProcessorNode, function: UserFunction, at: Pair) -> ColumnFunction:
     """The description of the function for error messages."""
     types = at.key_type.simpleString(), at.value_type.simpleString()
     return next(use for use in functions_of(node.operation, node.name, *types) if use.function is function)
 
 
-def _call(node: ProcessorNode, function: op.UserFunction, at: Pair) -> tuple[ColumnFunction, Column]:
+def _call(node: ProcessorNode, function: UserFunction, at: Pair) -> tuple[ColumnFunction, Column]:
     use = _use(node, function, at)
     with wall_clock_functions():
         return use, _column(use, called(use, at.key, at.value))
@@ -274,7 +275,7 @@ def _passes(node: ProcessorNode, operation: op.Filter | op.TableFilter, at: Pair
     return ~passes if operation.negate else passes
 
 
-def _predicate(node: ProcessorNode, function: op.UserFunction, at: Pair, predicates: Predicates) -> Column:
+def _predicate(node: ProcessorNode, function: UserFunction, at: Pair, predicates: Predicates) -> Column:
     predicates.append(_call(node, function, at))
     return predicates[-1][1]
 

@@ -1,4 +1,4 @@
-"""Rows that the JVM makes one of before Python sees them: sums before a count, merges of a ``reduce(of_columns(f))``.
+"""Rows that the JVM combines before a Python step: sums before a count, merges of a ``reduce(of_columns(f))``.
 
     a count     one row for each key, which says of how many it is the sum             (``presummed``)
     a reduce    layer   one row for each key: the merge of its records, in their order  (``merged``)
@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded, encoded
 from tidemill.steps.rows.codecs_wire import Physical
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.values import Serde
 
 _ORDER = ("seq", "child", "place")

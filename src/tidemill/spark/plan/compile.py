@@ -1,6 +1,6 @@
 """A topology as one static Spark plan: source step, Catalyst layers, Python steps.
 
-Decides the shape of the plan; which node runs where is ``stages``', what a Python step does is ``last_step``'s, how a
+Decides the shape of the plan; which node runs where is ``stages``', execution is ``steps``', how a
 projection is put together is ``changes``', what a node does in it ``column_nodes``'. Within a layer rows move in *waves*: all
 rows of a tag run through as many nodes as one projection can hold. A node with several children multiplies the rows' tags, not
 their contents; a flat map is one ``explode``. So nothing is read or computed twice, and a DAG stays one linear plan without
@@ -28,6 +28,7 @@ from tidemill.spark.plan.column_nodes import Predicates, applied, choices, chose
 from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
+from tidemill.spark.plan.plan_check import check_expressions
 from tidemill.spark.plan.python_steps import ArrowStep, map_in_arrow
 from tidemill.spark.plan.serde_inference import SerdeInference
 from tidemill.spark.plan.serde_rules import Edge
@@ -35,8 +36,8 @@ from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, run
 from tidemill.spark.plan.udf_calls import udf_calls
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.operations import UserFunction
 from tidemill.topology.values import Serde
 
 REPORT_DDL = "report string"
@@ -62,7 +63,7 @@ class Compiler:
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
         self.multiplying_layers: set[int] = set()
-        """Those that make several rows of one."""
+        """Numbers of the layers that make several rows of one."""
         self._mergings: dict[str, Merging] = {}
         self.has_sums = False
         """Rows of some layer may be summed in the JVM."""
@@ -78,13 +79,17 @@ class Compiler:
 
     @property
     def has_columns(self) -> bool:
-        """Does anything run in the JVM?"""
+        """True if anything runs in the JVM."""
         own = all(name in self.stages.part_of for name in self._sources())
         return not own or any(left_to_columns(self.topology, part) for part in self.stages.parts)
 
     def infer(self, session: SparkSession | None) -> None:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
-        reads what its sinks write. No session is needed where nothing runs in the JVM."""
+        reads what its sinks write. No session is needed where nothing runs in the JVM.
+
+        Raises:
+            TopologyError: a serde is missing, or an expression can't be part of a static plan.
+        """
         while True:
             unknown = [name for name in self._sources() if not self._is_settled(name)]
             if session is not None:
@@ -93,7 +98,7 @@ class Compiler:
             entries = [name for name in self._column_sources() if name in self.serdes.leaving]
             for number in range(1, self.stages.last + 1):
                 if session is not None:
-                    self._layer(frame, entries, number)
+                    check_expressions(self._layer(frame, entries, number, place=F.lit(0).cast("bigint")))
                 entries = self.serdes.finish_step(number)
             if not unknown:
                 return
@@ -110,7 +115,7 @@ class Compiler:
         return [name for name, node in self.topology.nodes.items() if isinstance(node, SourceNode)]
 
     def _column_sources(self) -> list[str]:
-        """Those whose records enter the JVM."""
+        """Sources whose records enter the JVM."""
         return [name for name in self._sources() if name not in self.stages.part_of]
 
     def build(
@@ -123,7 +128,7 @@ class Compiler:
         frame = map_in_arrow(root, source, rows.ddl())
         entries = self._column_sources()
         for number, step in enumerate(steps, start=1):
-            frame = self._layer(frame, entries, number)
+            frame = self._layer(frame, entries, number, place=F.monotonically_increasing_id())
             pin(f"step-{number}")
             last = number == self.stages.last
             frame = map_in_arrow(frame, step, REPORT_DDL if last else rows.ddl())
@@ -132,7 +137,8 @@ class Compiler:
 
     # --- one JVM layer ---------------------------------------------------------------------------------------------
 
-    def _layer(self, frame: DataFrame, entries: list[str], number: int) -> DataFrame:
+    def _layer(self, frame: DataFrame, entries: list[str], number: int, *, place: Column) -> DataFrame:
+        """``place``: the number of a row among those that the layer makes of one."""
         combinable: list[str] = []
         left = [Wave(self.tags.leaving(name), name, _typed(frame, self.serdes.leaving[name])) for name in entries]
         out_of_parts = [
@@ -157,7 +163,7 @@ class Compiler:
             multiplies |= fan_out.multiplies or changes.multiply
         if multiplies:
             self.multiplying_layers.add(number)
-            frame = frame.withColumn("place", F.monotonically_increasing_id())
+            frame = frame.withColumn("place", place)
         merging = [found for name in combinable if (found := self._mergings.get(name)) is not None]
         summed = [name for name in combinable if name not in self._mergings]
         self.has_sums |= bool(summed)
@@ -180,7 +186,7 @@ class Compiler:
         return self.topology.children(name)
 
     def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> _FanOut:
-        """The way of waves that have ``left`` a node to its children; ``entering`` are about to enter their node already."""
+        """Passes waves that have ``left`` a node to its children; ``entering``: waves that already have their next node."""
         fan_out = _FanOut({wave.node: [wave] for wave in entering})
         for wave in left:
             node = self.topology.nodes[wave.node]
@@ -247,8 +253,8 @@ class Compiler:
             name = children[0]
 
     def _may_follow(self, name: str, at: Pair) -> bool:
-        """May the node run in the projection that filters rows out? These must reach no function, which may fail on them, and
-        no check of what is written; nor must they be multiplied."""
+        """True if the node may run in the projection that filters rows out: such rows must reach no function, which could fail on
+        them, no check of written values, and no explode."""
         if only_forwards(self.topology, name):
             return True
         if at.conditions:
@@ -256,7 +262,7 @@ class Compiler:
         return at.is_plain or self._ends_here(name)
 
     def _may_fail(self, name: str, at: Pair) -> bool:
-        """May a row that enters the node fail there: in a function of its own, or as a struct that its schema refuses?"""
+        """True if a row may fail in the node: in a function, or as a struct that its schema refuses."""
         node = self.topology.nodes[name]
         calls = isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation)
         return bool(calls) or any(isinstance(kind, StructType) for kind in at.types)
@@ -324,12 +330,12 @@ class Compiler:
 
 @dataclass(slots=True)
 class _FanOut:
-    """Waves between the nodes that they have left and those that they enter next."""
+    """Waves between two nodes, and the new tags of their rows."""
 
     arrivals: dict[str, list[Wave]]
-    """By the node that they enter."""
+    """Waves by the node that they enter."""
     retagged: list[tuple[int, list[Column]]] = field(default_factory=list)
-    """Tags that the rows of a tag go on with: several multiply the tags only, not the rows' contents."""
+    """New tags of the rows of a tag; several tags multiply the rows by ``explode``, without copying expressions."""
     predicates: Predicates = field(default_factory=list)
 
     @property

@@ -18,7 +18,7 @@ from tidemill.operators.operation_table import operations_of
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions
 from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.lookups import Lookups
-from tidemill.spark.plan.plan_check import check_expressions, check_physical
+from tidemill.spark.plan.plan_check import check_physical
 from tidemill.spark.plan.planned_topology import merge_functions, planned
 from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan
 from tidemill.spark.plan.stages import Stages, stages
@@ -45,9 +45,9 @@ class CompiledTopology:
     lookups: Lookups
     """The static sides of ``join_dataframe``."""
     batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
-    """Of ``foreach_batch``, by node."""
+    """Functions of ``foreach_batch``, by node."""
     shared: Mapping[bool, SharedPlan] = field(default_factory=lambda: {sums: SharedPlan() for sums in (False, True)})
-    """By whether rows are summed in the JVM."""
+    """Shared plans by a flag: rows are summed in the JVM."""
     _checked: set[bool] = field(default_factory=set)
     _checking: threading.Lock = field(default_factory=threading.Lock)
 
@@ -68,11 +68,10 @@ class CompiledTopology:
         return self.compiler.build(root, source, list(steps), pin, sums=sums)
 
     def check(self, frame: DataFrame, *, sums: bool) -> None:
-        """Refuses a plan that must not run (correctness.md, rules 18 and 19). Threads wait for the first one's check: their plans
-        are all alike."""
+        """Refuses a plan that must not run (correctness.md, rule 18); of its expressions, which don't depend on the thread,
+        compiling has. Threads wait for the first one's check: their plans are all alike."""
         with self._checking:
             if sums not in self._checked:
-                check_expressions(frame, len(self.compiler.multiplying_layers))
                 check_physical(frame, lookups=len(self.lookups.joins))
                 self._checked.add(sums)
 

@@ -1,4 +1,4 @@
-"""Which nodes run record by record, in a task's graph of operators (``operators.task_graph``), and which of them together.
+"""Parts of the topology that run record by record, in a task's graph of operators (``operators.task_graph``).
 
 Decides the *parts* of a topology: nodes that need Python values one record at a time, with all their neighbours that can run
 there too. A part is one unit of the plan: its nodes run in one Python step, in the order in which records cause each other,
@@ -146,7 +146,7 @@ def _connected(topology: Topology, able: list[str]) -> list[set[str]]:
 
 
 def _enters_only(topology: Topology, name: str, members: set[str]) -> bool:
-    """Is it a source all of whose records go into the part, or to sinks, and nowhere else?"""
+    """True for a source whose records go only to the part or to sinks."""
     children = topology.children(name)
     if not isinstance(topology.nodes[name], SourceNode) or members.isdisjoint(children):
         return False

@@ -1,4 +1,4 @@
-"""A part of the topology cut out as a topology of its own, with the serdes at its borders: what a worker needs to run it.
+"""A part of the topology as a topology of its own, with the serdes at its borders: the spec with which a worker runs it.
 
 Decides names and tags at the borders. Rows enter at sources: the real one where all of a source's records go into the part,
 else one named ``node|in`` for each node that rows of columns enter. Records leave at sinks and towards the nodes of columns
@@ -80,7 +80,7 @@ def _writes_alone(topology: Topology, own: Mapping[str, Node]) -> bool:
     if any(node.topic_extractor is not None for node in sinks.values()):
         return False
     if any(is_batch_sink(node) or (isinstance(node, SinkNode) and node.partitioner is not None) for node in own.values()):
-        return False  # their records tell their offsets: to the function, or to an exception handler
+        return False  # their records keep their offsets, for the function or an exception handler
     return {node.topic for name, node in sinks.items() if name in own}.isdisjoint(
         node.topic for name, node in sinks.items() if name not in own
     )
@@ -148,7 +148,7 @@ class _Cut:
         return tuple(broker_topic(self._topology, self._application_id, topic) for topic in node.topics)
 
     def _topics_above(self, name: str) -> tuple[str, ...]:
-        """Of the only source above; of several, one text with all of their topics."""
+        """Topics of the only source above; for several sources one string with all of their topics."""
         found: dict[str, None] = {}
         left = [p for p in self._topology.parents[name] if p not in self._part.nodes]
         while left:
@@ -162,6 +162,6 @@ class _Cut:
 
 
 def _require(edge: Edge, whose: str, where: str) -> None:
-    for side in ("key", "value"):
-        if getattr(edge, side) is None:
-            raise TopologyError(f"no serde for the {side}s {whose}: give {side}= {where}, or set default.{side}.serde")
+    side = edge.missing
+    if side is not None:
+        raise TopologyError(f"no serde for the {side}s {whose}: give {side}= {where}, or set default.{side}.serde")

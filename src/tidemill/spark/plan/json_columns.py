@@ -188,7 +188,7 @@ def _is_alike(found: spark.DataType, kind: JsonType) -> bool:
 
 
 def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Column, str]]:
-    """What a value of the column may be that is not written: a condition, never null, and the sentence that says it."""
+    """Conditions (never null) under which a value of the column can't be written, each with the error's sentence."""
     match kind:
         case StructType(fields, required):
             for name, inner in fields:

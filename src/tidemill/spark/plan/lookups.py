@@ -51,7 +51,7 @@ class Lookups:
     _sides: Mapping[str, Side] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     plans: weakref.WeakSet[Plan] = field(default_factory=weakref.WeakSet)
-    """Those that broadcast them."""
+    """Plans that broadcast the sides."""
 
     def read(self, names: tuple[str, ...] | None = None) -> None:
         """Reads these sides (None: all) again; if one fails none has changed.

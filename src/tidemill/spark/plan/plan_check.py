@@ -5,14 +5,12 @@ Decides by the classes of nodes and expressions; the sentence says which one and
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterator
 
 from pyspark.sql import DataFrame
 
 from tidemill.errors import TopologyError
-from tidemill.spark.java import JavaObject, items_of
+from tidemill.spark.java import JavaObject, class_of, items_of
 from tidemill.spark.plan.udf_calls import PREFIX
 
 _FROZEN = ("Exchange", "Subquery", "InMemory", "AdaptiveSparkPlan", "Broadcast")
@@ -26,34 +24,28 @@ _OF_UDFS = ("BatchEvalPython", "ArrowEvalPython")
 _ONCE_PER_PLAN = {
     "CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentTimestampLike", "CurrentBatchTimestamp",
 }  # fmt: skip
-_PLACE = "MonotonicallyIncreasingID"
 _RANDOM = {
-    "Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", _PLACE, "SparkPartitionID",
+    "Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", "MonotonicallyIncreasingID", "SparkPartitionID",
     "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
 }  # fmt: skip
 _SUBQUERIES = {"ScalarSubquery", "Exists", "InSubquery", "ListQuery"}
-_REFUSED = _ONCE_PER_PLAN | _RANDOM | _SUBQUERIES
-_CLASS_NAME = re.compile(r'"class":"[\w.$]*?(\w+)"')
+_SUSPECTS = ("CURRENT_LIKE", "EXPRESSION_WITH_RANDOM_SEED", "PLAN_EXPRESSION")
+"""Spark's kinds of expressions that hold those above, besides those that are not deterministic."""
 
 
-def check_expressions(frame: DataFrame, places: int = 0) -> None:
-    """Refuses expressions whose value would be computed once and kept, or differs when a batch is run again. ``places``: as many
-    layers number their rows with ``monotonically_increasing_id`` (``order``), which tells rows of one batch apart and goes no
-    further.
+def check_expressions(frame: DataFrame) -> None:
+    """Refuses expressions whose value would be computed once and kept, or differs when a batch is run again.
 
     Raises:
         TopologyError: names the function and what to use instead.
     """
     analyzed = frame._jdf.queryExecution().analyzed()
-    # One call tells the classes of all nodes; walking the tree takes thousands, so only to say which function it is.
-    found = Counter(_CLASS_NAME.findall(analyzed.toJSON()))
-    found[_PLACE] -= places
-    if not any(found[name] > 0 for name in _REFUSED):
+    patterns = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    # A tree keeps what kinds of expressions it has; walking it takes thousands of calls, so only to say which function it is.
+    if analyzed.deterministic() and not any(analyzed.containsPattern(getattr(patterns, name)()) for name in _SUSPECTS):
         return
     for plan in _tree(analyzed):
         for expression in items_of(plan.expressions()):
-            if expression.getClass().getSimpleName() == "Alias" and expression.name() == "place":
-                continue  # our own column: that of a layer's places
             for part in _tree(expression):
                 _check_expression(part)
 

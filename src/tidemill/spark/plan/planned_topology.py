@@ -1,14 +1,14 @@
-"""A program's topology as the plan sees it: nodes that the plan has in other forms.
+"""The planned topology: the program's, with operations on Columns rewritten into nodes that the plan can run.
 
 Decides four rewritings, which leave a topology without such nodes as it is:
 
     foreach_batch(f)         a sink of no topic, whose records go into a file; the driver calls the function
-    join(of_columns(f))      ``NAME|pair``: the join, in its Python step, which hands on both sides (``codecs_wire.PairSerde``)
+    join(of_columns(f))      ``NAME|pair``: the join, in its Python step, which forwards both sides (``codecs_wire.PairSerde``)
                              ``NAME``: the function, as a ``map_values`` of such a pair, in the layer below
     reduce(of_columns(f))    ``NAME|held``: puts what the store holds before a batch's records of a key
                              ``NAME``: keeps what the layer between has merged (``combined_rows``)
     table.filter(f)          of Columns, without a store, behind a table that knows old values
-                             ``NAME|changes``: a change of that table as a pair of new value and old one
+                             ``NAME|changes``: a change of that table as a pair of new and old value
                              ``NAME``: passes on what passes, and a tombstone for what did only before
 
 The children of a node are those of ``NAME`` then. Whether a layer can follow at all is checked where nodes are placed
@@ -23,21 +23,11 @@ from dataclasses import replace
 from pyspark.sql import Column
 
 from tidemill.operators.operation_table import operations_of, works_on_columns
-from tidemill.operators.versioned_tables import drops_nothings
+from tidemill.operators.versioned_tables import drops_null_changes
+from tidemill.topology.functions import OfColumns, UserFunction
+from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
-from tidemill.topology.operations import (
-    GlobalTableJoin,
-    MapValues,
-    OfColumns,
-    PassThrough,
-    Reduce,
-    StreamSelfJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableFilter,
-    TableMapValues,
-    UserFunction,
-)
+from tidemill.topology.operations import MapValues, PassThrough, Reduce, TableFilter, TableMapValues
 from tidemill.topology.spark_operations import ChangedValues, ForeachBatch, HeldAggregates, MergedAggregates, both_sides
 
 _NO_TOPIC = "foreach-batch:"
@@ -89,19 +79,19 @@ def _changed(topology: Topology, changed: Mapping[str, Node], above: Mapping[str
 
 
 def with_column_filters(topology: Topology) -> Topology:
-    """A table's filter of Columns as one of changes, where the table above knows old values; what is between them as well."""
+    """Rewrites table filters of Columns below a table with old values to filters of changes, with the nodes between them."""
     changed = topology
-    for name in reversed(operations_of(topology, TableFilter)):  # the lowest first: what only they have read is left out
+    for name in reversed(operations_of(topology, TableFilter)):  # the lowest first: it removes nodes that only it has read
         node = topology.nodes[name]
         assert isinstance(node, ProcessorNode)
-        if name in changed.nodes and drops_nothings(topology, node) and _on_changes(node) is not None:
+        if name in changed.nodes and drops_null_changes(topology, node) and _on_changes(node) is not None:
             changed = _of_changes(topology, changed, name)
     return changed
 
 
 def _of_changes(program: Topology, topology: Topology, name: str) -> Topology:
     derived: list[ProcessorNode] = []
-    """The filter, and what Columns make of the table before it, the lowest first."""
+    """The filter and the derived tables of Columns above it, the lowest first."""
     table = name
     while (operation := _on_changes(program.nodes[table])) is not None:
         node = program.nodes[table]
@@ -122,13 +112,13 @@ def _of_changes(program: Topology, topology: Topology, name: str) -> Topology:
         for above, each in zip([table, *(each.name for each in way)], way, strict=False):
             nodes[each.name], parents[each.name] = each, (above,)
     for node in others:
-        if not any(node.name in above for above in parents.values()):  # nobody reads it any more
+        if not any(node.name in above for above in parents.values()):  # no node reads it any more
             del nodes[node.name], parents[node.name]
     return replace(topology, nodes=nodes, parents=parents)
 
 
 def _on_changes(node: Node) -> TableFilter | TableMapValues | None:
-    """The operation on changes of a table, if Columns make the node's rows of those above and no store keeps them."""
+    """The node's operation on changes, if it is one of Columns without a store; else None."""
     operation = node.operation if isinstance(node, ProcessorNode) else None
     if not isinstance(operation, TableFilter | TableMapValues) or operation.store is not None or not works_on_columns(operation):
         return None
@@ -141,7 +131,7 @@ def _on_changes(node: Node) -> TableFilter | TableMapValues | None:
 
 
 def merge_functions(topology: Topology) -> dict[str, UserFunction]:
-    """Of a program's topology, by the nodes that the plan has for them."""
+    """Functions of Columns of reduces, by the nodes of the planned topology that call them."""
     found: dict[str, UserFunction] = {}
     for name, reduce in operations_of(topology, Reduce).items():
         if isinstance(reduce.reducer, OfColumns):
@@ -165,7 +155,7 @@ def with_column_reduces(topology: Topology) -> Topology:
 # --- functions of Columns in a join -----------------------------------------------------------------------------------
 
 _PairJoin = StreamStreamJoin | StreamSelfJoin | StreamTableJoin | GlobalTableJoin
-"""Joins that have a form that hands on both sides."""
+"""Joins that can forward both sides as a pair."""
 
 
 def with_column_joins(topology: Topology) -> Topology:
@@ -211,7 +201,7 @@ def _of_pair(join: _PairJoin) -> UserFunction:
 
 
 def _of_pairs(node: ProcessorNode) -> ProcessorNode:
-    """The node with a join that hands on pairs, if its joiner is a function of Columns."""
+    """The node with a join that forwards pairs, if its joiner is a function of Columns."""
     join = _column_join(node)
     if join is None:
         return node

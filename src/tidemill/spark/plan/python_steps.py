@@ -21,12 +21,12 @@ from pyspark.sql.udf import UserDefinedFunction, _wrap_function
 from pyspark.util import PythonEvalType
 
 from tidemill.errors import StopError
-from tidemill.spark.java import JavaObject, array_of, jvm_of, sequence_of
+from tidemill.spark.java import JavaObject, array_of, class_of, sequence_of
 
 ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Record batches in, record batches out, both as iterators."""
 WORKER_KEY = "TIDEMILL_WORKER"
-"""Of a Python function's environment: Spark keeps a pool of workers for each distinct one, so that this pins a worker."""
+"""Variable in a Python function's environment: Spark has a pool of workers per environment, so it pins a worker."""
 _PYTHON_STEP = "MapInArrow"
 _EXPRESSION, _FUNCTION = 0, 1
 
@@ -45,19 +45,16 @@ class SharedPlan:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._first: tuple[JavaObject, str] | None = None
+        self._first: JavaObject | None = None
 
-    def of_thread(
-        self, build: Callable[[], tuple[JavaObject, str]], copy: Callable[[JavaObject], JavaObject]
-    ) -> tuple[JavaObject, str]:
-        """A physical plan and its text. The first caller's is built, and others wait for it: two that are built at once take as
-        long as one after the other."""
+    def of_thread(self, build: Callable[[], JavaObject], copy: Callable[[JavaObject], JavaObject]) -> JavaObject:
+        """A physical plan. The first caller's is built, and others wait for it: two that are built at once take as long as one
+        after the other."""
         with self._lock:
             if self._first is None:
                 self._first = build()
                 return self._first
-        plan, text = self._first
-        return copy(plan), text
+        return copy(self._first)
 
 
 def copied(session: SparkSession, plan: JavaObject, steps: Mapping[str, ArrowStep], pin: Callable[[str], None]) -> JavaObject:
@@ -66,8 +63,8 @@ def copied(session: SparkSession, plan: JavaObject, steps: Mapping[str, ArrowSte
     Raises:
         StopError: the plan is no such chain.
     """
-    sessions = jvm_of(session).org.apache.spark.sql.classic.SparkSession
-    sessions.setActiveSession(session._jsparkSession)  # a node asks for its thread's
+    # A node asks for the session of its thread.
+    class_of(session, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session._jsparkSession)
     path = _from_its_leaf(plan)
     python_steps = [node for node in path if _PYTHON_STEP in node.nodeName()]
     if len(python_steps) != len(steps):

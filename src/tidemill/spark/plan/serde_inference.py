@@ -1,7 +1,7 @@
-"""Serdes: what the keys and values are written with on every edge of a plan, in every store and by every sink.
+"""Inference of serdes: those of keys and values on every edge of a plan, in every store and for every sink.
 
-Walks in the order of the data, a layer and a step after the other, as ``compile`` does: a repartition topic's source reads what
-its sinks write, a Python node what its columns' types say. By which rules an edge's serdes follow from those above it is
+Walks in the order of the data, a layer and a step after the other, as ``compile`` does: a repartition topic's source has
+the serdes of its sinks, a Python node those of its columns' types. By which rules an edge's serdes follow from those above it is
 ``serde_rules``', how columns are written ``codecs``'.
 """
 
@@ -54,11 +54,11 @@ class SerdeInference:
     stages: Stages
     default: Edge
     leaving: dict[str, Edge] = field(default_factory=dict)
-    """Of records that leave a source, or a node that runs in Python."""
+    """Serdes of records that leave a source, or a node that runs in Python."""
     entering: dict[str, Edge] = field(default_factory=dict)
-    """Of records that enter a sink, a node of a vectorised step, or one of a part from columns."""
+    """Serdes of records that enter a sink, a node of a vectorised step, or from columns a node of a part."""
     from_parts: dict[str, Edge] = field(default_factory=dict)
-    """Of records that leave a part for a node of columns below it."""
+    """Serdes of records that leave a part for a node of columns below it."""
 
     def settle_source(self, name: str) -> bool:
         """Settles what a source reads, if that is known by now."""
@@ -105,12 +105,12 @@ class SerdeInference:
             pair = pair_of_sides(self.topology, name, [entry], self.leaving, self.default)
             return None if pair is None else Edge(key=entry.key, value=pair)
         found = leaving_in_step(self.topology, name, entry, self.default)
-        for side in ("key", "value"):
-            if getattr(found, side) is None:
-                raise TopologyError(
-                    f"no serde for the {side}s of {name}: give its result one (per_batch(..., serde=...), .to(..., {side}=...)),"
-                    f" or set default.{side}.serde"
-                )
+        side = found.missing
+        if side is not None:
+            raise TopologyError(
+                f"no serde for the {side}s of {name}: give its result one (per_batch(..., serde=...), .to(..., {side}=...)),"
+                f" or set default.{side}.serde"
+            )
         return found
 
     def entries_of(self, part: GraphPart) -> PartEntries | None:
@@ -142,7 +142,7 @@ class SerdeInference:
             self.from_parts[name] = exit_edge(self.topology, name, known)
 
     def _inline(self, name: str) -> Edge | None:
-        """Of a node that a Python node's records reach in its own step."""
+        """Serdes of records that reach the node from a Python node of the same step; None if there is none."""
         for parent in parents_first(self.topology):
             in_step = runs_vectorised(self.topology, self.stages, parent)
             if parent in self.leaving and in_step and name in targets(self.topology, parent, self.stages.part_of):

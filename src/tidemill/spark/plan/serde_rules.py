@@ -1,7 +1,7 @@
 """The rules by which the serdes of an edge follow from those of the edges above it.
 
 Decides by what the program says (node, the function's own serde), then by what the table of operations says of the operation:
-that a count is a long, that what arrives goes on, that the store keeps the result; then by the defaults. Nodes that run record by
+long for a count, the serde of the arriving records, that of the store; then by the defaults. Nodes that run record by
 record and those of a vectorised step have the same rules for values. A step differs in that it makes bytes of its results: what
 it does not change it passes on as it came, and where nothing says how a result is written, it asks the sinks below, or takes the
 serde of what arrives. None where nothing is known, which is an error only if bytes are needed there.
@@ -31,16 +31,10 @@ from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.stages import targets
 from tidemill.steps.rows.codecs_wire import PairSerde
+from tidemill.topology.functions import PerRecord
+from tidemill.topology.join_operations import GlobalTableJoin, JoinWindowed, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology
-from tidemill.topology.operations import (
-    GlobalTableJoin,
-    JoinWindowed,
-    Operation,
-    PerRecord,
-    StreamSelfJoin,
-    StreamStreamJoin,
-    StreamTableJoin,
-)
+from tidemill.topology.operations import Operation
 from tidemill.topology.spark_operations import ChangedValues, makes_pairs
 from tidemill.topology.values import Serde
 
@@ -58,6 +52,11 @@ class Edge:
         assert self.key is not None
         assert self.value is not None
         return self.key, self.value
+
+    @property
+    def missing(self) -> str | None:
+        """``key`` or ``value``, whichever has no serde; None if both have one."""
+        return "key" if self.key is None else "value" if self.value is None else None
 
     def otherwise(self, other: Edge) -> Edge:
         """``other``'s where this one has none."""
@@ -108,7 +107,8 @@ def leaving_in_step(topology: Topology, name: str, arriving: Edge, default: Edge
 def _value_left(
     topology: Topology, node: ProcessorNode, of_value: Leaves, said: Serde | None, arriving: Edge
 ) -> Serde | None:
-    """What ``said`` leaves open, the operation says: a count is a long, a store keeps the result, what arrives goes on."""
+    """``said``, or else the operation's serde: long for a count, the store's for a stored result, that of the records that
+    arrive."""
     value, store = said, kept_store(node.operation)
     if of_value is Leaves.COUNT:
         value = value or Serdes.long()
@@ -163,7 +163,7 @@ def _sinks_below(topology: Topology, names: Sequence[str]) -> list[SinkNode]:
 
 
 def _passes_on(operation: Operation) -> bool:
-    """Does it pass on records as they are, or drop them?"""
+    """True if it forwards records unchanged or drops them."""
     entry = entry_of(operation)
     return entry.is_stateless and entry.key is Leaves.ARRIVING and entry.value is Leaves.ARRIVING
 
@@ -181,8 +181,8 @@ def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
 def pair_of_sides(
     topology: Topology, join: str, above: Sequence[Edge], known: Mapping[str, Edge], default: Edge
 ) -> PairSerde | None:
-    """Of a node that hands on pairs: the values that its sides' stores keep, or its stream and table have. ``known``: what leaves
-    other nodes."""
+    """The serde of a node that forwards pairs: of the values in its sides' stores, or of its stream and table. ``known``: serdes
+    that leave other nodes."""
     node = _processor(topology, join)
     kept_by = {kept.store: name for name, kept in operations_of(topology, JoinWindowed).items()}
 
@@ -274,7 +274,7 @@ def sink_edge(topology: Topology, name: str, known: Mapping[str, Edge], default:
 
 
 def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
-    """The serdes of what goes on to a node of columns; all its parents in the part must have the same.
+    """The serdes of records for a node of columns; all its parents in the part must have the same.
 
     Raises:
         TopologyError: they have not, or nothing says which.
@@ -282,12 +282,12 @@ def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
     above = [known[parent] for parent in topology.parents[name] if parent in known]
     if any(edge != above[0] for edge in above):
         raise TopologyError(merges_different(name))
-    for side in ("key", "value"):
-        if getattr(above[0], side) is None:
-            raise TopologyError(
-                f"no serde for the {side}s that enter {name}, whose function works on columns: give the function above it one "
-                f"(per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
-            )
+    side = above[0].missing
+    if side is not None:
+        raise TopologyError(
+            f"no serde for the {side}s that enter {name}, whose function works on columns: give the function above it one "
+            f"(per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
+        )
     return above[0]
 
 

@@ -1,4 +1,4 @@
-"""Which nodes may take the shortcut for whole batches that the table of operations names, by their place in the topology.
+"""Nodes that use the vectorised shortcut of their operation, by their place in the topology.
 
 Decides by the topology around a node. Three shortcuts take nodes out of their part into a vectorised step: *groups*,
 neighbours that could be a part (``graph_parts``), but of which every node that needs Python values has one. A shortcut passes on
@@ -15,18 +15,9 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.operators.operation_table import Shortcut, entry_of, kept_store
 from tidemill.steps.step_spec import GraphEntry, GraphSpec, JoinSide, WindowJoin
 from tidemill.steps.vector.retained_rows import IMMUTABLE
+from tidemill.topology.join_operations import JoinWindowed, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
-from tidemill.topology.operations import (
-    Counting,
-    JoinWindowed,
-    PassThrough,
-    SessionAggregate,
-    StreamStreamJoin,
-    StreamTableJoin,
-    TableSource,
-    TableToStream,
-    WindowAggregate,
-)
+from tidemill.topology.operations import Counting, PassThrough, SessionAggregate, TableSource, TableToStream, WindowAggregate
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import TimeWindows
 
@@ -50,8 +41,8 @@ def _counts_windows(topology: Topology, node: ProcessorNode) -> bool:
 
 def _folds_sessions(topology: Topology, node: ProcessorNode) -> bool:
     match node.operation:
-        case SessionAggregate(emit_final=False):
-            return _is_seen_by_streams(topology, node)
+        case SessionAggregate(emit_final=False, store=kept):
+            return _is_seen_by_streams(topology, node) and not topology.stores[kept].logs_headers
         case _:
             return False
 
@@ -69,10 +60,11 @@ FITS: Mapping[Shortcut | None, Callable[[Topology, ProcessorNode], bool]] = {
 
 
 def lookup_store(topology: Topology, node: ProcessorNode) -> str | None:
-    """The store in which ``steps.vector.table_lookup`` can look up for a join with a table; None if the join must run by itself.
+    """The store in which ``steps.vector.table_lookup`` can look up for a join with a table; None if the join must run record by
+    record.
 
     The table must be kept as it comes from its topic: what a batch makes of an aggregate or a versioned table is not known
-    record by record. Nor may a record be both stream and table: which comes first is the graph's matter.
+    record by record. Nor may a record be both stream and table: the graph decides which comes first.
     """
     match node.operation:
         case StreamTableJoin(table=table, grace_ms=None):

@@ -1,4 +1,4 @@
-"""Which step of a thread's plan runs which node: Python steps 1..K, JVM layers between them.
+"""Stages of a plan: the step that runs each node; Python steps 1..K, JVM layers between them.
 
 Decides, for a whole topology at once (a thread's plan serves every task it may ever get): source nodes are step 0; a node
 that keeps state or calls Python runs in a Python step, all nodes of a part (``graph_parts``) in one; everything else is
@@ -61,7 +61,7 @@ def parents_first(topology: Topology) -> tuple[str, ...]:
 
 
 def runs_in_python(topology: Topology, name: str) -> bool:
-    """Does the node, outside of any part, run in a Python step: as it is, or by its shortcut?"""
+    """True if the node, outside of any part, runs in a Python step: itself or as its shortcut."""
     node = topology.nodes[name]
     if not isinstance(node, ProcessorNode):
         return False
@@ -69,7 +69,7 @@ def runs_in_python(topology: Topology, name: str) -> bool:
 
 
 def runs_vectorised(topology: Topology, plan: Stages, name: str) -> bool:
-    """Does the node run in a Python step, on whole batches and outside of any part?"""
+    """True if the node runs vectorised in a Python step, outside of any part."""
     return name not in plan.part_of and runs_in_python(topology, name)
 
 
@@ -159,7 +159,7 @@ class _Placing:
         return name not in self._members and isinstance(node, ProcessorNode) and bool(functions_of(node.operation))
 
     def _merges_again(self, name: str) -> bool:
-        """Does it wait for a layer that merges what its parent's step has found?"""
+        """True if a JVM layer must merge the results of its parent's step first."""
         node = self._topology.nodes[name]
         return isinstance(node, ProcessorNode) and entry_of(node.operation).behind_a_layer
 
@@ -173,14 +173,14 @@ class _Placing:
 
 
 def _joins_globally(topology: Topology, part: GraphPart) -> bool:
-    """Is a global store asked for by an operation itself, and not by a processor that may?"""
+    """True if an operation itself reads a global store, other than processors, which may."""
     shared = global_stores(topology)
     nodes = (topology.nodes[name] for name in part.nodes)
     return any(isinstance(node, ProcessorNode) and kept_store(node.operation) in shared for node in nodes)
 
 
 def _ends_in_sinks(topology: Topology, part: GraphPart) -> bool:
-    """Do its records leave it for sinks only?"""
+    """True if its records leave it for sinks only."""
     below = {target for name in part.nodes for target in targets(topology, name)} - set(part.nodes)
     return all(isinstance(topology.nodes[name], SinkNode) for name in below)
 
@@ -196,12 +196,12 @@ def targets(topology: Topology, name: str, part_of: Mapping[str, int] = MappingP
 
 
 def inline_targets(topology: Topology, plan: Stages, name: str) -> tuple[str, ...]:
-    """Those that the same Python step serves."""
+    """Targets in the same Python step."""
     return tuple(t for t in targets(topology, name, plan.part_of) if plan.step_of.get(t) == plan.step_of[name])
 
 
 def outer_targets(topology: Topology, plan: Stages, name: str) -> tuple[str, ...]:
-    """Those for which the record travels on with the plan."""
+    """Targets in later layers or steps."""
     return tuple(t for t in targets(topology, name, plan.part_of) if plan.step_of.get(t) != plan.step_of[name])
 
 

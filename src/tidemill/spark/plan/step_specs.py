@@ -1,4 +1,4 @@
-"""The specs of a compiled topology's source step and Python steps, cut from it: what the workers need to know, and no more.
+"""The specs of a compiled topology's source step and Python steps: the parts of it that their workers need.
 
 Decides which stores, sinks and nodes a step's worker gets, under the topics' real names. Needs the serdes of all edges, which
 ``Compiler.infer`` finds; a graph's part of a spec is ``graph_plan``'s.
@@ -12,7 +12,7 @@ from dataclasses import replace
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of, global_stores, kept_store, stores_of
-from tidemill.operators.versioned_tables import drops_nothings
+from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.graph_plan import graph_spec
@@ -48,7 +48,8 @@ class StepSpecs:
         self._subtopology_of = {name: part for part in self._subtopologies for name in part.nodes}
 
     def source(self, *, by_time: bool, idle_ms: int) -> SourceSpec:
-        """``by_time``: records of topics that meet are taken by their timestamps; an empty topic is waited for ``idle_ms``."""
+        """The source step's spec. ``by_time``: records of several input topics of a task are taken by timestamp; ``idle_ms``:
+        wait for an empty one (``max.task.idle.ms``)."""
         topics: dict[str, SourceTopic] = {}
         summable = {self._sink_node(name).topic for name in self._stages.summed_sinks}
         for node in self._topology.nodes.values():
@@ -80,7 +81,7 @@ class StepSpecs:
         )
 
     def _topics_that_meet(self) -> dict[str, int]:
-        """Topics of tasks in which operators meet records of several of them, with their sub-topology."""
+        """Topics, with their sub-topology, of tasks whose stateful operators get records of several topics."""
         in_groups = [*(part.nodes for part in self._stages.parts), *self._stages.vectorised]
         meeting = {name for nodes in in_groups for name in nodes}
         parts = [part for part in self._subtopologies if not part.is_global]
@@ -164,7 +165,7 @@ class StepSpecs:
             tag=self._tags.leaving(name) if outer else None,
             topics=tuple(sorted(part.source_topics)),
             sends_old=node.sends_old,
-            drops_nothings=drops_nothings(topology, node),
+            drops_null_changes=drops_null_changes(topology, node),
             lookup_store=lookup_store(topology, node),
         )
 

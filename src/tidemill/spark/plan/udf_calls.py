@@ -1,4 +1,4 @@
-"""PySpark's UDFs in functions of Columns: each is called with the rows of its own node, and with no others.
+"""PySpark UDFs in functions of Columns: each is called only with the rows of its own node.
 
 A layer has the rows of all nodes in one frame, control rows among them, and Spark computes a UDF for each row, whatever condition
 its result is under. So while a function builds its expressions, a call of a UDF gets one more argument, which says whether a row

@@ -1,4 +1,4 @@
-"""Records that are passed over or put aside in a batch, and the headers of dead letters (KIP-1034).
+"""Records that a batch skips, with or without a dead letter, and the headers of dead letters (KIP-1034).
 
 Decides what a dead letter says; which records become one is decided by exception handlers. Letters are sent with the batch's
 other records: under exactly_once_v2 they are committed with it, or not at all.
@@ -34,7 +34,7 @@ def error_headers(
 
 @dataclass(slots=True)
 class PassedOver:
-    """Records that exception handlers have passed over in a batch."""
+    """Records that exception handlers have skipped in a batch."""
 
     count: int = 0
     first: str = ""
@@ -69,4 +69,4 @@ class PassedOver:
     @property
     def note(self) -> str:
         """For the log; empty if there is nothing to say."""
-        return f"{self.count} records were passed over, the first: {self.first}" if self.count else ""
+        return f"{self.count} records were skipped, the first: {self.first}" if self.count else ""

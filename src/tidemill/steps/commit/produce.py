@@ -69,7 +69,7 @@ def _routed(output: Output, spec: StepSpec, outputs: Outputs, state: StepState) 
 
 
 def _send(output: Output, topic: str, records: Records, sources: str, state: StepState | None) -> int:
-    """The number of records sent: all, unless ``state``'s handler goes on without those that client or broker refuse."""
+    """The number of records sent: all, unless ``state``'s handler skips records that client or broker refuse."""
     begin, left_out = 0, 0
     while begin < len(records):
         rest = records if begin == 0 else records.since(begin)

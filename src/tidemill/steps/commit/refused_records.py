@@ -1,4 +1,4 @@
-"""Records on which functions of Columns raise: stop, pass over, or put aside, as ``processing.exception.handler`` says.
+"""Records on which functions of Columns raise: stop, skip, or skip with a dead letter, as ``processing.exception.handler`` says.
 
 Decides what the handler is given and what the error says. Which record it is was found by running the batch again with fewer
 records (``task.batch_size``); the source step has tagged it, so that no function got it.

@@ -1,9 +1,9 @@
-"""Changelog records as the rows of a store, for an active task that is being restored and for a standby that follows.
+"""Conversion of changelog records to a store's rows, for restoring active tasks and for standbys.
 
 Decides by who keeps the store: a vectorised step's row is the value behind its timestamp; the store classes of operators
 know themselves what a record of their changelog means. Bytes that none of them has written are an error that names the
 record: nothing can be counted on from there on, and reading it again would end in the same way. A source topic that serves as
-changelog is another matter: what can't be read of it was passed over when it was processed, and so it is here.
+changelog is different: a record that can't be read was skipped when it was processed, and is skipped here.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def apply_restored(
 def restored_writes(
     table: pa.Table, store: StoreSpec, readers: Mapping[TaskId, StoreReader]
 ) -> dict[TaskId, tuple[int, Rows]]:
-    """By task: how many records its changelog had, and the rows to write, None to delete. ``table``: records of all its
-    tasks' changelogs in any order."""
+    """Number of changelog records and rows to write (None deletes) by task. ``table``: changelog records of all tasks, in any
+    order."""
     # Of one key the last record counts, and the JVM may have brought them in any order.
     table = table.sort_by([("part", "ascending"), ("off", "ascending")])
     parts, keys, values, times, offsets = (
@@ -151,7 +151,7 @@ def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: Ta
 
 
 def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Iterator[Record]:
-    """Those of a source topic that a table was made of: all but what its serdes can't read."""
+    """Records of a source topic as the table processed them: all that its serdes can read."""
     left_out: list[int] = []
     assert store.key_serde is not None
     assert store.value_serde is not None
@@ -169,7 +169,7 @@ def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Ite
             LogEvent(
                 "restored-without", task=task, store=store.name, changelog=f"{store.source_topic}-{task.partition}",
                 records=len(left_out), first_offset=left_out[0],
-                problem="its serdes can't read them, so they were passed over when they were processed, too",
+                problem="its serdes can't read them, so they were skipped when they were processed, too",
             )
         )  # fmt: skip
 

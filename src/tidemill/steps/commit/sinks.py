@@ -23,18 +23,18 @@ from tidemill.operators.record import Record
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.step_spec import NodeSpec, SinkSpec
 from tidemill.steps.step_state import StepState
-from tidemill.topology.operations import UserFunction
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.partitioning import Partitioning, partition_of_key
 from tidemill.topology.values import Serde
 
 log = logging.getLogger("tidemill.operators")
 
 _partition_of = lru_cache(maxsize=1 << 16)(partition_of_key)
-"""The windows of a key come again and again, and the hash takes microseconds."""
+"""Cached, since a key has many windows, and the hash takes microseconds."""
 
 
 def chooses_partitions(partitioner: UserFunction | None, partitioning: Partitioning, key_serde: Serde | None) -> bool:
-    """Does such a sink say where its records go, in place of the producer?"""
+    """True if such a sink chooses partitions itself, instead of the producer's partitioner."""
     if partitioner is not None or partitioning is Partitioning.BY_SUBSCRIPTION:
         return True
     return partitioning is Partitioning.BY_WINDOWED_KEY and window_bytes_of(key_serde) > 0
@@ -79,7 +79,7 @@ def _judge(
     context: ErrorContext, record: Record, problem: Exception, data: tuple[bytes | None, bytes | None], state: StepState,
     what: str, *, in_sink: bool,
 ) -> None:  # fmt: skip
-    """Passes over the record, if the handler says so; RecordError with ``what`` if not, or with what the handler has raised."""
+    """Skips the record if the handler decides so; else RecordError with ``what``, or with the handler's own error."""
     try:
         refused = state.handlers.judge(context, record, problem, in_sink=in_sink)
     except Exception as failure:
@@ -112,7 +112,7 @@ def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str,
         try:
             topic = sink.topic_extractor(record.key, record.value, record)
             if not isinstance(topic, str) or not topic:
-                raise _WrongAnswerError(f"the topic extractor gave {topic!r}, expected the name of a topic")
+                raise _WrongResultError(f"the topic extractor gave {topic!r}, expected the name of a topic")
         except Exception as problem:
             _function_failed(sink, "topic extractor", records, at, problem, state)
             continue
@@ -171,14 +171,14 @@ def _placed_by_function(sink: SinkSpec, topic: str, records: Records, state: Ste
 
 
 def _partitions(topic: str, given: object, count: int) -> Collection[int]:
-    """Raises _WrongAnswerError."""
+    """Raises _WrongResultError."""
     if given is None:
         return (ANY_PARTITION,)
     found: list[int] = []
     for to in sorted(set(given)) if isinstance(given, (set, frozenset, list, tuple, range)) else (given,):
         if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to < count:
             what = f"the partitioner gave {given!r} for {topic}, which has the partitions 0 to {count - 1}"
-            raise _WrongAnswerError(f"{what}; expected one of them, several as a set, or None for the key's")
+            raise _WrongResultError(f"{what}; expected one of them, several as a set, or None for the key's")
         found.append(to)
     return found
 
@@ -193,14 +193,14 @@ def _check_answers(sink: SinkSpec, topic: str, records: Records, count: int) -> 
             )
 
 
-class _WrongAnswerError(ValueError):
-    """A function of a sink gave what it must not give."""
+class _WrongResultError(ValueError):
+    """A topic extractor or partitioner returned an invalid result."""
 
 
 def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, problem: Exception, state: StepState) -> None:
-    """Asks the processing handler in the name of the node above: Kafka Streams meets such an error where that node forwards.
-    A source forwards outside of all handlers, so directly behind one the thread ends."""
-    said = str(problem) if isinstance(problem, _WrongAnswerError) else f"the {what} failed: {type(problem).__name__}: {problem}"
+    """Passes the error to the processing handler with the node above as its place: in Kafka Streams that node's ``forward``
+    raises it. A source forwards outside of all handlers, so directly below a source the error ends the thread."""
+    said = str(problem) if isinstance(problem, _WrongResultError) else f"the {what} failed: {type(problem).__name__}: {problem}"
     said = f"{sink.name}: {said}"
     if not sink.above:
         raise _error(said, _context(sink, sink.name, records, at)) from problem

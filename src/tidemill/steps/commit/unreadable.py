@@ -1,7 +1,7 @@
-"""Records whose bytes a serde can't read: stop, pass over, or put aside.
+"""Records whose bytes a serde can't read: stop, skip, or skip with a dead letter.
 
 Decides what happens by ``deserialization.exception.handler``. Finding such records is the source step's and the first layer's;
-what a record put aside says is ``dead_letters``'.
+``dead_letters`` has the headers of a dead letter.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Unreadable:
 def unreadable_records(
     table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable
 ) -> tuple[RecordError, tuple[ToDeadLetters, Records] | None]:
-    """The error of the first record, and (destination, records to put aside) unless they are passed over.
+    """The error of the first record, and (destination, dead letters) unless they are only skipped.
 
     Raises:
         RecordError: the handler is FAIL.

@@ -1,8 +1,8 @@
-"""The global stores of a worker: one copy in memory for all of its tasks, kept by the records of all partitions.
+"""The global stores of a worker: one copy in memory for all of its tasks, updated by the records of all partitions.
 
-Decides when what is held is what the driver thinks it is: a batch reads on where the stores stand, or from the beginning and
-then everything is forgotten first. They belong to no transaction: what a batch has read of them counts whatever becomes of
-the batch, as for Kafka Streams' global thread.
+Decides whether the stores are at the position that the driver expects: a batch continues at that position, or reads from the
+beginning after the stores were emptied. They belong to no transaction: records of global topics that were read count whatever the
+outcome of the batch, as for Kafka Streams' global thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What a part of the topology makes of a batch: records to send by destination, records for columns by node.
+"""Output of a part of the topology in a batch: records to send by destination, records for columns by node.
 
-Decides which records share a list, since their order among each other counts, and the bytes of what goes on to columns.
+Decides which records share a list, since their order among each other counts, and the bytes of records for columns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class GraphOutput:
     """Rows that no serde could read."""
     _sent: dict[Destination, Records] = field(default_factory=dict)
     _by_sink: dict[tuple[str, str], Records] = field(default_factory=dict)
-    """Those of ``_sent`` by sink and topic."""
+    """The lists of ``_sent`` by sink and topic."""
     _handed_on: int = 0
 
     @property
@@ -55,13 +55,13 @@ class GraphOutput:
         return found
 
     def of_node(self, node: str) -> Records:
-        """The list for records that go on to a node of columns, of a part that hands each on once."""
+        """The list of records for a node of columns, of a part that forwards each record once."""
         return self.onward.setdefault(node, Records.empty())
 
     def put(
         self, task: TaskId, produced: Iterable[Produced], handed_over: Iterable[HandedOver], sequence: int, offset: int | None
     ) -> None:
-        """What a record has become, or what none has caused (``offset`` None)."""
+        """Adds the results of one record, or of punctuators and caches (``offset`` None)."""
         partition = task.partition
         offset = -1 if offset is None else offset  # None means summed
         for made in produced:
@@ -74,7 +74,7 @@ class GraphOutput:
             _append(self._next_handed_on(given.node), partition, key, value, given.record, offset, sequence)
 
     def put_all(self, task: TaskId, produced: Iterable[Produced]) -> None:
-        """Results of a task in a batch, where only its own order counts."""
+        """Adds all results of a task in a batch, where only their own order counts."""
         grouped: dict[int, tuple[Records, list[Produced]]] = {}
         for made in produced:
             records = self.of_sink(made[0], made[1])
@@ -93,8 +93,8 @@ class GraphOutput:
                 records.partitions += [ANY_PARTITION if made[5] is None else made[5] for made in several]
 
     def _next_handed_on(self, node: str) -> Records:
-        """The list for the next record that goes on to columns, which knows its place among those of all nodes: what one record
-        has become on several ways may meet again."""
+        """The list for the next record for a node of columns. The record gets its place among those of all nodes, since results
+        of one record on several paths may meet again."""
         records = self.onward.get(node)
         if records is None:
             records = self.onward[node] = Records.empty(places=True)

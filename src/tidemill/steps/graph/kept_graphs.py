@@ -1,7 +1,7 @@
-"""The operators of a worker's tasks, kept from batch to batch.
+"""The operator graphs of a worker's tasks, kept from batch to batch.
 
-Decides how long a graph lives on: operators keep clocks and schedules in memory, so only if the batch it ran last counted and its
-task has had no other owner since; otherwise another is made. What a graph is fed with is ``graph_step``'s.
+Decides the lifetime of a graph: since operators have clocks and schedules in memory, it is reused only if the batch that it ran
+last was committed and its task has had no other owner since; otherwise a new one is created. Its input is ``graph_step``'s.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Kept:
 
 
 class KeptGraphs:
-    """Operators of a worker's tasks, kept from batch to batch."""
+    """The graphs by part and task, with the state that vectorised nodes keep in memory."""
 
     def __init__(self, handlers: ExceptionHandlers = FAILING) -> None:
         self.handlers = handlers
@@ -70,7 +70,7 @@ class KeptGraphs:
                 self._end((part, task))
 
     def _end(self, which: tuple[int, TaskId]) -> None:
-        """Closes a task's processors, which may let go of what they hold, but whose stores are not theirs any more."""
+        """Closes a task's processors; they can no longer use its stores."""
         kept = self._kept.pop(which)
         for rows in kept.rows.values():
             rows.begin(NO_STATE, Written())
@@ -157,5 +157,5 @@ def stream_times(spec: StepSpec, times: Times) -> dict[TaskId, int]:
 
 
 def _subtopologies(spec: StepSpec) -> dict[str, int]:
-    """Of all topics that tasks read."""
+    """Sub-topology of each source topic."""
     return {topic: origin.subtopology for origin in spec.sources.values() for topic in origin.topics}

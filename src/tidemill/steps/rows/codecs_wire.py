@@ -2,7 +2,7 @@
 
 Numbers of fixed width are the bigint and double columns of ``schema``. A serde that Catalyst does not know (Avro, a UUID, one of
 the user's) is replaced by the native one of its Spark type, which Python steps write on the way in and read on the way out.
-The pair that a join hands on is one value of bytes (``PairSerde``).
+The pair that a join forwards is one value of bytes (``PairSerde``).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tidemill.topology.windows import Windowed
 
 
 class Physical(Enum):
-    """Which of a side's three columns carries it: bytes, ``_num`` or ``_dbl``."""
+    """The column of a key or value: bytes, ``_num`` or ``_dbl``."""
 
     BYTES = ""
     NUMBER = "_num"
@@ -191,7 +191,7 @@ class PairSerde:
 
 
 LENGTH_SIZE = 10
-"""Of a pair: in how many bytes it says how long its left side is."""
+"""Bytes of the length field in front of a pair's left side."""
 
 
 def _form_of_side(serde: Serde) -> Callable[[bytes | None], bytes | None]:

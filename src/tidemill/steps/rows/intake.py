@@ -1,4 +1,4 @@
-"""Keys and values of source topics as the JVM takes them: the serde reads them first, wherever it may refuse or replace bytes.
+"""Conversion of source topics' keys and values for the JVM: by the serde first, if it may refuse or replace bytes.
 
 Decides that what reaches the JVM is well-formed: numbers of their width, valid UTF-8, JSON that fits its schema, or what is in
 place of a serde that the JVM does not know. So a record is read alike by the plan, by operators and by the test driver, and what
@@ -18,7 +18,7 @@ from tidemill.topology.values import Serde
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """Of one side of a source's records."""
+    """Conversion of the keys or values of a source's records."""
 
     serde: Serde
 

@@ -53,7 +53,7 @@ def ranked(table: pa.Table) -> pa.Table:
     moves = ((nodes >= 0) | (nodes == OUTPUT)) & ~columns[0].is_null().to_numpy()
     seq, child, place = (column.fill_null(0).to_numpy() for column in columns)
     at = np.flatnonzero(moves)
-    # What a step has sent itself comes before what becomes of the rows that it has handed on.
+    # Records that a step sends itself come before results of the rows that it passes to later layers.
     order = at[np.lexsort((place[at], child[at], nodes[at] >= 0, seq[at]))]
     new = seq.copy()
     new[order] = (np.arange(len(order)) << _TOPIC_BITS) | topic_index(seq[order])

@@ -27,6 +27,7 @@ Decides names, types and tags; what a step does with a row is the step's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TypedDict
 
 import pyarrow as pa
@@ -53,7 +54,7 @@ REFUSED = -6
 HEAD = -7
 """The source's first row of a batch: ``value`` holds the request, packed, so that no step has to ask for it."""
 FILLER = -8
-"""A filler, which makes Spark hand on the rows before it (``standing``). No step sees it."""
+"""A filler row, which makes Spark pass the rows before it on (``standing``). No step sees it."""
 FUNCTION_CALLS = -9
 """Calls of functions in an earlier Python step: ``value`` holds them by node, packed."""
 WRITE = -10_000
@@ -105,9 +106,6 @@ class SourceRow(TypedDict):
     value: bytes | None
     n: int
 
-_CONTROL = {field.name: pa.nulls(1, field.type) for field in SCHEMA}
-_CONTROL |= {name: pa.array([what], SCHEMA.field(name).type) for name, what in {"part": -1, "seq": 0, "ts": 0}.items()}
-
 DDL: Mapping[str, str] = {
     "node": "int",
     "part": "int",
@@ -135,7 +133,14 @@ def ddl(columns: tuple[str, ...] = tuple(DDL)) -> str:
 def control_row(node: int, off: int, value: bytes) -> pa.RecordBatch:
     """A row that is no record: the tag, its number and what it says."""
     own = {"node": pa.array([node], pa.int32()), "off": pa.array([off], pa.int64()), "value": pa.array([value], pa.binary())}
-    return pa.RecordBatch.from_arrays(list({**_CONTROL, **own}.values()), schema=SCHEMA)
+    return pa.RecordBatch.from_arrays(list({**_control_columns(), **own}.values()), schema=SCHEMA)
+
+
+@cache
+def _control_columns() -> dict[str, pa.Array]:
+    """Those that all such rows have. Made when they are needed: pyarrow imports pandas to make them, and a driver needs none."""
+    columns = {field.name: pa.nulls(1, field.type) for field in SCHEMA}
+    return columns | {name: pa.array([at], SCHEMA.field(name).type) for name, at in {"part": -1, "seq": 0, "ts": 0}.items()}
 
 
 class Tags:

@@ -48,7 +48,7 @@ def opened(reader: StoreReader | None) -> Iterator[StoreView]:
 
 
 class TaskRows:
-    """Kept as long as the operators that hold it; ``begin`` binds it to the next batch."""
+    """Lives as long as the operators that use it; ``begin`` binds it to the next batch."""
 
     def __init__(self, store: str, *, logged: bool) -> None:
         self._store, self.is_logged = store, logged

@@ -1,7 +1,6 @@
-"""Store writes, changelog records, output and counts that travel from an earlier Python step to the last one, which logs, sends,
-applies and reports them.
+"""Results of an earlier Python step as rows for the last one: store writes, changelog records, output records, counts.
 
-Decides the rows; what is written is the state step's and the operators'.
+Decides the form of these rows. The nodes decide their contents; the last step logs, sends, applies and reports them.
 """
 
 from __future__ import annotations
@@ -121,7 +120,7 @@ def _address(to: Destination, records: Records, at: int) -> Headers:
             partition = None if records.partitions is None else _INT.pack(records.partitions[at])
             return [("sink", name.encode()), ("topic", None if topic is None else topic.encode()), ("partition", partition)]
         case ToNode(name):
-            raise AssertionError(f"rows that have left {name} go on with the plan, not to the producer")
+            raise AssertionError(f"rows that have left {name} belong to a later layer, not to the producer")
 
 
 def _addressed(headers: Headers) -> tuple[Destination, int | None, Headers]:

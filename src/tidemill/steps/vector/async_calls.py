@@ -1,7 +1,7 @@
 """Calls of a coroutine function, a bounded number at the same time, on an event loop that lives as long as the process.
 
 Decides that results keep the order of the calls, that a call ends within its time, and that nothing of a batch is under way when
-the batch goes on. The loop has a thread of its own, since the process may have another one.
+the batch continues. The loop has a thread of its own, since the process may have another one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tidemill.errors import StopError
 from tidemill.task.batch import FunctionCalls
 
 _GRACE_S = 10.0
-"""How long a call that is cancelled is waited for, and the loop beyond the time that all calls together may take."""
+"""Wait for a cancelled call, and for the event loop after the limit of all calls together."""
 
 
 @dataclass(slots=True)
 class _Gauge:
-    """What calls take. Used on the loop's thread."""
+    """Times and number of concurrent calls. Used on the loop's thread."""
 
     in_flight: int = 0
     most_in_flight: int = 0
@@ -48,8 +48,8 @@ class _Gauge:
 def call_all(
     function: Callable[..., Awaitable[Any]], arguments: Sequence[tuple[Any, ...]], *, max_in_flight: int, timeout_s: float
 ) -> tuple[list[Any], FunctionCalls]:
-    """What the function gives for each, in their order; the exception where it raises, ``TimeoutError`` where it takes too long.
-    And what the calls took.
+    """Calls the function for all ``arguments``: results in their order, an exception for a call that raised, ``TimeoutError`` for
+    one that took too long; and the statistics of the calls.
 
     Raises:
         StopError: the calls do not end, since the function blocks the event loop.
@@ -94,7 +94,7 @@ async def _all(
 
 
 async def _result(call: asyncio.Future[Any], timeout_s: float, gauge: _Gauge) -> Any:
-    """What the call gives or raises. One that takes too long is cancelled, and may end what it has begun."""
+    """The result of a call, or its exception. One that takes too long is cancelled, with time to clean up."""
     try:
         done, _ = await asyncio.wait({call}, timeout=timeout_s)
     finally:

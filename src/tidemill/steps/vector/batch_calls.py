@@ -1,4 +1,4 @@
-"""Calls of the functions of a node that runs in batches: ``per_batch`` and ``per_record_async``, and what they took.
+"""Calls of the functions of a node that runs in batches: ``per_batch`` and ``per_record_async``, and their times.
 
 Decides which records a function gets, and that each has its result whatever the batches are: a function of batches is called
 again with halves of its batch until the record that it fails on is found. What becomes of results, and of failures, is

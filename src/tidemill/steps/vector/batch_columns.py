@@ -220,12 +220,13 @@ def _plain(value: Any) -> Any:
 
 
 def result_pairs(result: Any, count: int) -> list[tuple[Any, Any]]:
-    """As ``result_values``, of a pair of keys and values."""
+    """Like ``result_values``, for a pair of keys and values."""
     return list(zip(*(result_values(side, count) for side in _pair(result)), strict=True))
 
 
 def result_lists(result: Any, count: int) -> list[list[Any]]:
-    """As ``result_values``, of a list for each record; null counts as an empty one, and what is no list is a ResultShapeError."""
+    """Like ``result_values``, with a list for each record; null counts as an empty one, and what is no list is a
+    ResultShapeError."""
     if isinstance(result, np.ndarray) and result.ndim > 1:
         result = list(result)
     lists = result_values(result, count)
@@ -238,7 +239,7 @@ def result_lists(result: Any, count: int) -> list[list[Any]]:
 
 
 def result_list_pairs(result: Any, count: int) -> list[list[tuple[Any, Any]]]:
-    """As ``result_lists``, of a pair of keys and values; a record's lists of different lengths are a ResultShapeError."""
+    """Like ``result_lists``, for a pair of keys and values; a record's lists of different lengths are a ResultShapeError."""
     found = list(zip(*(result_lists(side, count) for side in _pair(result)), strict=True))
     for keys, values in found:
         if len(keys) != len(values):
@@ -253,7 +254,7 @@ def _pair(result: Any) -> tuple[Any, Any]:
 
 
 def truths(result: Any, count: int) -> list[bool]:
-    """As ``result_values``, of a predicate: null counts as false, and what is no boolean is a ResultShapeError, too."""
+    """Like ``result_values``, for a predicate: null counts as false, and what is no boolean is a ResultShapeError, too."""
     values = result_values(result, count)
     for value in values:
         if value is not None and not isinstance(value, bool):

@@ -1,7 +1,7 @@
 """Results of a join in a batch, and records that wait for a match: left and outer joins in ``window_join``.
 
-Decides nothing of its own: when a record waits, is matched or goes on alone is decided by the operators' own store and operator
-(``operators.outer_join_store``, ``operators.stream_join``), which run here with results that are collected.
+Decides nothing of its own: when a record waits, is matched or is forwarded alone is decided by the operators' own store and
+operator (``operators.outer_join_store``, ``operators.stream_join``), which run here with results that are collected.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Waiting:
         self.store.flush()
 
     def takes(self, record: Record, at: int, is_right: bool, *, has_key: bool) -> bool:
-        """A record has come: what is closed by its time goes on. False: it can't be joined, and is dropped or goes on alone."""
+        """Handles a record's time: forwards waiting records whose windows it closes. False: the record itself can't be joined,
+        and is dropped or forwarded alone."""
         self._at = at
         clock = self.store.clock
         _, value, timestamp, _ = record
@@ -112,7 +113,7 @@ class Waiting:
 
 
 class _JoinContext:
-    """As much of an operator's context as a join asks for."""
+    """The part of an operator's context that a join uses."""
 
     node = ""
     wall_clock = 0
@@ -122,5 +123,5 @@ class _JoinContext:
         self.stores: dict[str, OuterJoinStore | Segments] = {}
 
     def store(self, name: str) -> OuterJoinStore | Segments:
-        """Of the sides' stores their segments, which have the clocks: the join that runs reads them."""
+        """The outer join's store; for a side's store its segments, which have the clock."""
         return self.stores[name]

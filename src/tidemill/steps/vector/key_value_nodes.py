@@ -162,7 +162,8 @@ def _fold(
             last.pop(key, None)
             last[key] = at
         keys = list(last)
-        state.put_many(task, store, keys, [held[key] for key in keys], [times[key] for key in keys])
+        logged = [records.timestamps[last[key]] if held[key] is None else times[key] for key in keys]
+        state.put_many(task, store, keys, [held[key] for key in keys], logged)
         for key in keys:
             old = initial if (row := before[key]) is None else row[8:]
             _forward(out, task, key, _value_of(held[key]), times[key], records, last[key], old)
@@ -190,7 +191,8 @@ def with_held(node: NodeSpec, operation: HeldAggregates, records: Records, state
 def keep_latest(
     node: NodeSpec, operation: MergedAggregates | TableSource | TableFilter | TableMapValues, records: Records, state: StepState
 ) -> Records:
-    """Every update is forwarded, but what a filter refuses as before; the store keeps the last one; null keys are dropped."""
+    """Forwards every update, except tombstones of a filter for keys that did not pass before; stores the last one; drops null
+    keys."""
     store = operation.store
     assert store is not None
     out = Records.empty(olds=node.sends_old)
@@ -204,7 +206,7 @@ def keep_latest(
                 state.dropped += 1
                 continue
             old = held.get(key)
-            if node.drops_nothings and value is None and old is None:
+            if node.drops_null_changes and value is None and old is None:
                 continue
             held[key] = value
             timestamp = records.timestamps[at]
@@ -216,7 +218,7 @@ def keep_latest(
 
 
 def changed_values(node: NodeSpec, _operation: ChangedValues, records: Records, _state: StepState) -> Records:
-    """Each change as a pair, for the JVM; nothing for what was not there and is not."""
+    """Forwards each change as a pair of new and old value, for the JVM; nothing if both are null."""
     pair, olds = node.out_value_serde, records.olds
     assert isinstance(pair, PairSerde)
     assert olds is not None
@@ -231,7 +233,7 @@ def _held(task: TaskId, store: str, keys: Sequence[bytes | None], state: StepSta
 
 
 def _value_of(row: bytes | None) -> bytes | None:
-    """What a row holds behind its timestamp."""
+    """The value of a row, without its timestamp."""
     return None if row is None else row[8:]
 
 

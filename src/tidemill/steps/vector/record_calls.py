@@ -1,7 +1,7 @@
 """Functions that a vectorised step calls with one record at a time: peek, foreach and print.
 
 Decides what becomes of a record that the function of any vectorised node fails on (rule 26): the processing exception handler
-is asked, and it is passed over or ends the thread.
+is asked, and the record is skipped or ends the thread.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemill.topology.operations import Foreach, Peek, Print
 
 
 def peek(node: NodeSpec, operation: Peek | Foreach, records: Records, state: StepState) -> Records:
-    """Calls the function with each record; what it fails on is passed over, if the handler says so."""
+    """Calls the function with each record; a record that it fails on is skipped if the handler says so."""
     refused: list[int] = []
     for at in range(len(records)):
         key, value = _sides(node, records, at)

@@ -20,7 +20,7 @@ IMMUTABLE = (StringSerde, BytesSerde, WholeNumberSerde, DoubleSerde, FloatSerde,
 """Serdes of immutable values, which can be remembered; of others the bytes are."""
 _SLACK = 20_000
 Shown = tuple[int, int, object]
-"""(time, what tells rows of one time apart, the row or what it means); they are kept in this order."""
+"""(time, number among rows of one time, the row or its meaning); they are kept in this order."""
 
 
 class ShownRows:

@@ -2,9 +2,9 @@
 
 Decides what a batch makes of the sessions of each key that it touches, with the per-record operator's rules
 (``operators.session_windows``): a key's records meet only that key's sessions, so that keys can be taken one after the other,
-while stream time and what the store still shows move with all records of the task. What differs is what goes on: of each key
-the sessions that are gone (tombstones) and those that are new or changed, once, in the order of their ends; a session that
-came and went within the batch is never seen. Rows, clocks and changelog are those of ``operators.session_store``, so that
+while stream time and what the store still shows move with all records of the task. The difference is the forwarded records: of
+each key the sessions that are gone (tombstones) and those that are new or changed, once, in the order of their ends; a session
+that came and went within the batch is never seen. Rows, clocks and changelog are those of ``operators.session_store``, so that
 either may follow the other.
 """
 
@@ -42,8 +42,8 @@ _Session = tuple[int, int, "int | None", object]
 """(end, start, which record of the table made it what it is, aggregate). Record None: as before the batch, and what was
 remembered of it is in the aggregate's place."""
 _Result = tuple[int, bool, int, bytes, "bytes | None", int, bool]
-"""A session as it goes on, in this order: (end, lives, start, key, data, which record, is kept). Data None: it is gone. Not
-kept: a store in memory refuses it as too old, but it goes on and is logged, as with the operator."""
+"""A forwarded session, in this order: (end, lives, start, key, data, index of its record, is kept). Data None: a tombstone. Not
+kept: an in-memory store refuses it as too old, but it is forwarded and logged, as by the operator."""
 _IS_KEPT = 6
 
 
@@ -68,7 +68,7 @@ class _Fold:
     decode_key: Callable[[bytes], object] | None
     """None: no function asks for keys."""
     decode: Callable[[Any], object] | None
-    """Of what is remembered of a session; None: that is the aggregate itself."""
+    """Decodes a remembered aggregate; None: aggregates are remembered themselves."""
     encode: Callable[[object], bytes | None]
     values: list[object] | None
     late: int = 0
@@ -251,7 +251,7 @@ def _by_key(codes: Longs, timestamps: Longs, mine: Longs) -> Iterator[tuple[int,
 
 
 def _ids(results: list[_Result]) -> list[bytes]:
-    """Key, end and start of each, as the changelog and what goes on have them."""
+    """Keys of changelog and forwarded records: key, end and start of each session."""
     bounds = np.empty((len(results), 2), ">i8")
     bounds[:, 0], bounds[:, 1] = [result[0] for result in results], [result[2] for result in results]
     packed = bounds.tobytes()

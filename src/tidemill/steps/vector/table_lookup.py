@@ -18,7 +18,7 @@ from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.record_calls import function_failed
-from tidemill.topology.operations import StreamTableJoin
+from tidemill.topology.join_operations import StreamTableJoin
 from tidemill.topology.spark_operations import makes_pairs
 
 _TIMESTAMP_SIZE = 8

@@ -1,6 +1,6 @@
-"""One vectorised node of a Python step on a batch: which function handles it, and in which form it gets its records.
+"""Vectorised nodes of a Python step: the function for each operation, and the form of its records.
 
-Decides that for each operation that the table of operations (``operators.operation_table``) has run in a step. Leaves results to
+Covers every operation that the table of operations (``operators.operation_table``) runs in a step. The results are decided by
 the functions: counts, folds and tables are ``key_value_nodes``', windows and sessions ``window_count``'s and ``session_fold``'s,
 lookups ``table_lookup``'s.
 """
@@ -23,6 +23,7 @@ from tidemill.steps.vector.session_fold import fold_sessions
 from tidemill.steps.vector.table_lookup import join_with_table
 from tidemill.steps.vector.window_count import count_windows
 from tidemill.topology import batch_operations as batch_op
+from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
 from tidemill.topology.spark_operations import ChangedValues, HeldAggregates, MergedAggregates
 
@@ -36,12 +37,12 @@ ON_RECORDS: Mapping[type, Callable[[NodeSpec, Any, Records, StepState], Records]
     op.Peek: peek,
     op.Foreach: peek,
     op.Print: print_all,
-    op.StreamTableJoin: join_with_table,
+    join_op.StreamTableJoin: join_with_table,
     HeldAggregates: with_held,
     MergedAggregates: keep_latest,
     ChangedValues: changed_values,
 }
-"""Those that get their batch as records."""
+"""Functions for operations that get their batch as records."""
 ON_ROWS: Mapping[type, Callable[[NodeSpec, Any, pa.Table, StepState], Records]] = {
     op.WindowAggregate: count_windows,
     op.SessionAggregate: fold_sessions,
@@ -53,7 +54,7 @@ ON_ROWS: Mapping[type, Callable[[NodeSpec, Any, pa.Table, StepState], Records]] 
     batch_op.FilterInBatches: in_batches.filter_in_batches,
     batch_op.PeekInBatches: in_batches.peek_in_batches,
 }
-"""Those that get it as rows in the order of their ``seq``."""
+"""Functions for operations that get it as rows in the order of their ``seq``."""
 
 
 def takes_rows(node: NodeSpec) -> bool:

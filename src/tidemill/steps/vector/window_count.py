@@ -2,7 +2,7 @@
 
 Decides which windows of which keys a batch touches and by how much, with the per-record operator's rules
 (``operators.time_windows``): null keys are dropped, stream time moves from record to record, and each window that a record
-comes too late for is a drop. What differs is when results go on: one for each key and window of a batch, its last, in the
+comes too late for is a drop. The difference is the forwarded results: one for each key and window of a batch, its last, in the
 order of the windows' starts. Rows, clocks and changelog are those of ``operators.window_store``, so that either may follow
 the other. Invariant: a window that still takes records is one that its store still shows, as a store keeps windows for their
 size and grace at least.
@@ -41,13 +41,13 @@ class _Sums:
     """Counts that a batch adds: per touched (key, window), in the order of start and key."""
 
     codes: Longs
-    """Which key."""
+    """Indexes of the keys."""
     starts: Longs
     counts: Longs
     latest: Longs
     """The highest timestamp."""
     last: Longs
-    """Which record was the last."""
+    """Indexes of the last records."""
     late: int
 
 
@@ -161,7 +161,7 @@ def _segments(rows: TaskRows, operation: WindowAggregate, state: StepState) -> S
 
 @dataclass(frozen=True, slots=True)
 class _Results:
-    """The updated windows: keys as they go on, values, timestamps."""
+    """The updated windows: forwarded keys, values, timestamps."""
 
     keys: list[bytes | None]
     values: list[bytes | None]

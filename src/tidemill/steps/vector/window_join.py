@@ -5,7 +5,7 @@ in their order: each record meets what the other side's store shows when the rec
 (stream times, sequences, what expires, keys of rows) is computed for all records at once; the search for matches is one loop
 over records. Rows, clocks and changelog are the operators' to the byte, so that either may follow the other.
 
-Which parts of a topology these are is ``join_shape``'s, what waits for a match ``join_waiting``'s.
+Which parts of a topology these are is decided by ``spark.plan.shortcuts``; records that wait for a match are ``join_waiting``'s.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tidemill.topology.nodes import Store
 _SUFFIX = Struct(">qi")
 _SUFFIX_TYPE = np.dtype([("time", ">i8"), ("number", ">i4")])
 _MANY = 8
-"""From so many rows of a key on, those of the window are looked for by bisection."""
+"""Number of rows of a key from which on those of the window are found by bisection."""
 Longs = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
@@ -89,7 +89,7 @@ class JoinTask:
         self._write, self._target = join.value_serde.serialize, join.targets[0]
 
     def close(self) -> None:
-        """Nothing is held that has to be let go."""
+        """Does nothing: a join has no resources."""
 
     def run(self, given: Arrivals, now_ms: int = 0) -> JoinResults:
         """Joins a batch, and writes it to the stores. ``now_ms``: the wall clock.
@@ -171,7 +171,7 @@ class JoinTask:
                 self._show(is_right, key, (time, numbers[at], values[at] if keeps[is_right] else rows[at]))
 
     def _match_or_wait(self, waiting: Waiting, given: Arrivals, seen: _Seen) -> None:
-        """``_match`` where records of a side go on without a match, once their windows are closed."""
+        """Like ``_match``, for joins that forward records without a match once their windows are closed."""
         left, right = self._sides
         lows, highs, live, numbers = seen.lows, seen.highs, seen.live, seen.numbers
         of = left.shown.by_key, right.shown.by_key
@@ -244,7 +244,7 @@ def _order(shown: Shown) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Of each arrival: its side and time, from which to which time it looks, whether its store takes it, and its number there."""
+    """For each record: side, time, range of times that it joins, whether its store takes it, and its number there."""
 
     which: list[bool]
     times: list[int]

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from tidemill.operators.same_value import is_same_value
+from tidemill.operators.record import is_same_value
 from tidemill.topology.windows import Windowed
 
 ALIKE = (

@@ -1,0 +1,110 @@
+"""A restore goes on where it is: over rebalances of the group, and in the process that follows a killed one."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.runtime.instance_pair import InstancePair, has_all
+from tests.runtime.words import PARTITIONS
+from tidemill.embedded.broker import EmbeddedBroker
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
+
+APPLICATION = "restored"
+SETTINGS = {
+    "session.timeout.ms": 20_000,
+    "acceptable.recovery.lag": 0,
+    "probing.rebalance.interval.ms": 600_000,
+    "tidemill.batch.max.records": 50,  # many commits: many changelog records
+    "tidemill.restore.max.records": 20,  # many batches: a restore that is seen under way
+}
+
+
+@pytest.fixture(scope="module")
+def pair(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstancePair]:
+    """The first instance has counted something and has ended."""
+    pair = InstancePair.of(broker, tmp_path_factory.mktemp(APPLICATION), APPLICATION, [SETTINGS] * 2, seed=7)
+    try:
+        pair.one.start()
+        pair.feed.send(2_000)
+        pair.all_is_counted_exactly()
+        assert pair.one.close() == 0
+        yield pair
+    finally:
+        pair.end()
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """``ends``: of its partitions, by task."""
+
+    records: int
+    ends: dict[str, int]
+
+
+def _changelog(bootstrap_servers: str) -> Changelog:
+    topic = f"{APPLICATION}-counts-store-changelog"
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers, "group.id": "counts records", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0,
+        }
+    )  # fmt: skip
+    try:
+        partitions = [TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
+        consumer.assign(partitions)
+        records = are_read = 0
+        while are_read < PARTITIONS:
+            for message in consumer.consume(10_000, 1):
+                if message.error() is None:
+                    records += 1
+                else:
+                    are_read += 1
+        return Changelog(records, {f"1_{at.partition}": consumer.get_watermark_offsets(at)[1] for at in partitions})
+    finally:
+        consumer.close()
+
+
+def _paused_while_it_restores(pair: InstancePair, log: Changelog) -> dict[str, Any]:
+    """Starts the first instance without state, and pauses it when it has restored some of a task; how it stands then."""
+    shutil.rmtree(pair.one.state_dir)
+    pair.one.start()
+    pair.one.wait(lambda at: bool(_begun(at, log)), "restoring")
+    found = pair.one.ask("pause")
+    assert _begun(found, log), f"more was restored at once than a batch may: {found}"
+    return found
+
+
+def _begun(at: dict[str, Any], log: Changelog) -> set[str]:
+    """The tasks of which something is restored, and not all."""
+    return {task for task, lag in at["restoring"].items() if 0 < lag < log.ends[task]}
+
+
+def test_no_record_is_restored_twice_while_another_instance_comes_and_goes(pair: InstancePair, broker: EmbeddedBroker) -> None:
+    log = _changelog(broker.bootstrap_servers)
+    begun = _begun(_paused_while_it_restores(pair, log), log)
+    pair.two.start()
+    pair.two.wait(lambda at: bool(at["tasks"]) and at["state"] == "RUNNING", "owner of tasks")
+    assert _begun(pair.one.look(), log) == begun, "it has kept what it restores"
+    assert pair.two.close() == 0
+    pair.one.ask("resume")
+    has_all(pair.one)
+    assert pair.one.look()["restored"] == log.records
+    pair.all_is_counted_exactly()
+    assert pair.one.close() == 0
+
+
+def test_a_killed_instance_goes_on_where_its_stores_are(pair: InstancePair, broker: EmbeddedBroker) -> None:
+    log = _changelog(broker.bootstrap_servers)
+    before = _paused_while_it_restores(pair, log)["restored"]
+    pair.one.kill_tree()
+    pair.one.start()
+    has_all(pair.one)
+    assert 0 < pair.one.look()["restored"] <= log.records - before
+    pair.all_is_counted_exactly()
