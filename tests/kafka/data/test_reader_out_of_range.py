@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
@@ -28,14 +29,18 @@ def consumer(bootstrap_servers: str) -> Iterator[PartitionConsumer]:
 def cut(bootstrap_servers: str, unique_name: Callable[[str], str]) -> TopicPartition:
     """A partition whose first records are gone."""
     tp = TopicPartition(unique_name("cut"), 0)
-    admin = Admin({"bootstrap.servers": bootstrap_servers})
-    admin.create_topics([TopicSpec(name=tp.topic, partitions=1)])
+    Admin({"bootstrap.servers": bootstrap_servers}).create_topics([TopicSpec(name=tp.topic, partitions=1)])
+    send_and_cut(bootstrap_servers, tp, BEGIN)
+    return tp
+
+
+def send_and_cut(bootstrap_servers: str, tp: TopicPartition, begin: int) -> None:
+    """Adds records; those before ``begin`` are gone then."""
     producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     for _ in range(RECORDS):
-        producer.produce(tp.topic, b"v", partition=0)
+        producer.produce(tp.topic, b"v", partition=tp.partition)
     assert producer.flush(240) == 0
-    admin.delete_records({tp: BEGIN})
-    return tp
+    Admin({"bootstrap.servers": bootstrap_servers}).delete_records({tp: begin})
 
 
 def read(consumer: PartitionConsumer, enough: Callable[[int], bool]) -> int:
@@ -66,3 +71,22 @@ def test_what_was_out_of_range_before_the_partition_was_placed_anew_is_not_told(
     consumer.place({cut: BEGIN})
     assert read(consumer, lambda count: count >= RECORDS - BEGIN) == RECORDS - BEGIN
     assert consumer.out_of_range == set()
+
+
+def test_an_offset_that_is_gone_behind_what_was_set_aside_is_out_of_range(
+    consumer: PartitionConsumer, cut: TopicPartition, bootstrap_servers: str
+) -> None:
+    consumer.place({cut: BEGIN})
+    deadline = time.monotonic() + 240
+    while len(consumer._aside) < RECORDS - BEGIN and time.monotonic() < deadline:
+        consumer.set_aside()
+    paused = [ClientPartition(cut.topic, cut.partition)]
+    consumer._consumer.pause(paused)  # so that it does not fetch what is deleted next
+    send_and_cut(bootstrap_servers, cut, 2 * RECORDS)
+    consumer._consumer.resume(paused)
+    while not consumer.out_of_range and time.monotonic() < deadline:
+        consumer.set_aside()
+    assert consumer.out_of_range == {cut}
+    assert consumer.ends() == {cut: BEGIN}
+    consumer.place({cut: 2 * RECORDS})
+    assert consumer.read(RECORDS, 0) == []

@@ -168,7 +168,7 @@ class PartitionConsumer:
         elif error.code() in _OUT_OF_RANGE:
             tp = _partition_of(message)
             at = message.offset()
-            if at is None or at < 0 or at == self.ends().get(tp):  # else of a position that was left since
+            if at is None or at < 0 or at == self._fetched_up_to().get(tp):  # else of a position that was left since
                 self.out_of_range.add(tp)
                 self.unheard.discard(tp)
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -184,16 +184,21 @@ class PartitionConsumer:
 
     def ends(self) -> dict[TopicPartition, int]:
         """Positions of the reads, past the transaction markers that were skipped (rule 3)."""
-        if not self._placed:
-            return {}
-        held = self._consumer.position([ClientPartition(tp.topic, tp.partition) for tp in self._placed])
-        ends = {}
-        for found in held:
-            tp = TopicPartition(found.topic, found.partition)
-            ends[tp] = self._placed[tp] if found.offset == OFFSET_INVALID or found.offset < 0 else found.offset
+        ends = self._fetched_up_to()
         for message in reversed(self._aside):
             ends[TopicPartition(message.topic(), message.partition())] = message.offset()
         return ends
+
+    def _fetched_up_to(self) -> dict[TopicPartition, int]:
+        """Positions in the client's queue: past what was set aside."""
+        if not self._placed:
+            return {}
+        held = self._consumer.position([ClientPartition(tp.topic, tp.partition) for tp in self._placed])
+        positions = {}
+        for found in held:
+            tp = TopicPartition(found.topic, found.partition)
+            positions[tp] = self._placed[tp] if found.offset == OFFSET_INVALID or found.offset < 0 else found.offset
+        return positions
 
     def at_end(self) -> frozenset[TopicPartition]:
         """The partitions of which all that is committed has been read, as of the last fetch.
