@@ -58,6 +58,17 @@ ASKING_WORKER = """
     client.taking(8, Taken(records=1, first=(TopicPartition("in", 0), 5)))
     print(client.membership(), flush=True)
 """
+FAILING_WORKER = """
+    import sys, time
+    from tidemill.control.channel import ControlClient
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
+    try:
+        with client.leaving_on_failure():
+            raise ValueError("no such value")
+    except ValueError:
+        print("failed", flush=True)
+    time.sleep(600)
+"""
 DRIVER = """
     import sys, time
     from pathlib import Path
@@ -160,6 +171,19 @@ def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and
         assert handler.left.get(timeout=60) == ("step-1", worker.pid), "it has ended"
     finally:
         worker.kill()
+
+
+def test_a_worker_whose_step_raises_has_left_though_its_process_lives(server: ControlServer) -> None:
+    handler = Handler()
+    server.register("thread", handler)
+    worker = started(FAILING_WORKER, server.address, server.key.hex())
+    try:
+        assert said(worker) == "failed"
+        assert handler.left.get(timeout=60) == ("step-1", worker.pid)
+        assert worker.poll() is None
+    finally:
+        worker.kill()
+        worker.communicate()
 
 
 def test_a_stranger_without_the_key_is_refused_and_the_channel_goes_on(server: ControlServer) -> None:

@@ -250,3 +250,13 @@ def test_each_node_of_each_step_says_what_its_functions_took(spark: SparkSession
     }  # fmt: skip
     assert {name: one.most_in_flight for name, one in calls.items()} == {"split": 0, "asked": 2, "by": 0}
     assert all(0 < one.longest_ms <= one.calls_ms for one in calls.values())
+
+
+def test_a_step_in_the_middle_that_raises_is_noticed_though_the_source_waits(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    flat = builder.stream("in", key=TEXT, value=TEXT).flat_map(per_record_async(asked, (TEXT, TEXT)), name="asked")
+    flat.map_values(F.upper).flat_map_values(per_batch(lambda values: values.str.split(","), TEXT)).to("out")
+    # Several times: now and then the JVM hears of it by itself.
+    for _ in range(4):
+        with TopologyTestDriver(builder, session=spark) as driver, pytest.raises(StopError, match="the function of asked failed"):
+            driver.create_input_topic("in", TEXT, TEXT).pipe_input("a", "bad")

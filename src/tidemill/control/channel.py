@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection
@@ -319,6 +319,19 @@ class ControlClient:
             )
         )
         return connection
+
+    @contextlib.contextmanager
+    def leaving_on_failure(self) -> Iterator[None]:
+        """A step that raises leaves the driver, which then ends the source step.
+
+        PySpark's daemon reads and drops all that still comes for a step that has failed. So the JVM's one thread could go on to
+        the source, wait there for the next batch, and never read what the step has raised.
+        """
+        try:
+            yield
+        except Exception:
+            self._connection.close()
+            raise
 
     def next_request(self, run: int) -> bytes | None:
         """The next BatchRequest, packed, since it is sent on unread; None: the run ends."""

@@ -240,15 +240,17 @@ def step_of(
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         worker = _kept(place, f"step-{spec.number}", spec, unreadable)
         number, is_standing = run_of_task()
-        if not spec.last:
-            middle, served = partial(run_middle_step, spec=spec, context=worker), partial(worker.control.wait_served, number)
-            yield from step_run(batches, middle, served, is_standing=is_standing, next_is_last=spec.number + 1 == steps)
-            return
-        for request, rows in micro_batches(batches):
-            report = run_last_step(request, rows, spec, worker)
-            sent = [to_json(record) for record in worker.output.sent]
-            found = {"said": report.message, "sent": sent, "rows": worker.shown(), "handed_over": worker.handed_over}
-            worker.output.sent, worker.handed_over = [], []
-            worker.control.report(number, replace(report, message=json.dumps(found)))
+        with worker.control.leaving_on_failure():
+            if not spec.last:
+                middle = partial(run_middle_step, spec=spec, context=worker)
+                served, next_is_last = partial(worker.control.wait_served, number), spec.number + 1 == steps
+                yield from step_run(batches, middle, served, is_standing=is_standing, next_is_last=next_is_last)
+                return
+            for request, rows in micro_batches(batches):
+                report = run_last_step(request, rows, spec, worker)
+                sent = [to_json(record) for record in worker.output.sent]
+                found = {"said": report.message, "sent": sent, "rows": worker.shown(), "handed_over": worker.handed_over}
+                worker.output.sent, worker.handed_over = [], []
+                worker.control.report(number, replace(report, message=json.dumps(found)))
 
     return run

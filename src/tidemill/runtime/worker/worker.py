@@ -267,15 +267,17 @@ def run_step(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Itera
     number, is_standing = run_of_task()
     spec = worker.spec.spec
     assert spec is not None
-    if not spec.last:
-        served, next_is_last = partial(worker.control.wait_served, number), spec.number + 1 == worker.spec.steps
-        yield from step_run(batches, partial(_middle, worker, spec), served, is_standing=is_standing, next_is_last=next_is_last)
-        return
-    for request, rows in micro_batches(batches):
-        worker.begins(request)
-        report = run_last_step(request, rows, spec, worker)
-        worker.control.report(number, report)
-        worker.rests()
+    with worker.control.leaving_on_failure():
+        if not spec.last:
+            middle, served = partial(_middle, worker, spec), partial(worker.control.wait_served, number)
+            next_is_last = spec.number + 1 == worker.spec.steps
+            yield from step_run(batches, middle, served, is_standing=is_standing, next_is_last=next_is_last)
+            return
+        for request, rows in micro_batches(batches):
+            worker.begins(request)
+            report = run_last_step(request, rows, spec, worker)
+            worker.control.report(number, report)
+            worker.rests()
 
 
 def _middle(
