@@ -93,3 +93,16 @@ def test_an_instance_that_was_not_started_shows_itself() -> None:
     view = streams.live("counts")
     assert view._repr_html_() == streams._repr_html_()
     view.stop()
+
+
+def test_it_ends_with_the_instance_though_that_can_not_be_shown_any_more(cell: Cell) -> None:
+    over = threading.Event()
+
+    def page() -> str:
+        if over.is_set():
+            raise StopError("closed")
+        return "first"
+
+    LiveView(page, over.is_set, 0.001)._ipython_display_()
+    assert cell.next() == "first"
+    over.set()  # the fixture waits for the thread

@@ -5,6 +5,7 @@ Decides when it is drawn again, and when no more. IPython is imported by who sho
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -36,12 +37,9 @@ class LiveView:
         before = ""
         while not self._stopped.wait(self._every_s):
             is_over = self._is_over()
-            try:
-                now = self._html()
-            except TidemillError:  # it is being closed
-                continue
-            if now != before:
-                shown.update(page(now))
+            with contextlib.suppress(TidemillError):  # it is being closed
+                if (now := self._html()) != before:
+                    shown.update(page(now))
+                    before = now
             if is_over:
                 return
-            before = now
