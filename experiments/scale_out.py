@@ -5,7 +5,9 @@
 Part A repeats the published WordCount experiment on Kafka Streams 2.7.2: the same process ids, settings and the one line a to z.
 First with tidemill.compatibility=2.7, which has to give the published rounds, then without, which has to give those of Kafka
 Streams 4.3 (and probes four times as often, since that changes no decision). Part B lets the third instance join under load, with
-state that is worth warming up, exactly_once_v2 and the default lag. The log and the state are left in --folder.
+state that is worth warming up, exactly_once_v2 and the default lag. Part C does the same with probing every minute, once with
+KIP-441's promotion at the next probing rebalance and once with tidemill.promote.when.caught.up. The log and the state are left in
+--folder.
 """
 
 from __future__ import annotations
@@ -22,11 +24,11 @@ from pathlib import Path
 from console import Report, run
 from instances import INPUT, LIMIT_S, OUTPUT, Host, Instance, Scene, all_at_work, own_wordcount, until
 from rounds import Assignment, assignments, shown
-from traffic import Counts, Feed
+from traffic import Counts, Exactness, Feed
 
 from tidemill.ids import TopicPartition
 
-PARTS = ("2.7", "4.3", "load")
+PARTS = ("2.7", "4.3", "load", "promotion")
 PARTITIONS = 6
 TASKS = 2 * PARTITIONS
 PROCESS_IDS = {
@@ -64,6 +66,11 @@ COMMIT_INTERVAL_MS = 500
 """Of part B: six threads whose batches follow each other at once keep two cores busy, and then hand-overs wait for those."""
 STATE_WORDS, LINES_PER_S = 150_000, 300.0
 QUIET_TARGET_S = 1.0
+MOVED_AT_LEAST = 4
+_LOAD = (
+    f"{LINES_PER_S:.0f} lines a second, exactly_once_v2, default lag (10,000), {STATE_WORDS:,} words as state, 2 threads, "
+    f"commits every {COMMIT_INTERVAL_MS} ms, heartbeats every 200 ms"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--probing-s", type=int, default=60, help="probing.rebalance.interval.ms of part A, in seconds")
     asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-scale-out"), help="emptied first")
-    asked.add_argument("--only", choices=PARTS, action="append", help="part A with this version, or part B")
+    asked.add_argument("--only", choices=PARTS, action="append", help="part A with this version, part B or part C")
     options = asked.parse_args()
     report = Report("Scale-out: a third instance joins two")
     with Scene(options.folder, topics={}) as scene:
@@ -113,7 +120,16 @@ def main() -> int:
         for host in hosts.values():
             host.kill()
         if "load" in parts:
-            _under_load(report, scene, {name: scene.host(name, slots=2) for name in PROCESS_IDS})
+            report.headline(f"B. Under load: {_LOAD}, probing every 5 s")
+            joined = _under_load(report, scene, "load", probing_s=5)
+            _must_be_whole(report, joined)
+            report.target(
+                joined.longest_gap_s < QUIET_TARGET_S,
+                f"the longest time a stateful task was without a running active: {joined.longest_gap_s:.3f} s (target on a quiet "
+                f"machine: under {QUIET_TARGET_S:.0f} s)",
+            )
+        if "promotion" in parts:
+            _promotion(report, scene, options.probing_s)
     return report.end()
 
 
@@ -248,23 +264,34 @@ def _show_threads(report: Report, seen: Sequence[Mapping[str, str]]) -> None:
 # --- part B ------------------------------------------------------------------------------------------------------------
 
 
-def _under_load(report: Report, scene: Scene, hosts: Mapping[str, Host]) -> None:
-    report.headline(
-        f"B. Under load: {LINES_PER_S:.0f} lines a second, exactly_once_v2, default lag (10,000), {STATE_WORDS:,} words as "
-        f"state, 2 threads, probing every 5 s, commits every {COMMIT_INTERVAL_MS} ms, heartbeats every 200 ms"
-    )
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """What came of an instance that joined under load."""
+
+    balanced_s: float
+    """From its start until each instance has as many stateful tasks."""
+    moved: int
+    longest_gap_s: float
+    exactness: Exactness
+
+
+def _under_load(report: Report, scene: Scene, name: str, *, probing_s: int, **more: object) -> Joined:
+    """Two instances work, the third joins. ``more``: settings of all of them, underscores for dots."""
+    hosts = {member: scene.host(f"{member}-{name}", slots=2) for member in PROCESS_IDS}
+    application = f"wordcount-{name}"
     settings = {
-        "application.id": "wordcount-under-load",
+        "application.id": application,
         "num.stream.threads": 2,
-        "probing.rebalance.interval.ms": 5_000,
+        "probing.rebalance.interval.ms": probing_s * 1_000,
         "commit.interval.ms": COMMIT_INTERVAL_MS,
         "heartbeat.interval.ms": 200,
+        **{setting.replace("_", "."): value for setting, value in more.items()},
     }
-    program = own_wordcount(scene, "wordcount-under-load", PARTITIONS)
-    feed = Feed(scene.servers, f"wordcount-under-load-{INPUT}", partitions=PARTITIONS, seed=1, lines_per_s=LINES_PER_S)
+    program = own_wordcount(scene, application, PARTITIONS)
+    feed = Feed(scene.servers, f"{application}-{INPUT}", partitions=PARTITIONS, seed=1, lines_per_s=LINES_PER_S)
     members = {
-        name: host.instance(f"{name}-load", settings, process_id=PROCESS_IDS[name], program=program)
-        for name, host in hosts.items()
+        member: host.instance(f"{member}-{name}", settings, process_id=PROCESS_IDS[member], program=program)
+        for member, host in hosts.items()
     }
     first, third = [members["7156"], members["4b61"]], members["bbb8"]
     with report.step(f"two instances start and count {STATE_WORDS:,} words"):
@@ -274,7 +301,7 @@ def _under_load(report: Report, scene: Scene, hosts: Mapping[str, Host]) -> None
         for member in first:
             member.start()
         until(lambda: all_at_work(first, TASKS), "all tasks at work")
-        counts = Counts(scene.servers, f"wordcount-under-load-{OUTPUT}", partitions=PARTITIONS)
+        counts = Counts(scene.servers, f"{application}-{OUTPUT}", partitions=PARTITIONS)
         counts.wait_total(feed.total)
     feed.start()
     time.sleep(5)
@@ -283,17 +310,18 @@ def _under_load(report: Report, scene: Scene, hosts: Mapping[str, Host]) -> None
         third.start(wait=False)
 
         def is_over() -> bool:
-            stateful = {name: sum(task.startswith("1_") for task in member.look()["tasks"]) for name, member in members.items()}
-            tell(", ".join(f"{name} has {count} stateful" for name, count in stateful.items()))
+            stateful = {member: sum(task.startswith("1_") for task in one.look()["tasks"]) for member, one in members.items()}
+            tell(", ".join(f"{member} has {count} stateful" for member, count in stateful.items()))
             return set(stateful.values()) == {2} and all_at_work(list(members.values()), TASKS)
 
-        until(is_over, "each to have two stateful tasks", 150, pause_s=0.5)
+        until(is_over, "each to have two stateful tasks", probing_s * 4 + LIMIT_S, pause_s=0.5)
+    balanced_s = time.time() - joins_at
     time.sleep(3)
     with report.step("input ends, all is counted"):
         feed.stop()
         counts.wait_total(feed.total)
         counts.settle()
-    found = counts.exactness(feed.expected)
+    exactness = counts.exactness(feed.expected)
     counts.close()
     gaps = _without_active(hosts, joins_at)
     report.table(
@@ -301,17 +329,17 @@ def _under_load(report: Report, scene: Scene, hosts: Mapping[str, Host]) -> None
         ("task", "seconds", "of a copy", "restored from its changelog"),
         [(task, f"{gap.seconds:.3f}", gap.kind, gap.offsets) for task, gap in gaps.items()],
     )
-    longest = max(gap.seconds for gap in gaps.values())
-    report.must(found.is_exact, str(found))
-    report.must(len(gaps) >= 4, f"{len(gaps)} stateful tasks moved, at least 4 have to")
-    report.target(
-        longest < QUIET_TARGET_S,
-        f"the longest time a stateful task was without a running active: {longest:.3f} s (target on a quiet machine: under "
-        f"{QUIET_TARGET_S:.0f} s)",
-    )
     with report.step("closing"):
         for member in members.values():
             member.close()
+    for host in hosts.values():
+        host.kill()
+    return Joined(balanced_s, len(gaps), max(gap.seconds for gap in gaps.values()), exactness)
+
+
+def _must_be_whole(report: Report, joined: Joined) -> None:
+    report.must(joined.exactness.is_exact, str(joined.exactness))
+    report.must(joined.moved >= MOVED_AT_LEAST, f"{joined.moved} stateful tasks moved, at least {MOVED_AT_LEAST} have to")
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +368,27 @@ def _without_active(hosts: Mapping[str, Host], since_s: float) -> dict[str, Gap]
         if task.startswith("1_") and after and after[0][0] - began > gaps.get(task, Gap(0.0, "", "")).seconds:
             gaps[task] = Gap(after[0][0] - began, after[0][1], restored.get(task, "-"))
     return dict(sorted(gaps.items()))
+
+
+# --- part C ------------------------------------------------------------------------------------------------------------
+
+
+def _promotion(report: Report, scene: Scene, probing_s: int) -> None:
+    report.headline(f"C. Promotion by probing, and when caught up: {_LOAD}, probing every {probing_s} s")
+    ways = {"at the next probing rebalance": "false", "when caught up": "true"}
+    found: dict[str, Joined] = {}
+    for number, (way, is_asked) in enumerate(ways.items()):
+        report.say(f"promoted {way}")
+        found[way] = _under_load(
+            report, scene, f"promoted-{number}", probing_s=probing_s, tidemill_promote_when_caught_up=is_asked
+        )
+    rows = [(way, f"{one.balanced_s:.1f} s", one.moved, f"{one.longest_gap_s:.2f} s") for way, one in found.items()]
+    columns = ("a warm-up is promoted", "balanced after", "stateful tasks moved", "longest without an active")
+    report.table("From the start of the third instance until each has as many stateful tasks", columns, rows)
+    for one in found.values():
+        _must_be_whole(report, one)
+    by_probing, at_once = (one.balanced_s for one in found.values())
+    report.must(at_once < by_probing, f"balanced after {at_once:.1f} s, by probing after {by_probing:.1f} s")
 
 
 if __name__ == "__main__":
