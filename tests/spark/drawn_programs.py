@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -18,27 +19,37 @@ import pandas as pd
 from pyspark.sql import functions as F
 
 from tidemill import (
+    EmitStrategy,
+    GlobalKTable,
     Joined,
     JoinWindows,
     KStream,
     KTable,
+    Materialized,
+    PunctuationType,
+    Record,
     Serde,
     Serdes,
     SessionWindows,
+    SlidingWindows,
+    Stores,
     StreamJoined,
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    UnlimitedWindows,
     of_columns,
     per_batch,
     per_record,
     per_record_async,
 )
+from tidemill.topology.operations import PerRecord
+from tidemill.topology.windows import Windowed
 
 TEXT, NUMBER, ORDER = Serdes.string(), Serdes.long(), Serdes.json("n bigint, s string")
 SERDES: dict[str, Serde] = {"text": TEXT, "number": NUMBER, "order": ORDER}
-Sent = tuple[str, "str | None", Any, int]
-"""Kind of value (its topic), key, value, timestamp."""
+Sent = tuple[str, "str | None", Any, int, tuple[tuple[str, bytes | None], ...]]
+"""Kind of value (its topic), key, value, timestamp, headers."""
 
 
 class Way(Enum):
@@ -156,6 +167,7 @@ class Made:
     kind: str
     same: Same
     inputs: frozenset[str]
+    is_versioned: bool = False
 
 
 @dataclass
@@ -176,13 +188,19 @@ class Program:
         self._chance = random.Random(self.seed)
         self._streams: list[Made] = []
         self._tables: list[Made] = []
-        for kind in self._chance.sample(sorted(SERDES), self._chance.choice([1, 2, 2])):
+        self._globals: list[tuple[GlobalKTable, str]] = []
+        for kind in self._chance.sample(sorted(SERDES), self._chance.choice([1, 2, 2, 3])):
             self.inputs.append(kind)
-            topic, own = f"{kind}-in", frozenset({kind})
-            if self._chance.random() < 0.7:
-                self._streams.append(Made(self.builder.stream(topic, key=TEXT, value=SERDES[kind]), kind, Same.UPDATES, own))
+            topic, own, how = f"{kind}-in", frozenset({kind}), self._chance.random()
+            extractor = _later_or_never if self._chance.random() < 0.15 else None
+            serdes: dict[str, Any] = {"key": TEXT, "value": SERDES[kind], "timestamp_extractor": extractor}
+            if how < 0.65 or (len(self.inputs) == 1 and how >= 0.9):
+                self._streams.append(Made(self.builder.stream(topic, **serdes), kind, Same.UPDATES, own))
+            elif how < 0.9:
+                kept = self._history() if how > 0.8 else None
+                self._tables.append(Made(self.builder.table(topic, store=kept, **serdes), kind, Same.ROWS, own, kept is not None))
             else:
-                self._tables.append(Made(self.builder.table(topic, key=TEXT, value=SERDES[kind]), kind, Same.ROWS, own))
+                self._globals.append((self.builder.global_table(topic, key=TEXT, value=SERDES[kind]), kind))
         for _ in range(self._chance.randint(3, 8)):
             self._step()
         for number, stream in enumerate(self._streams[-4:]):
@@ -227,6 +245,9 @@ class Program:
         others = [made for made in found if made.inputs.isdisjoint(to.inputs)]
         return others[int(at * len(others))] if others else None
 
+    def _history(self) -> Materialized:
+        return Materialized(name=f"history-{len(self.steps)}-{len(self.inputs)}", history_retention=1000)
+
     def _store(self, at: float) -> Any:
         return {"store": f"store-{len(self.steps)}"} if at < 0.5 else {}
 
@@ -267,6 +288,25 @@ class Program:
 
     def _process(self, of: Made, _a: float, _b: float) -> None:
         self._stream(of.at.process(PassesOn, key=TEXT, value=SERDES[of.kind]), of.kind, of.same, of)
+
+    def _process_with_stores(self, of: Made, _a: float, _b: float) -> None:
+        number = len(self.steps)
+        stores = (
+            Stores.key_value_store(f"seen-{number}", key=TEXT, value=NUMBER),
+            Stores.window_store(f"recent-{number}", 40, 10, key=TEXT, value=TEXT, retain_duplicates=True),
+            Stores.session_store(f"spans-{number}", 40, key=TEXT, value=NUMBER, persistent=False),
+        )
+        told = of.at.process(partial(Tells, number), *stores, key=TEXT, value=TEXT)
+        self._stream(told, "text", of.same, of)
+
+    def _process_on_schedule(self, of: Made, _a: float, _b: float) -> None:
+        store = Stores.timestamped_key_value_store(f"latest-{len(self.steps)}", key=TEXT, value=SERDES[of.kind])
+        self._stream(of.at.process(partial(Repeats, store.name), store, key=TEXT, value=TEXT), "text", Same.NOTHING, of)
+
+    def _process_values(self, of: Made, _a: float, _b: float) -> None:
+        store = Stores.versioned_key_value_store(f"versions-{len(self.steps)}", 20, key=TEXT, value=TEXT)
+        told = of.at.filter(self._written(HAS_KEY)).process_values(partial(Remembers, store.name), store, value=TEXT)
+        self._stream(told, "text", of.same, of)
 
     def _merge(self, of: Made, a: float, _b: float) -> None:
         found = [made for made in self._streams if made is not of and made.kind == of.kind]
@@ -327,6 +367,45 @@ class Program:
         counted = windowed.count().to_stream()
         self._stream(counted.select_key(self._written(WINDOW_KEY, TEXT)), "number", Same.NOTHING, of)
 
+    def _count_sliding_windows(self, of: Made, _a: float, _b: float) -> None:
+        windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(SlidingWindows.of_time_difference(6, grace=3))
+        self._windows(windowed.count(), "number", of)
+
+    def _aggregate_one_window(self, of: Made, a: float, _b: float) -> None:
+        windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(UnlimitedWindows.of(start=int(a * 20)))
+        self._windows(windowed.aggregate(lambda: 0, lambda k, v, total: total + len(str(v)), value=NUMBER), "number", of)
+
+    def _reduce_sessions(self, of: Made, a: float, _b: float) -> None:
+        windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(SessionWindows.of_inactivity_gap(4, grace=2))
+        self._windows(windowed.reduce(_of_nulls_too(REDUCERS[of.kind]), **self._store(a)), of.kind, of)
+
+    def _counts_of_closed_windows(self, of: Made, a: float, b: float) -> None:
+        grouped = of.at.group_by_key(key=TEXT, value=SERDES[of.kind])
+        windows: Any = [
+            TimeWindows.of_size(10, advance=4, grace=1), SlidingWindows.of_time_difference(5),
+            SessionWindows.of_inactivity_gap(3, grace=2),
+        ][int(a * 3)]
+        kept = Materialized(name=f"closed-{len(self.steps)}", persistent=b < 0.7)
+        self._windows(grouped.windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count(store=kept), "number", of)
+
+    def _windows(self, table: KTable, kind: str, of: Made) -> None:
+        self._stream(table.to_stream().select_key(self._written(WINDOW_KEY, TEXT)), kind, Same.NOTHING, of)
+
+    def _cogroup_windows(self, of: Made, a: float, b: float) -> None:
+        if other := self._unrelated(self._streams, a, of):
+            one, more = (
+                made.at.group_by_key(key=TEXT, value=SERDES[made.kind], name=f"{name}-{len(self.steps)}")
+                for name, made in (("one", of), ("more", other))
+            )
+            lengths = one.cogroup(lambda k, v, total: total + len(str(v))).cogroup(more, lambda k, v, total: total + 1)
+            if b < 0.5:
+                table = lengths.windowed_by(TimeWindows.of_size(10)).aggregate(lambda: 0, key=TEXT, value=NUMBER)
+            else:
+                sessions = lengths.windowed_by(SessionWindows.of_inactivity_gap(5))
+                table = sessions.aggregate(lambda: 0, lambda k, x, y: x + y, key=TEXT, value=NUMBER)
+            self._windows(table, "number", of)
+            self._streams[-1].inputs |= other.inputs
+
     def _cogroup(self, of: Made, a: float, _b: float) -> None:
         if other := self._unrelated(self._streams, a, of):
             one, more = (
@@ -355,10 +434,42 @@ class Program:
             windows = JoinWindows.of_time_difference(20)
             self._stream(join(other.at, self._joiner(of, other), windows, joined=serdes), "text", Same.NOTHING, of, other)
 
+    def _outer_join_a_stream(self, of: Made, a: float, b: float) -> None:
+        if other := self._unrelated(self._streams, a, of):
+            serdes = StreamJoined(key=TEXT, value=SERDES[of.kind], other_value=SERDES[other.kind], persistent=b < 0.5)
+            windows = JoinWindows.of_time_difference(5, before=2 if b < 0.3 else 5, grace=4)
+            joined = of.at.outer_join(other.at, per_record(_both, TEXT), windows, joined=serdes)
+            self._stream(joined, "text", Same.NOTHING, of, other)
+
+    def _join_a_global_table(self, of: Made, a: float, b: float) -> None:
+        if self._globals:
+            table, _kind = self._globals[int(a * len(self._globals))]
+            join = of.at.join if b < 0.5 else of.at.left_join
+            selector = self._written(_without_batch(KEYS[of.kind]), TEXT)
+            if isinstance(selector, PerRecord):
+                self._stream(join(table, per_record(_both, TEXT), selector=selector), "text", Same.NOTHING, of)
+
+    def _to_a_topic_of_its_value(self, of: Made, _a: float, _b: float) -> None:
+        chosen = f"chosen-{len(self.steps)}"
+        of.at.to(lambda key, value, record: f"{chosen}-{len(str(value)) % 2}", key=TEXT, value=SERDES[of.kind])
+        for number in range(2):
+            self.outputs[f"{chosen}-{number}"], self.checks[f"{chosen}-{number}"] = of.kind, of.same
+
     # --- tables ----------------------------------------------------------------------------------------------------
 
     def _filter_rows(self, of: Made, a: float, _b: float) -> None:
         self._table(of.at.filter(self._written(_without_batch(PASSES[of.kind])), **self._store(a)), of.kind, of.same, of)
+
+    def _filter_not_rows(self, of: Made, a: float, _b: float) -> None:
+        self._table(of.at.filter_not(self._written(HAS_KEY), **self._store(a)), of.kind, of.same, of)
+
+    def _transform_rows(self, of: Made, a: float, _b: float) -> None:
+        self._table(of.at.transform_values(Lengthens, value=TEXT, **self._store(a)), "text", of.same, of)
+
+    def _hold_rows_back(self, of: Made, a: float, b: float) -> None:
+        if not of.is_versioned:
+            held = Suppressed.until_time_limit(int(a * 12), max_records=2 if b < 0.4 else None)
+            self._table(of.at.suppress(held), of.kind, Same.NOTHING, of)
 
     def _map_rows(self, of: Made, a: float, b: float) -> None:
         to = self._mapped_to(of, a)
@@ -377,14 +488,97 @@ class Program:
             same = Same.NOTHING if Same.NOTHING in (of.same, other.same) else Same.ROWS
             self._table(join(other.at, _both, value=TEXT), "text", same, of, other)
 
-    def _join_by_a_foreign_key(self, of: Made, a: float, _b: float) -> None:
+    def _join_by_a_foreign_key(self, of: Made, a: float, b: float) -> None:
         if other := self._unrelated(self._tables, a, of):
-            joined = of.at.join(other.at, _both, foreign_key=lambda value: str(value)[:1], value=TEXT)
+            join = of.at.join if b < 0.5 else of.at.left_join
+            joined = join(other.at, _both, foreign_key=lambda value: str(value)[:1], value=TEXT)
             self._table(joined, "text", Same.NOTHING, of, other)
 
     def _group_rows(self, of: Made, _a: float, _b: float) -> None:
         grouped = of.at.group_by(per_record(lambda key, value: (str(value)[:1], value), (TEXT, SERDES[of.kind])))
         self._table(grouped.count(), "number", of.same, of)
+
+    def _aggregate_rows(self, of: Made, _a: float, b: float) -> None:
+        grouped = of.at.group_by(per_record(lambda key, value: (str(value)[-1:], str(value)), (TEXT, TEXT)))
+        if b < 0.5:
+            table = grouped.aggregate(lambda: 0, lambda k, v, n: n + len(v), lambda k, v, n: n - len(v), value=NUMBER)
+            self._table(table, "number", of.same, of)
+        else:
+            table = grouped.reduce(lambda one, other: one + other, lambda one, other: one.replace(other, "", 1))
+            self._table(table, "text", Same.NOTHING, of)
+
+
+class Tells:
+    """Says what its stores hold of a key."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def init(self, context: Any) -> None:
+        self._context = context
+        names = (f"{name}-{self._number}" for name in ("seen", "recent", "spans"))
+        self._seen, self._recent, self._spans = map(context.store, names)
+
+    def process(self, record: Any) -> None:
+        key, now = record.key or "", record.timestamp
+        number = (self._seen.get(key) or 0) + 1
+        self._seen.put(key, number)
+        recent = [value for _, value in self._recent.fetch_range(key, max(0, now - 15), now)]
+        self._recent.put(key, str(record.value), now)
+        spans = [span for span, _ in self._spans.find_sessions(key, max(0, now - 5), now + 5)]
+        for span in spans:
+            self._spans.remove(span)
+        first, last = min([now, *(span.start for span in spans)]), max([now, *(span.end for span in spans)])
+        self._spans.put(Windowed(key, first, last), number)
+        said = record.with_value(f"{number} {recent} {first}-{last}")
+        self._context.forward(said.with_headers((*record.headers, ("n", str(number).encode()))))
+
+
+class Repeats:
+    """Says every 10 ms of its task's stream time, which all topics move, what the latest records of all keys are."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def init(self, context: Any) -> None:
+        self._context, self._latest = context, context.store(self._store)
+        context.schedule(10, PunctuationType.STREAM_TIME, self._tell)
+
+    def process(self, record: Any) -> None:
+        self._latest.put(record.key or "", record.value)
+
+    def _tell(self, now: int) -> None:
+        for key, (value, timestamp) in self._latest.all(reverse=True):
+            self._context.forward(Record(key, f"{value}@{timestamp}", now))
+
+
+class Remembers:
+    """Says which version of a key's value was valid some time ago."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def init(self, context: Any) -> None:
+        self._context, self._versions = context, context.store(self._store)
+
+    def process(self, record: Any) -> None:
+        value = None if record.value is None else str(record.value)
+        self._versions.put(record.key, value, record.timestamp)
+        then, now = self._versions.get_as_of(record.key, record.timestamp - 4), self._versions.get(record.key)
+        self._context.forward(record.with_value(f"{then} {now}"))
+
+
+class Lengthens:
+    """A transformer of rows."""
+
+    def transform(self, key: str, value: Any) -> str | None:
+        return None if value is None else f"{key}:{value}"
+
+
+def _later_or_never(record: Any, partition_time: int) -> int:
+    """Some records are of the partition's time, some of none, which drops them."""
+    number = record.timestamp % 5
+    return partition_time if number == 3 else -1 if number == 4 else int(record.timestamp) + 1
 
 
 class PassesOn:
@@ -412,11 +606,14 @@ STREAM_STEPS = [
     _p._peek,
     _p._process, _p._merge, _p._split, _p._repartition, _p._to_table, _p._count, _p._group_by_count, _p._reduce,
     _p._aggregate, _p._count_windows, _p._final_counts_of_windows, _p._reduce_windows, _p._count_sessions, _p._cogroup,
-    _p._join_a_table, _p._join_a_stream,
+    _p._join_a_table, _p._join_a_stream, _p._outer_join_a_stream, _p._join_a_global_table, _p._process_with_stores,
+    _p._process_on_schedule, _p._process_values, _p._count_sliding_windows, _p._aggregate_one_window, _p._reduce_sessions,
+    _p._counts_of_closed_windows,
+    _p._cogroup_windows, _p._to_a_topic_of_its_value,
 ]  # fmt: skip
 TABLE_STEPS = [
     _p._filter_rows, _p._filter_rows, _p._map_rows, _p._map_rows, _p._to_stream, _p._to_stream_by_another_key, _p._join_tables,
-    _p._join_by_a_foreign_key, _p._group_rows,
+    _p._join_by_a_foreign_key, _p._group_rows, _p._filter_not_rows, _p._transform_rows, _p._hold_rows_back, _p._aggregate_rows,
 ]  # fmt: skip
 
 
@@ -431,5 +628,6 @@ def records(seed: int, kinds: list[str], number: int) -> list[Sent]:
     for _ in range(number):
         kind, time = chance.choice(kinds), max(0, time + chance.choice([0, 1, 2, 7, -3]))
         key = chance.choice(["a", "b", "c", "a", "b", "c", None])
-        sent.append((kind, key, None if chance.random() < 0.12 else values[kind](), time))
+        headers = tuple((name, chance.choice([None, b"x"])) for name in "hi" if chance.random() < 0.2)
+        sent.append((kind, key, None if chance.random() < 0.12 else values[kind](), time, headers))
     return sent

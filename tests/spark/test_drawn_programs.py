@@ -21,7 +21,8 @@ PROGRAMS = range(400) if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else rang
 RECORDS = 26
 CONFIG = {"default.key.serde": "string"}
 Choose = Callable[[list[Way]], Way]
-Update = tuple[Any, Any, int]
+Update = tuple[Any, Any, int, Any]
+"""Key, value, timestamp, headers."""
 
 
 def by_columns(_seed: int) -> Choose:
@@ -38,13 +39,15 @@ def outputs(program: Program, sent: list[Sent], session: SparkSession, *, one_by
         while sent:
             kind = sent[0][0]
             size = 1 if one_by_one else next((at for at, record in enumerate(sent) if record[0] != kind), len(sent))
-            together = [TestRecord(key=key, value=value, timestamp=time) for _, key, value, time in sent[:size]]
+            together = [
+                TestRecord(key=key, value=value, timestamp=time, headers=headers) for _, key, value, time, headers in sent[:size]
+            ]
             given[kind].pipe_records(together, batch=None)
             sent = sent[size:]
         found = {
             topic: driver.create_output_topic(topic, TEXT, SERDES[kind]).read_records() for topic, kind in program.outputs.items()
         }
-    return {topic: [(r.key, r.value, r.timestamp) for r in rows] for topic, rows in found.items()}
+    return {topic: [(r.key, r.value, r.timestamp, r.headers) for r in rows] for topic, rows in found.items()}
 
 
 def by_key(updates: list[Update]) -> dict[Any, list[Update]]:
@@ -59,7 +62,7 @@ def without_gaps(updates: list[Update]) -> list[Update]:
 
 
 def rows(updates: list[Update]) -> dict[Any, Any]:
-    return {key: value for key, value in {key: value for key, value, _ in updates}.items() if value is not None}
+    return {key: value for key, value in {key: value for key, value, *_ in updates}.items() if value is not None}
 
 
 @pytest.mark.parametrize("seed", PROGRAMS)
