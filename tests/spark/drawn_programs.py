@@ -43,7 +43,7 @@ from tidemill import (
     per_record,
     per_record_async,
 )
-from tidemill.topology.operations import PerRecord
+from tidemill.topology.functions import PerRecord
 from tidemill.topology.windows import Windowed
 
 TEXT, NUMBER, ORDER = Serdes.string(), Serdes.long(), Serdes.json("n bigint, s string")
