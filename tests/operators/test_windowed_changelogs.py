@@ -129,6 +129,35 @@ def _pipe(run: Run, case: Case, inputs: list[Any]) -> None:
 
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("in_steps", [True, False])
+def test_rows_are_deleted_with_headers_in_the_format_with_headers(*, persistent: bool, in_steps: bool) -> None:
+    """As by Kafka Streams 4.3 with dsl.store.format=HEADERS: deletions alone, and not of stores in memory."""
+    builder, string = StreamsBuilder(), Serdes.string()
+
+    def kept(name: str) -> Materialized:
+        return Materialized(name=name, key=string, value=string, headers=True, persistent=persistent)
+
+    streams = {name: builder.stream(f"{name}-in", key=string, value=string) for name in ("reduced", "aggregated", "latest")}
+    streams["reduced"].group_by_key().reduce(lambda one, other: None if other == "end" else one + other, store=kept("reduced"))
+    until_end = per_record(lambda _key, value, before: None if value == "end" else before + value, string)
+    streams["aggregated"].group_by_key().aggregate(str, until_end, store=kept("aggregated"))
+    streams["latest"].to_table(store=kept("latest"))
+    builder.table("table-in", key=string, value=string, store=kept("table"))
+    topology, headers = builder.build(), (("h", b"x"),)
+    run: StepRun | Run = StepRun(topology) if in_steps else start(topology)
+    for name in ("reduced", "aggregated", "latest", "table"):
+        end = b"end" if name in ("reduced", "aggregated") else None
+        for at, record in enumerate([(b"k", b"a", 5, headers), (b"k", end, 7, headers), (b"l", b"b", 8, headers)]):
+            given = (f"{name}-in", *record)
+            run.pipe([given], one_by_one=True) if isinstance(run, StepRun) else run.pipe(at, *given)
+    found = [(store.removeprefix("app-").removesuffix("-changelog"), key, value is None, tuple(logged or ()))
+             for store, key, value, _timestamp, logged, _at in run.logged]
+    deleted = headers if persistent else ()
+    assert found == [row for name in ("reduced", "aggregated", "latest", "table")
+                     for row in ((name, b"k", False, ()), (name, b"k", True, deleted), (name, b"l", False, ()))]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("in_steps", [True, False])
 def test_deletions_are_logged_with_headers_in_the_format_with_headers(*, persistent: bool, in_steps: bool) -> None:
     """As by Kafka Streams 4.3 with dsl.store.format=HEADERS: deletions alone, and not of stores in memory."""
     builder, string = StreamsBuilder(), Serdes.string()

@@ -43,7 +43,6 @@ from tidemill import (
     per_record,
     per_record_async,
 )
-from tidemill.topology.functions import PerRecord
 from tidemill.topology.windows import Windowed
 
 TEXT, NUMBER, ORDER = Serdes.string(), Serdes.long(), Serdes.json("n bigint, s string")
@@ -445,9 +444,8 @@ class Program:
         if self._globals:
             table, _kind = self._globals[int(a * len(self._globals))]
             join = of.at.join if b < 0.5 else of.at.left_join
-            selector = self._written(_without_batch(KEYS[of.kind]), TEXT)
-            if isinstance(selector, PerRecord):
-                self._stream(join(table, per_record(_both, TEXT), selector=selector), "text", Same.NOTHING, of)
+            joined = join(table, per_record(_both, TEXT), selector=KEYS[of.kind].record)
+            self._stream(joined, "text", Same.NOTHING, of)
 
     def _to_a_topic_of_its_value(self, of: Made, _a: float, _b: float) -> None:
         chosen = f"chosen-{len(self.steps)}"

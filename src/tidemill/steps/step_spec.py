@@ -130,6 +130,8 @@ class StoreSpec:
     value_serde: Serde | None
     """None where operators write the rows with the application's default."""
     source_topic: str | None = None
+    logs_headers: bool = False
+    """Deletions are logged with the headers of the record that caused them."""
     kept: Store | None = None
     """Set where operators keep the store record by record (``operators.stores``): they say what is logged, and restore it."""
 

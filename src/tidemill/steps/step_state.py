@@ -44,12 +44,13 @@ class StoreReader(Protocol):
 class Written:
     """Writes of a batch to one store of one task: the last value of each key (None deletes), as stored.
 
-    The changelog gets each row with its timestamp; of a store that operators keep, ``log`` instead, record by record: key,
-    value, timestamp (None: when it is sent), headers.
+    The changelog gets each row with its timestamp, and deletions with ``headers`` where the store logs them; of a store that
+    operators keep, ``log`` instead, record by record: key, value, timestamp (None: when it is sent), headers.
     """
 
     rows: dict[bytes, bytes | None] = field(default_factory=dict)
     timestamps: dict[bytes, int] = field(default_factory=dict)
+    headers: dict[bytes, Headers | None] = field(default_factory=dict)
     log: list[tuple[bytes, bytes | None, int | None, Headers]] = field(default_factory=list)
 
 
@@ -85,8 +86,12 @@ class StepState:
         return [rows[key] if key in rows else found[key] for key in keys]
 
     def put_many(
-        self, task: TaskId, store: str, keys: Sequence[bytes], rows: Sequence[bytes | None], timestamps: Sequence[int]
-    ) -> None:
+        self, task: TaskId, store: str, keys: Sequence[bytes], rows: Sequence[bytes | None], timestamps: Sequence[int],
+        headers: Sequence[Headers | None] = (),
+    ) -> None:  # fmt: skip
+        """Writes rows; ``headers`` of the records that caused them: they are kept with deletions, if the store logs them."""
         written = self.written_to(task, store)
         written.rows.update(zip(keys, rows, strict=True))
         written.timestamps.update(zip(keys, timestamps, strict=True))
+        if headers and self.stores[store].logs_headers:
+            written.headers.update((key, own if row is None else None) for key, row, own in zip(keys, rows, headers, strict=True))

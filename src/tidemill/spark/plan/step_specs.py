@@ -232,6 +232,7 @@ class StepSpecs:
                 timestamped=store.kind is StoreKind.TIMESTAMPED_KEY_VALUE,
                 persistent=store.persistent,
                 logged=store.logged,
+                logs_headers=store.logs_headers,
                 key_serde=written.key_serde,
                 value_serde=written.value_serde,
                 source_topic=None if store.source_topic is None else self._broker_topic(store.source_topic),

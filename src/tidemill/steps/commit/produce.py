@@ -119,7 +119,8 @@ def _produce_logs(output: Output, spec: StepSpec, written: Mapping[tuple[TaskId,
         # A stored row begins with its timestamp; in the changelog that is the record's own, as in Kafka Streams.
         values = [None if row is None else row[8:] for row in rows] if store.timestamped else rows
         timestamps = [of_store.timestamps[key] for key in keys]
-        output.produce(store.changelog, RecordColumns(keys, values, timestamps, [task.partition] * len(keys)))
+        headers = [of_store.headers.get(key) for key in keys] if any(of_store.headers.values()) else None
+        output.produce(store.changelog, RecordColumns(keys, values, timestamps, [task.partition] * len(keys), headers))
 
 
 def _produce_log(output: Output, store: StoreSpec, task: TaskId, written: Written, now_ms: int) -> None:

@@ -34,6 +34,7 @@ def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int)
                     "ts": [written.timestamps.get(key, 0) for key in written.rows],
                     "key": list(written.rows),
                     "value": list(written.rows.values()),
+                    "headers": [packed(written.headers.get(key)) for key in written.rows],
                 }
             )
         if written.log:
@@ -69,11 +70,12 @@ def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
         if table is None:
             continue
         parts = table.column("part").to_pylist()
-        keys, rows, times = (table.column(c).to_pylist() for c in ("key", "value", "ts"))
+        keys, rows, times, headers = (table.column(c).to_pylist() for c in ("key", "value", "ts", "headers"))
         for part in sorted(set(parts)):
             at = [i for i, p in enumerate(parts) if p == part]
             task = TaskId(store.subtopology, part)
-            state.put_many(task, name, [keys[i] for i in at], [rows[i] for i in at], [times[i] for i in at])
+            own = [unpacked(headers[i]) for i in at] if store.logs_headers else ()
+            state.put_many(task, name, [keys[i] for i in at], [rows[i] for i in at], [times[i] for i in at], own)
 
 
 def _take_log(table: pa.Table | None, name: str, store: StoreSpec, state: StepState) -> None:

@@ -163,7 +163,7 @@ def _fold(
             last[key] = at
         keys = list(last)
         logged = [records.timestamps[last[key]] if held[key] is None else times[key] for key in keys]
-        state.put_many(task, store, keys, [held[key] for key in keys], logged)
+        state.put_many(task, store, keys, [held[key] for key in keys], logged, [records.header(last[key]) for key in keys])
         for key in keys:
             old = initial if (row := before[key]) is None else row[8:]
             _forward(out, task, key, _value_of(held[key]), times[key], records, last[key], old)
@@ -199,6 +199,7 @@ def keep_latest(
     for task, indexes in _by_task(node, records.parts).items():
         rows: dict[bytes, bytes | None] = {}
         times: dict[bytes, int] = {}
+        headers: dict[bytes, Headers | None] = {}
         held = _held(task, store, [records.keys[at] for at in indexes], state) if node.sends_old else {}
         for at in indexes:
             key, value = records.keys[at], records.values[at]
@@ -211,9 +212,9 @@ def keep_latest(
             held[key] = value
             timestamp = records.timestamps[at]
             rows[key] = None if value is None else _pack(timestamp) + value
-            times[key] = timestamp
+            times[key], headers[key] = timestamp, records.header(at)
             _forward(out, task, key, value, timestamp, records, at, old)
-        state.put_many(task, store, list(rows), list(rows.values()), list(times.values()))
+        state.put_many(task, store, list(rows), list(rows.values()), list(times.values()), list(headers.values()))
     return out
 
 
