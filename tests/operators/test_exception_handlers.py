@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.operators.harness import MemoryRows
-from tidemill import PunctuationType, Record, Serdes, StreamsBuilder
+from tidemill import JoinWindows, PunctuationType, Record, Serdes, StreamJoined, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.errors import RecordError, StopError
 from tidemill.ids import TaskId
@@ -50,6 +50,24 @@ def test_the_failed_node_drops_the_record_and_all_others_go_on() -> None:
     (refused,) = graph.take_refused()
     assert (refused.error, refused.is_letter) == ("builtins.ZeroDivisionError", False)
     assert graph.take_refused() == []
+
+
+def test_a_self_join_forwards_nothing_of_a_record_that_its_joiner_fails_on_and_moves_no_time() -> None:
+    """As KStreamKStreamSelfJoin 4.3, which calls the joiner for the record itself before anything else."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=STRING, value=STRING)
+    joiner = per_record(lambda one, other: f"{one}{other}" if one + other != "xx" else 1 / 0, STRING)
+    windows = JoinWindows.of_time_difference(10)
+    stream.join(stream, joiner, windows, joined=StreamJoined(key=STRING, value=STRING, other_value=STRING)).to("out")
+    rows: dict[str, MemoryRows] = {}
+    graph = TaskGraph(
+        builder.build(optimization="all"), TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()),
+        key_serde=STRING, value_serde=STRING, handlers=ExceptionHandlers(processing=ExceptionResponse.CONTINUE),
+    )  # fmt: skip
+    for offset, (value, time) in enumerate([("a", 100), ("x", 105), ("x", 900), ("b", 101)]):
+        graph.process(SOURCE, Record("k", value, time), RecordMetadata("in", 0, offset))
+    assert [made.record.value for made in graph.take_produced()] == ["aa", "bb"]
+    assert graph.dropped == 2
 
 
 def test_fail_is_the_default_and_names_the_record() -> None:

@@ -127,6 +127,23 @@ def _pipe(run: Run, case: Case, inputs: list[Any]) -> None:
         )
 
 
+@pytest.mark.parametrize(("grace", "expected", "dropped"), [
+    (0, [(b"k", 5, 1), (b"k", 5, 1), (b"k", 6, 1), (b"l", 6, 1)], 1),
+    (10, [(b"k", 5, 1), (b"k", 5, 2), (b"k", 6, 1), (b"k", 5, 3), (b"l", 6, 1)], 0),
+])  # fmt: skip
+def test_sessions_without_a_gap_are_those_of_kafka_streams(grace: int, expected: list[Any], dropped: int) -> None:
+    """4.3 accepts a gap of 0; with no grace either, its store shows no session any more that a record could join."""
+    builder, string = StreamsBuilder(), Serdes.string()
+    windows = SessionWindows.of_inactivity_gap(0, grace=grace)
+    builder.stream("in", key=string, value=string).group_by_key().windowed_by(windows).count(store="s").to_stream().to("out")
+    run = start(builder.build())
+    for at, (key, time) in enumerate([(b"k", 5), (b"k", 5), (b"k", 6), (b"k", 5), (b"l", 6)]):
+        run.pipe(at, "in", key, b"a", time)
+    written = [(key, value) for topic, key, value, *_ in run.written if topic == "out"]
+    assert [(key[:-16], int.from_bytes(key[-8:], "big"), int.from_bytes(value, "big")) for key, value in written] == expected
+    assert len(run.dropped_at) == dropped
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 @pytest.mark.parametrize("in_steps", [True, False])
 def test_rows_are_deleted_with_headers_in_the_format_with_headers(*, persistent: bool, in_steps: bool) -> None:

@@ -168,11 +168,13 @@ class StreamSelfJoin:
         if key is None or value is None:
             self._context.drop()
             return
+        store, join, forward, windows = self._store, self._join, self._forward, self._windows
+        # First, as in Kafka Streams: a record on which the joiner fails joins no other and moves no time.
+        itself = Record(key, join(key, value, value), timestamp, headers)
         clock = self._clock
         if timestamp > clock.stream_time:
             clock.stream_time = timestamp
         joins_itself = timestamp > clock.stream_time - self._retention + 1  # were there two stores, it would be found
-        store, join, forward, windows = self._store, self._join, self._forward, self._windows
         raw = store.encode_key(key) or b""
         before, after = windows.before, windows.after
         for other_time, other in store.range_at(raw, max(timestamp - before, 0), max(timestamp + after, 0)):
@@ -180,7 +182,7 @@ class StreamSelfJoin:
         for other_time, other in store.range_at(raw, max(timestamp - after, 0), max(timestamp + before, 0)):
             if joins_itself and other_time > timestamp:
                 joins_itself = False
-                forward(Record(key, join(key, value, value), timestamp, headers))
+                forward(itself)
             forward(Record(key, join(key, other, value), max(timestamp, other_time), headers))
         if joins_itself:
-            forward(Record(key, join(key, value, value), timestamp, headers))
+            forward(itself)

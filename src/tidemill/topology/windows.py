@@ -118,12 +118,9 @@ class SessionWindows:
         """Records of a key that are at most ``gap`` apart make one session. Durations are ms or timedelta.
 
         Raises:
-            TopologyError: a gap below 1 ms, a negative grace.
+            TopologyError: a negative duration.
         """
-        gap_ms = milliseconds(gap, "SessionWindows: gap")
-        if gap_ms == 0:
-            raise TopologyError("SessionWindows: the gap is 0; give a gap of at least 1 ms")
-        return cls(gap=gap_ms, grace=milliseconds(grace, "SessionWindows: grace"))
+        return cls(gap=milliseconds(gap, "SessionWindows: gap"), grace=milliseconds(grace, "SessionWindows: grace"))
 
     @property
     def retention(self) -> int:
