@@ -179,6 +179,21 @@ def test_sessions_are_found_by_where_they_end_and_begin() -> None:
     assert [windowed.key for windowed, _ in store.all()] == ["k", "k2", "k"]
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+def test_sessions_of_one_end_come_by_their_start_and_in_memory_the_latest_first(*, persistent: bool) -> None:
+    """As in Kafka Streams' RocksDBSessionStore and InMemorySessionStore."""
+    store = SessionStore(_store(StoreKind.SESSION, persistent=persistent), MemoryRows())
+    for start, end in ((2, 9), (5, 9), (0, 4), (7, 9), (6, 12)):
+        store.put(Windowed("k", start, end), "a", end)
+    of_nine = [(2, 9), (5, 9), (7, 9)] if persistent else [(7, 9), (5, 9), (2, 9)]
+    expected = [(0, 4), *of_nine, (6, 12)]
+    assert [(session.start, session.end) for session, _ in store.find_sessions("k")] == expected
+    assert [(session.start, session.end) for session, _ in store.find_sessions("k", reverse=True)] == expected[::-1]
+    assert [(session.start, session.end) for session, _ in store.find_sessions("k", 5, 6)] == [
+        bounds for bounds in expected if bounds not in ((0, 4), (7, 9))
+    ]
+
+
 def test_old_sessions_are_hidden_by_their_ends() -> None:
     store = SessionStore(_store(StoreKind.SESSION, retention_ms=1000), MemoryRows())
     store.put(Windowed("k", 0, 100), "a", 100)

@@ -112,6 +112,8 @@ class SessionStore:
             end, start = unpack_both(suffix)
             if start <= latest_start:
                 found.append((start, end, self._decode(row)))
+        if not self._persistent:
+            found.sort(key=lambda session: (session[1], -session[0]))  # InMemorySessionStore's: of one end, the latest start first
         return found
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
