@@ -5,13 +5,17 @@
 The word count on a real broker, exactly once, session timeout 6 s; lines flow all the time. The victim has a process and a JVM
 of its own, whose whole tree is killed at once; the two that stay share a Spark driver process. A partition of the dead one
 produces again when a count that was committed after the kill arrives from it. What comes before the broker's session timeout is
-over can't be helped by an instance, so the time beyond it counts. Kafka Streams, three JVMs, goes through the same if its jars
-can be had.
+over can't be helped by an instance, so the time beyond it counts. With a standby, the dead one's words are read all the time over
+HTTP from the two that stay, with a bound on staleness, and never older than an answer before. Kafka Streams, three JVMs, goes
+through the same without reads, if its jars can be had.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import http.client
+import json
 import os
 import re
 import sys
@@ -23,8 +27,10 @@ from pathlib import Path
 from console import Report, run
 from instances import INPUT, OUTPUT, Instance, Scene, all_at_work, until
 from java_streams import LEAST_PROBING_INTERVAL_MS, JavaStreams
+from readers import Readers, Readings
 from traffic import Counts, Exactness, Feed
 
+from tidemill.embedded.broker_plan import free_port
 from tidemill.errors import EnvironmentProblem
 from tidemill.kafka.admin.client import Admin
 
@@ -37,6 +43,10 @@ KEYS = (20_000, 200_000, 1_000_000)
 JAVA_KEYS = 200_000
 """Kafka Streams is shown at one size: three more JVMs take their time."""
 REPARTITION = "streams-wordcount-counts-store-repartition"
+STORE = "counts-store"
+MAX_STALENESS_MS = 2_000
+_ASKED_WORDS = 300
+_READ_LIMIT_S = 10.0
 JAVA_PROCESSES = {
     "a": "4b61083e-57d0-457d-951f-d06556c148ca",
     "b": "7156cef1-307e-49c0-a5bb-0f11d26a4933",
@@ -69,6 +79,8 @@ class Failover:
     beyond_s: float
     restored: int
     exactness: Exactness
+    readings: Readings | None = None
+    """Of the dead one's words, from before the kill until after the takeover."""
 
 
 def main() -> int:
@@ -108,8 +120,8 @@ def _tidemill(report: Report, folder: Path, standbys: int, sizes: Sequence[int])
     kills = []
     with Scene(folder / f"tidemill-{standbys}") as scene:
         host = scene.host("survivors", slots=2)
-        survivors = [host.instance(name, settings) for name in ("a", "b")]
-        victim = scene.own("victim", settings=settings)
+        survivors = [host.instance(name, _served(settings)) for name in ("a", "b")]
+        victim = scene.own("victim", settings=_served(settings))
         load = _Load(scene.servers)
         try:
             with report.step("three instances start"):
@@ -123,9 +135,7 @@ def _tidemill(report: Report, folder: Path, standbys: int, sizes: Sequence[int])
     return kills
 
 
-def _kill(
-    report: Report, load: _Load, survivors: list[Instance], victim: Instance, standbys: int, keys: int
-) -> Failover:
+def _kill(report: Report, load: _Load, survivors: list[Instance], victim: Instance, standbys: int, keys: int) -> Failover:
     everyone = [*survivors, victim]
     if not victim.host.is_running:
         with report.step("the victim comes back"):
@@ -136,12 +146,18 @@ def _kill(
         if standbys:
             until(lambda: _is_mirrored(everyone), "standbys to have caught up", pause_s=0.3)
     load.feed.start()
-    with report.step("killed, and waited for"):
-        time.sleep(_STEADY_S)
-        dead = _stateful(victim)
-        killed_s = time.time()
-        victim.host.kill()
-        beyond_s = load.until_back(dead, killed_s)
+    dead = _stateful(victim)
+    servers = [instance.look()["server"] for instance in survivors]
+    words = _words_in(servers[0], dead, keys) if standbys else []
+    with Readers(STORE, words, max_staleness_ms=MAX_STALENESS_MS) if standbys else contextlib.nullcontext() as readers:
+        if readers is not None:
+            for server in servers:
+                readers.into_service(server)
+        with report.step("killed, and waited for"):
+            time.sleep(_STEADY_S)
+            killed_s = time.time()
+            victim.host.kill()
+            beyond_s = load.until_back(dead, killed_s)
     restored = sum(
         int(event.fields["offsets"])
         for event in survivors[0].host.events("restored", killed_s)
@@ -157,8 +173,26 @@ def _kill(
         beyond_s=beyond_s,
         restored=restored,
         exactness=exactness,
+        readings=None if readers is None else readers.readings,
     )
     return _told(report, found)
+
+
+def _served(settings: dict[str, object]) -> dict[str, object]:
+    return {**settings, "tidemill.http.listen": f"127.0.0.1:{free_port()}"}
+
+
+def _words_in(server: str, partitions: Sequence[int], keys: int) -> list[str]:
+    """Words that are counted in these partitions, of the first ones."""
+    found = []
+    host, _, port = server.rpartition(":")
+    for number in range(min(keys, _ASKED_WORDS)):
+        connection = http.client.HTTPConnection(host, int(port), timeout=_READ_LIMIT_S)
+        with contextlib.closing(connection):
+            connection.request("GET", f"/stores/{STORE}/state{number}")
+            if json.load(connection.getresponse())["partition"] in partitions:
+                found.append(f"state{number}")
+    return found
 
 
 def _told(report: Report, kill: Failover) -> Failover:
@@ -167,7 +201,16 @@ def _told(report: Report, kill: Failover) -> Failover:
         f"    {kill.beyond_s:.2f} s beyond the session timeout, {kill.restored:,} restored, counts {kill.exactness}; "
         f"load of the machine {os.getloadavg()[0]:.1f}"
     )
+    if kill.readings is not None:
+        report.say(f"    {_of_reads(kill.readings)}{''.join(f'; {failure}' for failure in kill.readings.failures)}")
     return kill
+
+
+def _of_reads(readings: Readings) -> str:
+    return (
+        f"{readings.requests} reads of the dead one's words, {readings.failed} failed; p99 {readings.p99_ms:.0f} ms, the longest "
+        f"{readings.longest_ms:.0f} ms"
+    )
 
 
 def _stateful(instance: Instance) -> list[int]:
@@ -312,6 +355,8 @@ def _tell(report: Report, kills: list[Failover]) -> None:
             report.target(
                 kill.beyond_s <= TARGET_S, f"with a standby, {kill.keys:,} keys: {kill.beyond_s:.2f} s, at most {TARGET_S} s"
             )
+        if kill.readings is not None:
+            report.must(not kill.readings.failed, f"{kill.keys:,} keys: {_of_reads(kill.readings)}")
     with_one, without = [[kill for kill in ours if kill.standbys == count] for count in (1, 0)]
     if len(without) > 1:
         grown, kept = without[-1].beyond_s - without[0].beyond_s, with_one[-1].beyond_s - with_one[0].beyond_s

@@ -1,7 +1,8 @@
 """Reads over HTTP while instances are restarted: asked of any instance in service, counted, and whether each was answered.
 
 An instance is taken out of service before it is stopped and put back when it runs again, as a load balancer does in an orderly
-restart. A failure is whatever is not the count of a word that is in the store: another status, a count that fell, no answer.
+restart. A failure is whatever is not the count of a word that is in the store: another status, a count that fell, no answer. With
+``max_staleness_ms`` standbys must be that fresh, and no answer may be older than one before it, whoever gives it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 
 from commits import quantile
 from instances import until
+
+from tidemill import Position
 
 _LIMIT_S = 60.0
 
@@ -42,8 +45,19 @@ class Readings:
 class Readers:
     """``threads`` that each ask ``reads_per_s`` times a second for a word of a store; a context manager."""
 
-    def __init__(self, store: str, words: Sequence[str], *, threads: int = 2, reads_per_s: float = 25.0, seed: int = 7) -> None:
+    def __init__(
+        self,
+        store: str,
+        words: Sequence[str],
+        *,
+        threads: int = 2,
+        reads_per_s: float = 25.0,
+        seed: int = 7,
+        max_staleness_ms: int | None = None,
+    ) -> None:
         self.readings = Readings()
+        self._max_staleness_ms = max_staleness_ms
+        self._seen = Position()
         self._store, self._words, self._pause_s, self._seed = store, list(words), 1 / reads_per_s, seed
         self._servers: list[str] = []
         self._asking: dict[str, int] = {}
@@ -98,7 +112,7 @@ class Readers:
         host, _, port = server.rpartition(":")
         connection = http.client.HTTPConnection(host, int(port), timeout=_LIMIT_S)
         try:
-            connection.request("GET", f"/stores/{self._store}/{word}")
+            connection.request("GET", f"/stores/{self._store}/{word}{self._bounds()}")
             answer = connection.getresponse()
             found = json.loads(answer.read())
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -108,8 +122,19 @@ class Readers:
         if answer.status != 200:
             return f"{answer.status} {found}", 0, False
         count, is_stale = int(found["value"]), bool(found.get("stale_by"))
-        is_fallen = count < least and not is_stale
+        is_bounded = self._max_staleness_ms is not None
+        if is_bounded:
+            with self._lock:
+                self._seen = self._seen.merged(Position.parse(found["position"]))
+        is_fallen = count < least and (is_bounded or not is_stale)
         return (f"{count} after {least}: {found}" if is_fallen else ""), count, is_stale
+
+    def _bounds(self) -> str:
+        if self._max_staleness_ms is None:
+            return ""
+        with self._lock:
+            seen = self._seen
+        return f"?max_staleness_ms={self._max_staleness_ms}" + (f"&position={seen}" if seen.offsets else "")
 
     def _note(self, question: str, problem: str, took_s: float) -> None:
         with self._lock:

@@ -45,6 +45,8 @@ class Instance:
     writers: dict[int, TaskState] = field(default_factory=dict)
     hosts: HostMap = field(default_factory=lambda: host_map({HERE: (0, 1), THERE: (2,)}))
     ends: dict[int, int] = field(default_factory=dict)
+    uncommitted: dict[int, int] = field(default_factory=dict)
+    """Offsets behind the end that an open transaction has taken."""
     is_broker_away: bool = False
     started: bool = True
     now_s: float = 0.0
@@ -56,7 +58,11 @@ class Instance:
             self.copies,
             hosts=lambda: self.hosts,
             own_host=HERE,
-            broker=Broker(partitions=lambda topics: dict.fromkeys(topics, PARTITIONS), end_offsets=self._ends),
+            broker=Broker(
+                partitions=lambda topics: dict.fromkeys(topics, PARTITIONS),
+                end_offsets=self._high_watermarks,
+                stable_end_offsets=self._ends,
+            ),
             require_started=self._require_started,
             now_s=lambda: self.now_s,
         )
@@ -69,6 +75,9 @@ class Instance:
         if self.is_broker_away:
             raise RetriableError("no broker answers")
         return {tp: self.ends[tp.partition] for tp in partitions}
+
+    def _high_watermarks(self, partitions: Any) -> dict[TopicPartition, int]:
+        return {tp: end + self.uncommitted.get(tp.partition, 0) for tp, end in self._ends(partitions).items()}
 
     def take(
         self, partition: int, role: Role = Role.ACTIVE, *, is_running: bool = True, is_confirmed: bool = False
@@ -425,6 +434,13 @@ def test_a_standby_answers_while_it_is_young_enough(instance: Instance) -> None:
     assert answers(100)  # asked anew: nothing has come since
 
 
+def test_what_an_owner_left_in_an_open_transaction_makes_a_standby_no_older(instance: Instance) -> None:
+    instance.take(0, Role.STANDBY, is_running=False)
+    instance.ends, instance.uncommitted = {0: 10, 1: 10}, {0: 7}
+    assert asked(instance, A[0], max_lag=0, most_age_ms=0).covered == {0: 0}
+    assert instance.queries.lags()["counts"][0].offset_lag == 7  # in Kafka's sense
+
+
 def test_an_active_is_never_too_old(instance: Instance) -> None:
     assert asked(instance, A[0], max_lag=100, most_age_ms=0).covered == {0: 0}
 
@@ -555,7 +571,8 @@ def test_what_operators_keep_for_themselves_is_refused(make: Callable[..., Insta
 
 def test_a_global_store_is_told_from_one_that_is_not_there(instance: Instance) -> None:
     queries = StoreQueries(
-        {}, instance.copies, hosts=lambda: instance.hosts, own_host=None, broker=Broker(partitions=dict, end_offsets=dict),  # type: ignore[arg-type]
+        {}, instance.copies, hosts=lambda: instance.hosts, own_host=None,
+        broker=Broker(partitions=dict, end_offsets=dict, stable_end_offsets=dict),  # type: ignore[arg-type]
         require_started=lambda: None, shared=["names"],
     )  # fmt: skip
     with pytest.raises(QueryError, match="names is a global store"):

@@ -4,41 +4,50 @@ A single node that was killed is registered as the leader of everything still. C
 process, it takes that up until the controller finds its session over; its coordinators are loaded, given up and loaded
 again. Kafka loses transactions in between: from 4.3.0 on markers that are due are dropped (KAFKA-20734), and where the
 group coordinator's first load ends after the second began it is taken for that one, so that offsets which were committed
-meanwhile are pending for good (seen with 4.2.1). So the controller runs alone first, until it has fenced the broker.
+meanwhile are pending for good, or groups and offsets are those of long ago (both seen with 4.2.1). So the controller runs alone
+first, until it has fenced the broker, and that is in its log.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import struct
 import subprocess
 import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafka.record.memory_records import MemoryRecords
 
 from tidemill.deadline import Deadline
 from tidemill.embedded import guard
-from tidemill.embedded.broker_plan import HOST, READY, BrokerPlan, failed_start, log_since, log_size
+from tidemill.embedded.broker_plan import HOST, BrokerPlan, failed_start, log_size
 from tidemill.errors import EnvironmentProblem
 
-_FENCED = "Fencing broker 1 at epoch"
 _SESSION_MS = 500
-_NOTHING_TO_FENCE_S = 5.0
-"""After the controller's start: ten sessions, as it may be late on a busy machine. The old registration would outlive it then."""
-_WRITTEN_S = 0.2
-"""The fencing is logged just before it is written."""
+_NOTHING_TO_FENCE = 10
+"""NoOpRecords, one in half a second: so many sessions later, by what the controller has done and not by the clock of a busy
+machine, no registration is left to be fenced."""
+_REGISTRATION_CHANGE, _NO_OP = b"\x01\x11", b"\x01\x14"
+"""How records begin in the metadata log: version of the frame and key of the type (KIP-631, KIP-835)."""
 _END_LIMIT_S = 10.0
 
 
 def end_old_registration(plan: BrokerPlan, *, limit_s: float) -> None:
     """Returns at once after an orderly end, or before a first start. EnvironmentProblem if the controller does not come up."""
     folder = plan.data / "data"
-    if (folder / ".kafka_cleanshutdown").exists() or not (folder / "__cluster_metadata-0").exists():
+    metadata = folder / "__cluster_metadata-0"
+    if (folder / ".kafka_cleanshutdown").exists() or not metadata.exists():
         return
+    before = _End.of(metadata)
     properties = plan.data / "controller.properties"
     properties.write_text(_controller_properties(plan))
     offset = log_size(plan)
     process, pid = guard.start(plan.command("kafka.Kafka", str(properties)), console=plan.console_file)
     try:
-        _wait_until_fenced(plan, process, offset, limit_s)
+        _wait_until_fenced(plan, process, offset, limit_s, before)
     finally:
         _end(process, pid)
 
@@ -57,20 +66,50 @@ def _controller_properties(plan: BrokerPlan) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _wait_until_fenced(plan: BrokerPlan, process: subprocess.Popen[str], offset: int, limit_s: float) -> None:
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Where the metadata log ends, up to its last whole batch."""
+
+    metadata: Path
+    segment: str
+    position: int
+
+    @classmethod
+    def of(cls, metadata: Path) -> _End:
+        newest = max(metadata.glob("*.log"))
+        content, position = newest.read_bytes(), 0
+        while position + 12 <= len(content):
+            (length,) = struct.unpack_from(">i", content, position + 8)
+            if length <= 0 or position + 12 + length > len(content):
+                break
+            position += 12 + length
+        return cls(metadata, newest.name, position)
+
+    def appended(self) -> Counter[bytes]:
+        """Number of records since then, by their beginning."""
+        found: Counter[bytes] = Counter()
+        for segment in sorted(self.metadata.glob("*.log")):
+            if segment.name < self.segment:
+                continue
+            with segment.open("rb") as file:
+                file.seek(self.position if segment.name == self.segment else 0)
+                batches = MemoryRecords(file.read())
+            while batches.has_next():
+                batch = batches.next_batch()
+                if not batch.is_control_batch:
+                    found.update(record.value[:2] for record in batch)
+        return found
+
+
+def _wait_until_fenced(plan: BrokerPlan, process: subprocess.Popen[str], offset: int, limit_s: float, before: _End) -> None:
     deadline = Deadline.after(limit_s)
-    ready_at: float | None = None
     while True:
-        is_alive, log, now = process.poll() is None, log_since(plan, offset), time.monotonic()
-        if _FENCED in log:
-            time.sleep(_WRITTEN_S)
+        is_alive, appended = process.poll() is None, before.appended()
+        # The log of the program has the fencing before the metadata log has it.
+        if appended[_REGISTRATION_CHANGE] or appended[_NO_OP] >= _NOTHING_TO_FENCE:
             return
         if not is_alive:
             raise failed_start(plan, offset)
-        if ready_at is None and READY in log:
-            ready_at = now
-        if ready_at is not None and now > ready_at + _NOTHING_TO_FENCE_S:
-            return
         if deadline.is_over:
             raise EnvironmentProblem(
                 f"the broker was not in order when it ended, and its controller, which has to look at that first, was not "

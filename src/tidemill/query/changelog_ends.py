@@ -1,4 +1,4 @@
-"""End offsets of changelogs, with the time of each request: the lag of a copy, in offsets and in time.
+"""Stable end offsets of changelogs, with the time of each request: the lag of a copy, in offsets and in time.
 
 A copy that has reached an end offset has everything that was committed when that offset was requested. So the age of a copy is
 the time since the latest request whose end it has reached: never too low, and too high by at most the pause between requests.
@@ -18,7 +18,7 @@ _MOST_ANSWERS = 64
 
 
 class ChangelogEnds:
-    """Thread-safe. ``ask`` returns the end offsets of changelogs, or raises RetriableError."""
+    """Thread-safe. ``ask`` returns the stable end offsets of changelogs, or raises RetriableError."""
 
     def __init__(
         self, ask: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]], now_s: Callable[[], float]

@@ -44,10 +44,15 @@ class LagInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """Requests to the brokers: partitions of topics (None: no such topic) and ends of changelogs."""
+    """Requests to the brokers: partitions of topics (None: no such topic) and ends of changelogs.
+
+    ``stable_end_offsets`` are those of committed records. ``end_offsets`` count what lies in open transactions too, which no copy
+    can have: a killed owner leaves such records until its session is over.
+    """
 
     partitions: Callable[[Collection[str]], Mapping[str, int | None]]
     end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
+    stable_end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
 
 
 class StoreQueries:
@@ -73,7 +78,7 @@ class StoreQueries:
         self._hosts, self._broker, self._require_started = hosts, broker, require_started
         self._progress, self._frames, self._shared = progress, frames, frozenset(shared)
         self._partition_counts: dict[int, int] = {}
-        self._ends = ChangelogEnds(broker.end_offsets, now_s)
+        self._ends = ChangelogEnds(broker.stable_end_offsets, now_s)
 
     # --- what users ask through KafkaStreams -------------------------------------------------------------------------
 

@@ -70,6 +70,23 @@ def test_what_is_set_aside_is_not_read_yet_and_comes_first_then(
     assert consumer.ends() == {first: RECORDS}
 
 
+def test_a_partition_is_at_its_end_when_what_was_set_aside_of_it_is_read_too(
+    bootstrap_servers: str, source: tuple[TopicPartition, ...]
+) -> None:
+    settings = {"bootstrap.servers": bootstrap_servers, "group.id": "none", "log_level": 0}
+    consumer, first = PartitionConsumer(settings, tells_ends=True), source[0]
+    try:
+        consumer.place({first: 0})
+        set_aside(consumer, first)
+        while first not in consumer._ended_at:
+            consumer.set_aside()
+        assert consumer.at_end() == frozenset()
+        assert len(consumer.read(100, 0)) == RECORDS
+        assert consumer.at_end() == {first}
+    finally:
+        consumer.close()
+
+
 def test_what_is_set_aside_is_forgotten_where_reading_begins_elsewhere_or_ends(
     consumer: PartitionConsumer, source: tuple[TopicPartition, ...]
 ) -> None:

@@ -206,10 +206,9 @@ class PartitionConsumer:
         It tells the high watermark; where open transactions or their markers stand before that, librdkafka says so once a
         fetch has come back with nothing, up to ``fetch.wait.max.ms`` later.
         """
-        high = self.high_watermarks()
-        return frozenset(
-            tp for tp, at in self.ends().items() if at >= high.get(tp, at + 1) or at <= self._ended_at.get(tp, -1)
-        )
+        high, aside = self.high_watermarks(), {(m.topic(), m.partition()) for m in self._aside}
+        ended = (tp for tp, at in self.ends().items() if at >= high.get(tp, at + 1) or at <= self._ended_at.get(tp, -1))
+        return frozenset(tp for tp in ended if tp not in aside)
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """The partitions' ends as of the last fetch; those not known yet are missing."""

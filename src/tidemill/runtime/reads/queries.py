@@ -148,6 +148,7 @@ class InstanceReads:
             broker=Broker(
                 partitions=lambda topics: admin.partitions(topics, timeout_s=_BROKER_LIMIT_S),
                 end_offsets=lambda partitions: admin.end_offsets(partitions, timeout_s=_BROKER_LIMIT_S),
+                stable_end_offsets=lambda partitions: admin.stable_end_offsets(partitions, timeout_s=_BROKER_LIMIT_S),
             ),
             require_started=self._require_started,
             progress=lambda: [copy for thread in list(self._threads) for copy in thread.copies],

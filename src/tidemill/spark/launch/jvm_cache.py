@@ -21,8 +21,8 @@ from tidemill.spark.launch.session import JVM_FLAGS
 FIRST_WITH_AOT = 25
 SPARK = Path(pyspark.__file__).parent
 _SUFFIXES = (".aot", ".jsa")
-# Elsewhere than where it was made for, which is Java's default, each pointer in it is changed: that takes a fifteenth of a start's
-# processor time, and makes pages of the file the process's own.
+# Elsewhere than where it was made for, which is Java's default, each pointer in it is changed: that takes a fifteenth of a
+# start's processor time, and makes pages of the file the process's own.
 _AT_ITS_ADDRESS = ("-XX:+UnlockDiagnosticVMOptions", "-XX:ArchiveRelocationMode=0")
 
 
