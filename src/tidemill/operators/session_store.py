@@ -113,7 +113,7 @@ class SessionStore:
             if start <= latest_start:
                 found.append((start, end, self._decode(row)))
         if not self._persistent:
-            found.sort(key=lambda session: (session[1], -session[0]))  # InMemorySessionStore's: of one end, the latest start first
+            found.sort(key=lambda session: (session[1], -session[0]))  # as InMemorySessionStore: of one end, the latest first
         return found
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
