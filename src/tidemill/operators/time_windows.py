@@ -63,12 +63,13 @@ class TimeWindowAggregate:
                 continue
             found = store.fetch_at(raw, start)
             if found is None:
-                old, updated = self._begin(), timestamp
+                old, before, updated = None, self._begin(), timestamp
             else:
                 old, updated = found
+                before = old
                 if updated < timestamp:
                     updated = timestamp
-            new = self._add(key, value, old)
+            new = self._add(key, value, before)
             if not store.put_at(raw, new, start, timestamp if new is None else updated, headers):
                 self._drop()
             if self._rounds is None:
