@@ -121,7 +121,7 @@ class _Forwards:
 def test_a_sink_of_whose_records_nothing_says_how_to_write_them_is_refused_by_name(make: Make, side: str) -> None:
     builder = StreamsBuilder()
     make(builder.stream("in", key=STRING, value=STRING)).to("out")
-    with pytest.raises(TopologyError, match=rf"no serde for the {side}s that KSTREAM-SINK-\d+ writes: give {side}= of KSTREAM-SINK"):
+    with pytest.raises(TopologyError, match=rf"no serde for the {side}s that KSTREAM-SINK-\d+ writes: give {side}= of"):
         compile_topology(None, builder.build(), "app")
 
 

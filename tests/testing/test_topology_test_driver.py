@@ -161,7 +161,8 @@ def test_windowed_keys_without_a_serde_of_their_own_reach_both_kinds_of_function
     builder = StreamsBuilder()
     users = builder.stream("in", key=TEXT, value=TEXT).map(lambda _, user: (user, user)).group_by_key()
     counts = users.windowed_by(TimeWindows.of_size(10)).count().filter(lambda _, count: count > 1).to_stream()
-    counts.map(lambda window, count: (F.concat_ws("@", window["key"], window["start"]), count)).to("columns", key=TEXT, value=LONG)
+    by_columns = counts.map(lambda window, count: (F.concat_ws("@", window["key"], window["start"]), count))
+    by_columns.to("columns", key=TEXT, value=LONG)
     named = per_record(lambda window, count: f"{window.key}@{window.start}", TEXT)
     counts.filter(lambda _, count: count.isNotNull()).select_key(named).to("python", value=LONG)
 

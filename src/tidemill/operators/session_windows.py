@@ -46,7 +46,8 @@ class SessionAggregate:
         start = end = timestamp
         aggregate = self._begin()
         joined = self._store.find_at(raw, timestamp - gap, timestamp + gap)
-        for first, last, value in joined:
+        # The function may change them in place, and the old ones are to be sent as they were.
+        for first, last, value in self._store.find_at(raw, timestamp - gap, timestamp + gap) if self._sends_old else joined:
             aggregate = self._merge(key, aggregate, value)
             start, end = min(start, first), max(end, last)
         if end < close_time:

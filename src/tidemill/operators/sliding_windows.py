@@ -147,7 +147,9 @@ class SlidingWindowAggregate:
             return
         key, value, timestamp, headers = record
         before, latest = aggregate
-        new = self._add(key, value, before)
+        # The function may change it in place, and the windows before are still needed as they were.
+        again = None if is_new else self._store.fetch_at(self._raw, start)
+        new = self._add(key, value, before if again is None else again[0])
         updated = timestamp if before is None else max(timestamp, latest)
         if not self._store.put_at(self._raw, new, start, timestamp if new is None else updated, headers):
             self._drop()

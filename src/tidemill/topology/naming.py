@@ -51,7 +51,7 @@ def changelog_topic(application_id: str, store: str) -> str:
 
 
 def node_name(name: str, what: str) -> str:
-    """``name`` if it may name a node of the Processor API: printable text, also with spaces, as in Kafka Streams' ``Topology``."""
+    """``name`` if it may name a node of the Processor API: printable text, with spaces too, as in Kafka Streams."""
     if isinstance(name, str) and name and name.isprintable():
         return name
     raise TopologyError(f"{name!r} can't be the name of {what}: expected printable text; choose another name")
