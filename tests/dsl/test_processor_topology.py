@@ -31,6 +31,15 @@ def test_a_processor_knows_the_stores_that_are_connected_to_it_later() -> None:
     assert node.operation == ProcessRecords(Noop, ("a", "b"))
 
 
+def test_names_of_nodes_are_any_printable_text_as_with_kafka_streams() -> None:
+    topology = (
+        TopologyBuilder().add_source("Desired State", "in").add_processor("Höhe & Wind", Noop, "Desired State")
+        .add_sink("To Twins", "out", "Höhe & Wind").build()
+    )  # fmt: skip
+    assert list(topology.nodes) == ["Desired State", "Höhe & Wind", "To Twins"]
+    assert "Processor: Höhe & Wind (stores: [])\n      --> To Twins\n      <-- Desired State" in topology.describe()
+
+
 def test_what_the_dsl_made_goes_on_by_hand() -> None:
     dsl = StreamsBuilder()
     dsl.stream("in", name="source").filter(lambda k, v: v, name="kept")
@@ -71,6 +80,8 @@ REFUSED: dict[str, tuple[Callable[[TopologyBuilder], Any], str]] = {
         lambda t: t.add_sink("k", "out", "s").add_processor("p", Noop, "k"), "is the sink to out, which forwards nothing",
     ),
     "a name used twice": (lambda t: t.add_source("s", "other"), "two nodes have the name 's'"),
+    "a name of two lines": (lambda t: t.add_sink("a\nb", "out", "s"), "can't be the name of a sink: expected printable text"),
+    "no name": (lambda t: t.add_source("", "other"), "'' can't be the name of a source: expected printable text"),
     "a topic read twice": (lambda t: t.add_source("t", "in"), "the topic 'in' is read by two nodes"),
     "a store of a source": (
         lambda t: t.add_state_store(Stores.key_value_store("a"), "s"), "can't be connected to 's': it is the source of in",

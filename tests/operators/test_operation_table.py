@@ -73,8 +73,10 @@ def test_an_entry_names_all_stores_tables_and_functions_of_columns(kind: type, e
 def test_what_is_written_as_a_store_keeps_it_has_a_store(kind: type, entry: OperationEntry) -> None:
     assert "store" in entry.stores or (entry.enters is Enters.BY_TYPE and entry.with_store is None)
     assert "store" in entry.stores or entry.value not in (Leaves.STORED, Leaves.AGGREGATE)
-    assert ("aggregation" in [field.name for field in fields(kind)]) is (entry.value is Leaves.AGGREGATE)
-    assert entry.key in (Leaves.ARRIVING, Leaves.OWN)
+    own = {field.name for field in fields(kind)}
+    assert ("aggregation" in own) is (entry.value is Leaves.AGGREGATE)
+    assert ({"aggregation", "windows"} <= own) is (entry.key is Leaves.WINDOWED)
+    assert entry.key in (Leaves.ARRIVING, Leaves.OWN, Leaves.WINDOWED)
 
 
 @each_entry

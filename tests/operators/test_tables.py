@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tests.operators.harness import start
 from tests.operators.step_harness import StepRun
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized
 
@@ -74,15 +75,113 @@ def test_old_values_go_through_mappings_without_stores() -> None:
     ]
 
 
-def test_the_first_count_of_a_key_takes_the_place_of_zero() -> None:
+def test_the_first_count_of_a_key_takes_the_place_of_nothing() -> None:
     def program(b: StreamsBuilder) -> None:
         counts = b.stream("in").group_by_key().count()
         by_count = counts.group_by(per_record(lambda k, n: (f"n{n}", k)), value=STRING)
         by_count.count().to_stream().to("out", value=LONG)
 
-    assert run(program, ("k", "x", 5), ("k", "x", 6), value="long") == [
-        ("n0", None, 5), ("n1", 1, 5), ("n1", 0, 6), ("n2", 1, 6),
-    ]
+    assert run(program, ("k", "x", 5), ("k", "x", 6), value="long") == [("n1", 1, 5), ("n1", 0, 6), ("n2", 1, 6)]
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "count": lambda g: g.count(),
+    "aggregate": lambda g: g.aggregate(lambda: 0, lambda k, v, a: a + 1, value=LONG),
+    "reduce": lambda g: g.reduce(lambda a, v: v),
+    "cogroup": lambda g: g.cogroup(lambda k, v, a: a + 1).aggregate(lambda: 0, value=LONG),
+    "time windows": lambda g: g.windowed_by(TimeWindows.of_size(100)).count(),
+    "sessions": lambda g: g.windowed_by(SessionWindows.of_inactivity_gap(100)).count(),
+    "a window that slides": lambda g: g.windowed_by(SlidingWindows.of_time_difference(100)).count().filter(
+        per_record(lambda window, n: window.start == 0)
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("in_steps", [False, True], ids=["record by record", "in steps"])
+def test_rows_of_an_aggregate_are_counted_once_each_in_their_group(way: str, in_steps: bool) -> None:
+    """The number of keys: no row is subtracted that was not added."""
+    builder = StreamsBuilder()
+    table = WAYS[way](builder.stream("in").group_by_key())
+    everyone = table.group_by(per_record(lambda key, value: ("everyone", "row")), key=STRING, value=STRING)
+    everyone.count(store="keys")
+    records = [("in", key.encode(), b"x", at - at % 2) for at, key in enumerate("aabcba")]
+    if in_steps:
+        steps = StepRun(builder.build())
+        steps.pipe([(*record, ()) for record in records], one_by_one=True)
+        store = steps.store("keys")
+    else:
+        graph = start(builder.build())
+        for at, record in enumerate(records):
+            graph.pipe(at, *record)
+        store = graph.graph.store("keys")
+    assert [(key, row[0]) for key, row in store.all()] == [("everyone", 3)]
+
+
+def _appended(_key: str, value: str, so_far: dict[str, list[str]]) -> dict[str, list[str]]:
+    so_far["all"].append(value)
+    return so_far
+
+
+def _extended(_key: str, first: dict[str, list[str]], second: dict[str, list[str]]) -> dict[str, list[str]]:
+    second["all"].extend(first["all"])
+    return second
+
+
+def _removed(_key: str, value: str, so_far: dict[str, list[str]]) -> dict[str, list[str]]:
+    so_far["all"].remove(value)
+    return so_far
+
+
+LISTS = Serdes.json("all array<string>")
+IN_PLACE: dict[str, Callable[[Any], Any]] = {
+    "aggregate": lambda s: s.group_by_key().aggregate(lambda: {"all": []}, _appended, value=LISTS),
+    "time windows": lambda s: s.group_by_key().windowed_by(TimeWindows.of_size(100)).aggregate(
+        lambda: {"all": []}, _appended, value=LISTS
+    ),
+    "sliding windows": lambda s: s.group_by_key().windowed_by(SlidingWindows.of_time_difference(100)).aggregate(
+        lambda: {"all": []}, _appended, value=LISTS
+    ).filter(per_record(lambda window, _: window.start == 0)),
+    "sessions": lambda s: s.group_by_key().windowed_by(SessionWindows.of_inactivity_gap(100)).aggregate(
+        lambda: {"all": []}, _appended, _extended, value=LISTS
+    ),
+    "a grouped table": lambda s: s.map(per_record(lambda key, value: (f"{key}{value}", key))).to_table(store="t").group_by(
+        per_record(lambda key, value: (value, key)), key=STRING, value=STRING
+    ).aggregate(lambda: {"all": []}, _appended, _removed, value=LISTS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", IN_PLACE)
+@pytest.mark.parametrize("in_steps", [False, True], ids=["record by record", "in steps"])
+def test_an_aggregator_may_change_the_aggregate_in_place(way: str, in_steps: bool) -> None:
+    """What a table above a group says was there before is what was there."""
+    builder = StreamsBuilder()
+    lists = IN_PLACE[way](builder.stream("in"))
+    everyone = lists.group_by(per_record(lambda key, lists: ("everyone", len(lists["all"]))), key=STRING, value=LONG)
+    everyone.aggregate(lambda: 0, lambda k, v, a: a + v, lambda k, v, a: a - v, value=LONG, store="total")
+    records = [("in", key.encode(), f"{at}".encode(), at - at % 2) for at, key in enumerate("aabcba")]
+    if in_steps:
+        steps = StepRun(builder.build())
+        steps.pipe([(*record, ()) for record in records], one_by_one=True)
+        store = steps.store("total")
+    else:
+        graph = start(builder.build())
+        for at, record in enumerate(records):
+            graph.pipe(at, *record)
+        store = graph.graph.store("total")
+    assert [(key, row[0]) for key, row in store.all()] == [("everyone", 6)]
+
+
+def test_sliding_windows_to_the_right_do_not_get_what_the_aggregator_added_in_place_to_those_before() -> None:
+    def program(b: StreamsBuilder) -> None:
+        sliding = b.stream("in").group_by_key().windowed_by(SlidingWindows.of_time_difference(10, grace=100))
+        lists = sliding.aggregate(lambda: {"all": []}, _appended, value=LISTS).to_stream()
+        texts = per_record(lambda window, lists: (f"{window.start}", "".join(sorted(lists["all"]))), (STRING, STRING))
+        lists.map(texts).to("out")
+
+    records = [("k", "a", 105), ("k", "b", 110), ("k", "c", 103)]
+    last = {key: value for key, value, _ in run(program, *records)}
+    assert last == {"95": "ac", "106": "b", "100": "abc", "93": "c", "104": "ab"}
 
 
 def test_the_first_reduced_value_takes_the_place_of_nothing() -> None:

@@ -7,9 +7,23 @@ from typing import Any
 
 import pytest
 
-from tidemill import Materialized, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_batch, per_record
+from tidemill import (
+    JoinWindows,
+    Materialized,
+    ProcessorContext,
+    Record,
+    Serdes,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    TimeWindows,
+    per_batch,
+    per_record,
+)
+from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of
+from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.serde_inference import SerdeInference
 from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, leaving_in_graph, leaving_in_step
 from tidemill.spark.plan.stages import runs_vectorised, stages
@@ -70,6 +84,45 @@ def test_what_leaves_is_written_alike_in_a_step_and_record_by_record(what: str) 
     kept = _first_kept(topology)
     assert leaving_in_step(topology, kept, ARRIVING, DEFAULT).value == expected
     assert leaving_in_graph(topology, kept, [ARRIVING], DEFAULT).value == expected
+
+
+@pytest.mark.parametrize(("windows", "expected"), [
+    (WINDOWS, lambda key: TimeWindowedSerde(key, 5)),
+    (SlidingWindows.of_time_difference(5), lambda key: TimeWindowedSerde(key, 5)),
+    (SESSIONS, SessionWindowedSerde),
+], ids=["time", "sliding", "session"])  # fmt: skip
+def test_windowed_keys_of_keys_that_the_program_says_nothing_of_are_written_around_those_that_arrive(
+    windows: Any, expected: Callable[[Any], Any]
+) -> None:
+    builder = StreamsBuilder()
+    _windowed(builder.stream("in"), windows).count().to_stream().to("out")
+    topology = builder.build()
+    kept = _first_kept(topology)
+    assert leaving_in_graph(topology, kept, [ARRIVING], DEFAULT).key == expected(STRING)
+    assert leaving_in_step(topology, kept, ARRIVING, DEFAULT).key == expected(STRING)
+    assert leaving_in_graph(topology, kept, [NOTHING_KNOWN], DEFAULT).key == expected(DOUBLE)
+    assert leaving_in_graph(topology, kept, [NOTHING_KNOWN], NOTHING_KNOWN).key is None
+
+
+class _Forwards:
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Record) -> None:
+        self._context.forward(record)
+
+
+@pytest.mark.parametrize(("make", "side"), [
+    (lambda s: s.process_values(_Forwards), "value"),
+    (lambda s: s.process(_Forwards).merge(s.process(_Forwards)), "value"),
+    (lambda s: s.map(per_record(lambda k, v: (k, v))), "key"),
+    (lambda s: s.join(s, max, JoinWindows.of_time_difference(1)), "value"),
+], ids=["process_values", "merge", "map", "join"])  # fmt: skip
+def test_a_sink_of_whose_records_nothing_says_how_to_write_them_is_refused_by_name(make: Make, side: str) -> None:
+    builder = StreamsBuilder()
+    make(builder.stream("in", key=STRING, value=STRING)).to("out")
+    with pytest.raises(TopologyError, match=rf"no serde for the {side}s that KSTREAM-SINK-\d+ writes: give {side}= of"):
+        compile_topology(None, builder.build(), "app")
 
 
 def _settled(topology: Topology, default: Edge) -> SerdeInference:

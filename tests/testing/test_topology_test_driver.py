@@ -14,10 +14,13 @@ from pyspark.sql import functions as F
 from tidemill import (
     Aggregators,
     BatchId,
+    EmitStrategy,
+    JoinWindows,
     ProcessorContext,
     PunctuationType,
     Record,
     Serdes,
+    SessionWindows,
     StreamsBuilder,
     TimeWindows,
     Windowed,
@@ -125,6 +128,51 @@ def test_windows_are_read_from_topics_and_stores(topology_test_driver: Any) -> N
     assert out.read_key_values() == [(Windowed("k", 0, 10), 1), (Windowed("k", 0, 10), 2), (Windowed("k", 10, 20), 1)]
     source.pipe_input("k", "late", 3)
     assert driver.dropped == 1
+
+
+def test_closed_windows_and_unmatched_records_are_sent_while_the_wall_clock_stands(topology_test_driver: Any) -> None:
+    """The clock of a test stands unless the test moves it: a look once in a second would be the first record's only."""
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key()
+    windows = grouped.windowed_by(TimeWindows.of_size(10, grace=10)).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
+    windows.to_stream(per_record(lambda window, count: f"{window.key} from {window.start}")).to("windows", key=TEXT, value=LONG)
+    sessions = grouped.windowed_by(SessionWindows.of_inactivity_gap(5)).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
+    sessions.to_stream(per_record(lambda session, count: f"{session.key} to {session.end}")).to("sessions", key=TEXT, value=LONG)
+    left, right = builder.stream("left", key=TEXT, value=TEXT), builder.stream("right", key=TEXT, value=TEXT)
+    joined = left.left_join(right, per_record(lambda one, other: f"{one}+{other}", TEXT), JoinWindows.of_time_difference(5))
+    joined.to("joined", key=TEXT, value=TEXT)
+
+    driver = topology_test_driver(builder)
+    source, one = driver.create_input_topic("in", TEXT, TEXT), driver.create_input_topic("left", TEXT, TEXT)
+    for at in (1, 2, 11, 9, 21, 8, 31):
+        source.pipe_input("k", "v", at)
+    for at in (1, 2, 12):
+        one.pipe_input("k", f"at {at}", at)
+
+    def sent(topic: str, value: Any) -> Any:
+        return driver.create_output_topic(topic, TEXT, value).read_key_values()
+
+    assert sent("windows", LONG) == [("k from 0", 3), ("k from 10", 1)]
+    assert sent("sessions", LONG) == [("k to 2", 2), ("k to 11", 2), ("k to 21", 1)]
+    assert sent("joined", TEXT) == [("k", "at 1+None"), ("k", "at 2+None")]
+
+
+def test_windowed_keys_without_a_serde_of_their_own_reach_both_kinds_of_functions(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    users = builder.stream("in", key=TEXT, value=TEXT).map(lambda _, user: (user, user)).group_by_key()
+    counts = users.windowed_by(TimeWindows.of_size(10)).count().filter(lambda _, count: count > 1).to_stream()
+    by_columns = counts.map(lambda window, count: (F.concat_ws("@", window["key"], window["start"]), count))
+    by_columns.to("columns", key=TEXT, value=LONG)
+    named = per_record(lambda window, count: f"{window.key}@{window.start}", TEXT)
+    counts.filter(lambda _, count: count.isNotNull()).select_key(named).to("python", value=LONG)
+
+    driver = topology_test_driver(builder)
+    source = driver.create_input_topic("in", TEXT, TEXT)
+    for at in (1, 2, 11, 12):
+        source.pipe_input("k", "ada", at)
+    for topic in ("columns", "python"):
+        found = dict(driver.create_output_topic(topic, TEXT, LONG).read_key_values())
+        assert {user: count for user, count in found.items() if count is not None} == {"ada@0": 2, "ada@10": 2}
 
 
 def test_a_sketch_of_distinct_values_is_estimated_in_the_jvm(topology_test_driver: Any) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.dsl.arguments import python_function, serde_or_none
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
-from tidemill.dsl.materialized import Materialized, Windows, materialized, queryable_name, store_of, window_store_of
+from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of, window_store_of
 from tidemill.dsl.recorder import Recorder, repartition_node
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
@@ -21,7 +21,7 @@ from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name, numbered
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
+from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 
 if TYPE_CHECKING:
     from tidemill.dsl.grouped import KGroupedStream

@@ -16,9 +16,7 @@ from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows
-
-Windows = TimeWindows | SlidingWindows | SessionWindows
+from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows, Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

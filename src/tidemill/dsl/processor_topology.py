@@ -23,7 +23,7 @@ from tidemill.dsl.stores import checked_store
 from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology.draft import Draft
-from tidemill.topology.naming import legal_name
+from tidemill.topology.naming import legal_name, node_name
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import GlobalUpdate, ProcessRecords
 from tidemill.topology.partitioning import StreamPartitioner
@@ -64,7 +64,7 @@ class TopologyBuilder:
             if len(names) != 1 + len(more_topics):
                 raise TopologyError(f"add_source {name!r}: a topic is named twice: {', '.join((topics, *more_topics))}")
         self._draft.add_source(SourceNode(
-            name=legal_name(name, "a source"), topics=names, topic_pattern=pattern,
+            name=node_name(name, "a source"), topics=names, topic_pattern=pattern,
             key_serde=serde_or_none(key, f"add_source {name!r}: key"),
             value_serde=serde_or_none(value, f"add_source {name!r}: value"),
             offset_reset=offset_reset_or_none(offset_reset),
@@ -76,7 +76,7 @@ class TopologyBuilder:
         """Adds the processor that ``supplier()`` makes, below its parents, as ``KStream.process`` does."""
         supplier_of(supplier, f"add_processor {name!r}")
         operation = ProcessRecords(supplier)
-        self._draft.add(ProcessorNode(name=legal_name(name, "a processor"), operation=operation), tuple(dict.fromkeys(parents)))
+        self._draft.add(ProcessorNode(name=node_name(name, "a processor"), operation=operation), tuple(dict.fromkeys(parents)))
         return self
 
     def add_sink(
@@ -99,7 +99,7 @@ class TopologyBuilder:
                 partitioner, ("topic", "key", "value", "partitions"), f"add_sink {name!r}: partitioner"
             )
         self._draft.add(SinkNode(
-            name=legal_name(name, "a sink"), topic=target, topic_extractor=extractor, partitioner=partitioner,
+            name=node_name(name, "a sink"), topic=target, topic_extractor=extractor, partitioner=partitioner,
             key_serde=serde_or_none(key, f"add_sink {name!r}: key"),
             value_serde=serde_or_none(value, f"add_sink {name!r}: value"),
         ), tuple(dict.fromkeys(parents)))
@@ -139,11 +139,11 @@ class TopologyBuilder:
         key = serde_or_none(key, "add_global_store: key") or kept.key_serde
         value = serde_or_none(value, "add_global_store: value") or kept.value_serde
         source = SourceNode(
-            name=legal_name(source_name, "a source"), topics=topic_names(topic, "add_global_store"), key_serde=key,
+            name=node_name(source_name, "a source"), topics=topic_names(topic, "add_global_store"), key_serde=key,
             value_serde=value, is_global=True,
         )
         processor = ProcessorNode(
-            name=legal_name(processor_name, "a processor"), operation=GlobalUpdate(kept.name, supplier), stores=(kept.name,),
+            name=node_name(processor_name, "a processor"), operation=GlobalUpdate(kept.name, supplier), stores=(kept.name,),
             key_serde=key, value_serde=value,
         )
         self._draft.add_global(source, processor, replace(kept, logged=False, source_topic=source.topics[0]))

@@ -15,7 +15,7 @@ from typing import ClassVar
 from tidemill.errors import SerdeError
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.values import Serde, Value
-from tidemill.topology.windows import Windowed
+from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows, Windowed, Windows
 
 _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")
@@ -86,6 +86,19 @@ def to_spark(value: Windowed | None) -> dict[str, object] | None:
 def from_spark(value: Mapping[str, Value] | None) -> Windowed | None:
     """The other way round."""
     return None if value is None else Windowed(value["key"], value["start"], value["end"])
+
+
+def windowed_serde(key: Serde | None, windows: Windows) -> Serde | None:
+    """The serde of keys in windows; None where that of the keys is not known."""
+    if key is None:
+        return None
+    match windows:
+        case TimeWindows(size=size):
+            return TimeWindowedSerde(key, MAX_TIME if size is None else size)
+        case SlidingWindows(difference=difference):
+            return TimeWindowedSerde(key, difference)
+        case SessionWindows():
+            return SessionWindowedSerde(key)
 
 
 class WindowedSerdes:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING
 from tidemill.dsl.arguments import python_function, serde_or_none
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger, Reducer
 from tidemill.dsl.functions import value_serde_of
-from tidemill.dsl.materialized import Materialized, Windows, materialized, queryable_name, window_store_of
+from tidemill.dsl.materialized import Materialized, materialized, queryable_name, window_store_of
 from tidemill.dsl.serdes import Serdes
-from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
+from tidemill.dsl.serdes_windowed import windowed_serde
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.logical import Process
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows
+from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
 
 if TYPE_CHECKING:
     from tidemill.dsl.grouped import KGroupedStream
@@ -199,19 +199,6 @@ def windowed_process(operation: op.WindowAggregate | op.SessionAggregate, window
         operation=operation, store=kept, key_serde=windowed_serde(kept.key_serde, windows), value_serde=kept.value_serde,
         window_close_ms=windows.grace + (windows.gap if isinstance(windows, SessionWindows) else 0),
     )
-
-
-def windowed_serde(key: Serde | None, windows: Windows) -> Serde | None:
-    """The serde of keys in windows; None where that of the keys is not known."""
-    if key is None:
-        return None
-    match windows:
-        case TimeWindows(size=size):
-            return TimeWindowedSerde(key, MAX_TIME if size is None else size)
-        case SlidingWindows(difference=difference):
-            return TimeWindowedSerde(key, difference)
-        case SessionWindows():
-            return SessionWindowedSerde(key)
 
 
 def _counting_store(grouped: KGroupedStream, windows: Windows, asked: Materialized | None, *, takes_two: bool) -> Store:

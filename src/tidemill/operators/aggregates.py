@@ -3,8 +3,9 @@ that several make together (COGROUPKSTREAM-MERGE).
 
 Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's, the
 record's own where nothing was stored; a null result deletes the row and is forwarded as a tombstone. Where nothing was stored,
-the old value is what the initializer gives (of count: 0), and null for reduce. Over a versioned store the table also answers with
-its row as of a time.
+the old value of the change is null, as it is below Kafka Streams' record caches, which are its default. Without them Kafka
+Streams sends what the initializer gives, and a grouped table below subtracts a row that was never added. Over a versioned store
+the table also answers with its row as of a time.
 """
 
 from __future__ import annotations
@@ -38,17 +39,23 @@ class AggregateByKey:
         raw = self._encode(key)
         found, timestamp = self._get(raw), came
         if found is None:
-            old = self._initializer()
+            old, before = None, self._initializer()
         else:
             old, stored = found
+            before = self._unshared(raw, old)
             if stored > timestamp:
                 timestamp = stored
-        new = self._following(key, value, old)
+        new = self._following(key, value, before)
         is_latest = self._put(raw, new, timestamp, headers, came)
         if is_latest is None:
             self._drop()
             return
         self._forward(record_of((key, change_of((new, old if self._sends_old else None, is_latest)), timestamp, headers)))
+
+    def _unshared(self, raw: bytes, old: Value) -> Value:
+        """The stored aggregate for the function, which may change it in place: the old one is still to be sent as it was."""
+        again = self._get(raw) if self._sends_old else None
+        return old if again is None else again[0]
 
 
 def count(operation: op.Count, context: Context) -> AggregateByKey:

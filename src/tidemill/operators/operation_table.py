@@ -77,6 +77,8 @@ class Leaves(Enum):
     """The store's, which keeps the result."""
     COUNT = "count"
     """A count's: long."""
+    WINDOWED = "windowed"
+    """That of the arriving keys, with the operation's windows around it."""
     OWN = "own"
     """The application's default only, since a function makes the value."""
     AGGREGATE = "aggregate"
@@ -229,11 +231,11 @@ OPERATIONS: Mapping[type, OperationEntry] = {
     ),
     op.WindowAggregate: OperationEntry(
         kafka="KStreamWindowAggregate", operator=window_aggregate, runs=_graph, stores=_STORE, table=_kept,
-        shortcut=Shortcut.WINDOW_COUNT, enters=Enters.KEY_AS_STORED, key=_own, value=Leaves.AGGREGATE,
+        shortcut=Shortcut.WINDOW_COUNT, enters=Enters.KEY_AS_STORED, key=Leaves.WINDOWED, value=Leaves.AGGREGATE,
     ),
     op.SessionAggregate: OperationEntry(
         kafka="KStreamSessionWindowAggregate", operator=SessionAggregate, runs=_graph, stores=_STORE, table=_kept,
-        shortcut=Shortcut.SESSION_FOLD, enters=Enters.KEY_AS_STORED, key=_own, value=Leaves.AGGREGATE,
+        shortcut=Shortcut.SESSION_FOLD, enters=Enters.KEY_AS_STORED, key=Leaves.WINDOWED, value=Leaves.AGGREGATE,
     ),
     op.CogroupMerge: OperationEntry(
         kafka="KTablePassThrough", operator=CogroupMerge, runs=_graph, stores=_STORE, table=_kept

@@ -46,7 +46,8 @@ class SessionAggregate:
         start = end = timestamp
         aggregate = self._begin()
         joined = self._store.find_at(raw, timestamp - gap, timestamp + gap)
-        for first, last, value in joined:
+        # The function may change them in place, and the old ones are to be sent as they were.
+        for first, last, value in self._store.find_at(raw, timestamp - gap, timestamp + gap) if self._sends_old else joined:
             aggregate = self._merge(key, aggregate, value)
             start, end = min(start, first), max(end, last)
         if end < close_time:
@@ -63,7 +64,10 @@ class SessionAggregate:
     ) -> None:
         key, value, timestamp, headers = record
         store, forward, emits_updates = self._store, self._forward, self._rounds is None
-        if start != end or start != timestamp:
+        replaced = None
+        if start == end == timestamp:
+            replaced = joined[0][2] if joined else None
+        else:
             for first, last, old in joined:
                 store.remove_at(raw, first, last, timestamp, headers)
                 if emits_updates:
@@ -73,7 +77,8 @@ class SessionAggregate:
         if not store.put_at(raw, start, end, aggregate, timestamp, headers):
             self._drop()
         if emits_updates:
-            forward(Record(Windowed(key, start, end), Change(aggregate), end))
+            change = Change(aggregate, replaced if self._sends_old else None)
+            forward(Record(Windowed(key, start, end), change, end))
 
     def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a session: (value, its end)."""

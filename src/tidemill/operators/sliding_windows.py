@@ -110,10 +110,11 @@ class SlidingWindowAggregate:
         timestamp, difference = record.timestamp, self._difference
         starts, left, right, has_left_window, previous = neighbours
         if previous is not None and previous + 1 not in starts and previous + 1 + difference >= timestamp:
-            self._update(record, previous + 1, (self._begin(), timestamp))
+            self._update(record, previous + 1, (self._begin(), timestamp), is_new=True)
         if not has_left_window:
             is_empty = previous is None or previous < timestamp - difference or left is None
-            self._update(record, timestamp - difference, (self._begin() if is_empty or left is None else left[0], timestamp))
+            before = self._begin() if is_empty or left is None else left[0]
+            self._update(record, timestamp - difference, (before, timestamp), is_new=True)
         if timestamp + 1 not in starts and right is not None and right[1] > timestamp:
             self._copy_to_right(record, right)
 
@@ -135,23 +136,25 @@ class SlidingWindowAggregate:
         if timestamp + 1 not in starts and right is not None and right[1] > timestamp:
             self._copy_to_right(record, right)
         if previous is not None and previous + 1 not in starts:
-            self._update(record, previous + 1, (self._begin(), timestamp))
-        self._update(record, 0, shared or (self._begin(), timestamp))
+            self._update(record, previous + 1, (self._begin(), timestamp), is_new=True)
+        self._update(record, 0, shared or (self._begin(), timestamp), is_new=shared is None)
 
-    def _update(self, record: Record, start: int, aggregate: _Aggregate) -> None:
-        """Adds the record to one window, if that is still open."""
+    def _update(self, record: Record, start: int, aggregate: _Aggregate, *, is_new: bool = False) -> None:
+        """Adds the record to one window, if that is still open; to a new one from ``aggregate`` on."""
         end = min(start + self._difference, LONG_MAX)
         if end < self._close_time:
             self._drop()
             return
         key, value, timestamp, headers = record
-        old, latest = aggregate
-        new = self._add(key, value, old)
-        updated = timestamp if old is None else max(timestamp, latest)
+        before, latest = aggregate
+        # The function may change it in place, and the windows before are still needed as they were.
+        again = None if is_new else self._store.fetch_at(self._raw, start)
+        new = self._add(key, value, before if again is None else again[0])
+        updated = timestamp if before is None else max(timestamp, latest)
         if not self._store.put_at(self._raw, new, start, timestamp if new is None else updated, headers):
             self._drop()
         if self._rounds is None:
-            change = Change(new, old if self._sends_old else None)
+            change = Change(new, before if self._sends_old and not is_new else None)
             self._forward(Record(Windowed(key, start, end), change, updated, headers))
 
     def _copy_to_right(self, record: Record, aggregate: _Aggregate) -> None:

@@ -46,6 +46,11 @@ class _GroupedTable:
         self.get = self._table.get
         self.get_as_of: AsOfGetter | None = self._table.get_as_of
 
+    def unshared(self, key: object, before: object) -> object:
+        """The aggregate for functions, which may change it in place: the old one is still to be sent as it was."""
+        again = self.get(key) if self._sends_old else None
+        return before if again is None else again[0]
+
     def keep(self, record: Record, new: object, old: object, timestamp: int) -> None:
         """Stores the aggregate and forwards the change."""
         key, _value, came, headers = record
@@ -69,9 +74,9 @@ class TableAggregate:
         key, (new, old, _is_latest), timestamp, _headers = record
         found = self.get(key)
         before, stored = (None, timestamp) if found is None else found
-        aggregate = before
+        aggregate = self._rows.unshared(key, before)
         if old is not None and before is not None:
-            aggregate = self._subtractor(key, old, before)
+            aggregate = self._subtractor(key, old, aggregate)
             timestamp = max(timestamp, stored)
         if new is not None:
             aggregate = self._adder(key, new, self._initializer() if aggregate is None else aggregate)
@@ -91,9 +96,9 @@ class TableReduce:
         key, (new, old, _is_latest), timestamp, _headers = record
         found = self.get(key)
         before, stored = (None, timestamp) if found is None else found
-        aggregate = before
+        aggregate = self._rows.unshared(key, before)
         if old is not None and before is not None:
-            aggregate = self._subtractor(before, old)
+            aggregate = self._subtractor(aggregate, old)
             timestamp = max(timestamp, stored)
         if new is not None:
             if aggregate is None:

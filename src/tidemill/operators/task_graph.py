@@ -91,7 +91,7 @@ class TaskGraph:
         nodes: Collection[str] | None = None,
         wall_clock: int = 0,
         stream_time: int = UNKNOWN_TIME,
-        emit_interval_ms: int = 1000,
+        emit_interval_ms: int = 0,
         handlers: ExceptionHandlers = FAILING,
     ) -> None:
         self.topology, self.task, self._handlers = topology, task, handlers

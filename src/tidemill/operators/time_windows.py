@@ -63,12 +63,14 @@ class TimeWindowAggregate:
                 continue
             found = store.fetch_at(raw, start)
             if found is None:
-                old, updated = self._begin(), timestamp
+                old, before, updated = None, self._begin(), timestamp
             else:
                 old, updated = found
+                # the function may change it in place, and the old one is to be sent as it was
+                before = store.fetch_at(raw, start)[0] if self._sends_old else old
                 if updated < timestamp:
                     updated = timestamp
-            new = self._add(key, value, old)
+            new = self._add(key, value, before)
             if not store.put_at(raw, new, start, timestamp if new is None else updated, headers):
                 self._drop()
             if self._rounds is None:

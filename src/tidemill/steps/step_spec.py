@@ -197,7 +197,7 @@ class GraphSpec:
     """Sinks that choose partitions, or have a topic extractor."""
     writes_alone: bool = False
     """No other node writes what it writes to: what it sends needs no order but its own."""
-    emit_interval_ms: int = 1000
+    emit_interval_ms: int = 0
     is_global: bool = False
     """True if it updates global stores, from the records of all partitions."""
     global_stores: frozenset[str] = frozenset()

@@ -50,6 +50,13 @@ def changelog_topic(application_id: str, store: str) -> str:
     return f"{application_id}-{store}{CHANGELOG_SUFFIX}"
 
 
+def node_name(name: str, what: str) -> str:
+    """``name`` if it may name a node of the Processor API: printable text, with spaces too, as in Kafka Streams."""
+    if isinstance(name, str) and name and name.isprintable():
+        return name
+    raise TopologyError(f"{name!r} can't be the name of {what}: expected printable text; choose another name")
+
+
 def legal_name(name: str, what: str) -> str:
     """``name`` if it may name a node, a store or a topic; else TopologyError. ``what`` says what it names."""
     problem = None

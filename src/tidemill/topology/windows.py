@@ -128,6 +128,10 @@ class SessionWindows:
         return self.gap + self.grace
 
 
+Windows = TimeWindows | SlidingWindows | SessionWindows
+"""Those of aggregations."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinWindows:
     """A record of the left side joins those of the right from ``before`` ms earlier to ``after`` ms later, both ends included

@@ -308,5 +308,4 @@ def compiled_for(
         by_time=True,
         idle_ms=config.max_task_idle_ms,
         one_by_one=takes_one_by_one(exceptions),
-        emit_interval_ms=0,  # the wall clock does not move within a batch: later looks would wait for the next one
     )

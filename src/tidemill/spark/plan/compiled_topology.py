@@ -28,9 +28,6 @@ from tidemill.topology.nodes import Topology
 from tidemill.topology.spark_operations import DataFrameJoin
 from tidemill.topology.values import Serde
 
-EMIT_INTERVAL_MS = 1000
-"""Kafka Streams' ``emit.interval``."""
-
 
 @dataclass(slots=True, kw_only=True)
 class CompiledTopology:
@@ -84,13 +81,14 @@ def compile_topology(
     default_key: Serde | None = None,
     default_value: Serde | None = None,
     presum: bool = True,
-    emit_interval_ms: int = EMIT_INTERVAL_MS,
+    emit_interval_ms: int = 0,
     by_time: bool = False,
     idle_ms: int = 0,
     one_by_one: bool = False,
 ) -> CompiledTopology:
     """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
     ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and unmatched join records.
+    0: they are looked for after each record, since the clock stands still within a batch.
     ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come, and a
     topic that has nothing is waited for as ``idle_ms`` says.
     ``one_by_one``: single records may have to be left out (exception handlers), so Python functions get one at a time.

@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import TopologyError
 from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_to_columns
 from tidemill.spark.plan.planned_topology import is_batch_sink
-from tidemill.spark.plan.serde_rules import Edge, PartSerdes, exit_edge, sink_edge
+from tidemill.spark.plan.serde_rules import Edge, PartSerdes, exit_edge, require, sink_edge
 from tidemill.spark.plan.shortcuts import window_join_of
 from tidemill.steps.commit.sinks import chooses_partitions
 from tidemill.steps.rows.schema import Tags
@@ -130,7 +129,7 @@ class _Cut:
             self.exits[name] = GraphExit(tag=tag, key_serde=key_serde, value_serde=value_serde)
             return
         edge = sink_edge(self._topology, name, self._serdes.leaving, self._default)
-        _require(edge, f"that {name} writes", f"of {name}")
+        require(edge, f"that {name} writes", f"of {name}")
         topic = broker_topic(self._topology, self._application_id, node.topic)
         self._add(replace(node, topic=topic, key_serde=edge.key, value_serde=edge.value), own)
 
@@ -138,7 +137,7 @@ class _Cut:
         self.nodes[node.name], self.parents[node.name] = node, parents
 
     def _entry(self, tag: int, name: str, edge: Edge, source: int | None, topics: tuple[str, ...]) -> None:
-        _require(edge, f"of {name}", f"of {name}")
+        require(edge, f"of {name}", f"of {name}")
         key_serde, value_serde = edge.settled
         self.entries[tag] = GraphEntry(node=name, key_serde=key_serde, value_serde=value_serde, source=source, topics=topics)
 
@@ -159,9 +158,3 @@ class _Cut:
         if len(found) == 1:
             return self._topics(next(iter(found)))
         return ("|".join(sorted(topic for source in found for topic in self._topics(source))),)
-
-
-def _require(edge: Edge, whose: str, where: str) -> None:
-    side = edge.missing
-    if side is not None:
-        raise TopologyError(f"no serde for the {side}s {whose}: give {side}= {where}, or set default.{side}.serde")

@@ -17,6 +17,7 @@ from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import (
     Enters,
+    Leaves,
     entry_of,
     kept_store,
 )
@@ -198,13 +199,24 @@ class SerdeInference:
     def _of_classes(self, name: str, at: Pair) -> Edge:
         """The serdes of what has come through the JVM unchanged, where they make instances of a class of it, ``Windowed`` too:
         functions of Python get the same behind functions of Columns."""
-        above = [self.topology.nodes[parent] for parent in self.topology.parents[name]]
+        above = [self._came_as(parent) for parent in self.topology.parents[name]] or [NOTHING_KNOWN]
         found = {}
         for side, kind in (("key", at.key_type), ("value", at.value_type)):
-            first, *others = [getattr(node, f"{side}_serde") for node in above] or [None]
+            first, *others = [getattr(edge, side) for edge in above]
             is_kept = isinstance(first, _OF_CLASSES) and all(first == other for other in others)
             found[side] = first if is_kept and first.sql_type == kind.simpleString() else None
         return Edge(**found)
+
+    def _came_as(self, name: str) -> Edge:
+        """The serdes that the program names for what leaves a node above columns; where it names none for keys, and functions
+        of Columns leave them as they are, those with which they have left a part."""
+        node = self.topology.nodes[name]
+        own = Edge(key=node.key_serde, value=node.value_serde)
+        if own.key is not None or not isinstance(node, ProcessorNode) or entry_of(node.operation).key is not Leaves.ARRIVING:
+            return own
+        parents = [self._came_as(parent) for parent in self.topology.parents[name] if name not in self.from_parts]
+        first, *others = [edge.key for edge in parents] or [self.from_parts.get(name, NOTHING_KNOWN).key]
+        return replace(own, key=first if all(other == first for other in others) else None)
 
     def at_batch_sink(self, name: str) -> Edge:
         """The serdes of records that reach a ``foreach_batch`` node, on whichever way.

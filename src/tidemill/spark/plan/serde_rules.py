@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from tidemill.dsl.serdes import BytesSerde, JsonClassSerde, JsonSerde, Serdes, StringSerde, UUIDSerde
 from tidemill.dsl.serdes_change import ChangeSerde
+from tidemill.dsl.serdes_windowed import windowed_serde
 from tidemill.errors import TopologyError
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.operation_table import (
@@ -34,7 +35,7 @@ from tidemill.steps.rows.codecs_wire import PairSerde
 from tidemill.topology.functions import PerRecord
 from tidemill.topology.join_operations import GlobalTableJoin, JoinWindowed, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology
-from tidemill.topology.operations import Operation
+from tidemill.topology.operations import Operation, SessionAggregate, WindowAggregate
 from tidemill.topology.spark_operations import ChangedValues, makes_pairs
 from tidemill.topology.values import Serde
 
@@ -79,7 +80,7 @@ def leaving_in_graph(topology: Topology, name: str, above: Sequence[Edge], defau
     node, arriving = _processor(topology, name), _arriving(above)
     entry = entry_of(node.operation)
     given = Edge(key=node.key_serde, value=node.value_serde).otherwise(_of_functions(entry, functions_of(node.operation)))
-    key = given.key or (arriving.key if entry.key is Leaves.ARRIVING else None)
+    key = given.key or _key_left(node, entry, arriving, default)
     value = _value_left(topology, node, value_leaves(node.operation), given.value, arriving)
     return Edge(key=key, value=value).otherwise(default)
 
@@ -98,10 +99,17 @@ def leaving_in_step(topology: Topology, name: str, arriving: Edge, default: Edge
         of_sinks = _of_sinks(topology, name)
         only_sent = all(isinstance(topology.nodes[target], SinkNode) for target in targets(topology, name))
         given = of_sinks.otherwise(given) if only_sent else given.otherwise(of_sinks)
-    key = arriving.key if entry.key is Leaves.ARRIVING else given.key
+    key = arriving.key if entry.key is Leaves.ARRIVING else given.key or _key_left(node, entry, arriving, default)
     said = arriving.value if passes_values_on else given.value
     known = Edge(key=key, value=_value_left(topology, node, of_value, said, arriving)).otherwise(default)
     return known.otherwise(arriving) if of_value is Leaves.STORED else known
+
+
+def _key_left(node: ProcessorNode, entry: OperationEntry, arriving: Edge, default: Edge) -> Serde | None:
+    if entry.key is Leaves.WINDOWED:
+        assert isinstance(node.operation, (WindowAggregate, SessionAggregate))
+        return windowed_serde(arriving.key or default.key, node.operation.windows)
+    return arriving.key if entry.key is Leaves.ARRIVING else None
 
 
 def _value_left(
@@ -273,6 +281,13 @@ def sink_edge(topology: Topology, name: str, known: Mapping[str, Edge], default:
     return Edge(key=filled(node.key_serde or above.key, inner), value=filled(node.value_serde or above.value, inner))
 
 
+def require(edge: Edge, whose: str, where: str) -> None:
+    """Raises TopologyError if the edge has no serde for its keys or its values: ``whose`` they are, ``where`` to name it."""
+    side = edge.missing
+    if side is not None:
+        raise TopologyError(f"no serde for the {side}s {whose}: give {side}= {where}, or set default.{side}.serde")
+
+
 def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
     """The serdes of records for a node of columns; all its parents in the part must have the same.
 
@@ -285,8 +300,8 @@ def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
     side = above[0].missing
     if side is not None:
         raise TopologyError(
-            f"no serde for the {side}s that enter {name}, whose function works on columns: give the function above it one "
-            f"(per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
+            f"no serde for the {side}s that enter {name}, whose function works on columns: give the operator above it one "
+            f"({side}=..., per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
         )
     return above[0]
 

@@ -17,6 +17,7 @@ from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.graph_plan import graph_spec
 from tidemill.spark.plan.planned_topology import is_batch_sink
+from tidemill.spark.plan.serde_rules import require
 from tidemill.spark.plan.shortcuts import lookup_store, tables_first
 from tidemill.spark.plan.stages import inline_targets, only_forwards, outer_targets, parents_first, runs_vectorised
 from tidemill.steps.rows.intake import intake_of
@@ -171,7 +172,9 @@ class StepSpecs:
 
     def _sink(self, name: str) -> SinkSpec:
         node, part = self._sink_node(name), self._subtopology_of[name]
-        key_serde, value_serde = self._serdes.at_sink(name).settled
+        edge = self._serdes.at_sink(name)
+        require(edge, f"that {name} writes", f"of {name}")
+        key_serde, value_serde = edge.settled
         above = self._topology.parents.get(name, ())
         return SinkSpec(
             name=name,

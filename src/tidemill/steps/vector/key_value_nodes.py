@@ -26,8 +26,6 @@ _LONG = struct.Struct(">q")
 _HELD = Records([0], [None], [None], [0], [None], [-1])
 """Origin of a record that a store holds: from before the batch."""
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
-_NO_COUNT = _pack(0)
-"""The old value of a key that has none: what an aggregate begins with, as in Kafka Streams."""
 
 
 def _by_task(node: NodeSpec, parts: Sequence[int]) -> dict[TaskId, list[int]]:
@@ -75,7 +73,7 @@ def count(node: NodeSpec, operation: Count, records: Records, state: StepState) 
                 values.append(value)
                 timestamps.append(timestamp)
                 if out.olds is not None:
-                    out.olds.append(_NO_COUNT if old is None else old[8:])
+                    out.olds.append(None if old is None else old[8:])
         except struct.error as problem:
             found = StoredBytesError(operation.store, f"no count behind a timestamp: {problem}")
             raise StopError(f"task {task}: {found}") from problem
@@ -127,13 +125,10 @@ def aggregate(node: NodeSpec, operation: Aggregate, records: Records, state: Ste
         result: bytes | None = stored.serialize(after)
         return result
 
-    initial = stored.serialize(operation.initializer()) if node.sends_old else None
-    return _fold(node, operation.store, records, state, fold, initial)
+    return _fold(node, operation.store, records, state, fold)
 
 
-def _fold(
-    node: NodeSpec, store: str, records: Records, state: StepState, fold: _Fold, initial: bytes | None = None
-) -> Records:
+def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: _Fold) -> Records:
     """Record by record in offset order; forwards each key's last aggregate, as a record cache does."""
     out = Records.empty(olds=node.sends_old)
     for task, indexes in _by_task(node, records.parts).items():
@@ -165,7 +160,7 @@ def _fold(
         logged = [records.timestamps[last[key]] if held[key] is None else times[key] for key in keys]
         state.put_many(task, store, keys, [held[key] for key in keys], logged, [records.header(last[key]) for key in keys])
         for key in keys:
-            old = initial if (row := before[key]) is None else row[8:]
+            old = None if (row := before[key]) is None else row[8:]
             _forward(out, task, key, _value_of(held[key]), times[key], records, last[key], old)
     return out
 
