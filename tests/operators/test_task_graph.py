@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 from tests.operators.harness import MemoryRows, Run, start
 from tidemill import Serdes, StreamsBuilder
@@ -51,6 +53,14 @@ def test_an_error_of_a_user_function_names_node_topic_partition_and_offset() -> 
     with pytest.raises(RecordError, match=where) as told:
         graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b"v", 1)
     assert isinstance(told.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("function", [F.lower, F.lit], ids=["no session", "assertion"])
+def test_a_function_of_columns_in_the_place_of_one_of_values_is_told_so(function: Callable[..., object]) -> None:
+    graph = graph_of(built(lambda b: b.stream("in").map_values(per_record(function, STRING), name="lowers").to("out")))
+    said = r"the function of lowers failed: \w+: it is called with Python values, .* has called a function of PySpark"
+    with pytest.raises(RecordError, match=said):
+        graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b"v", 1)
 
 
 def test_bytes_that_cannot_be_read_are_reported_with_their_place() -> None:

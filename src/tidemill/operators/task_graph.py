@@ -20,8 +20,10 @@ After a batch that was not committed the graph is discarded and created again: o
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection
 from functools import partial
+from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, SerdeError, StopError
@@ -42,6 +44,19 @@ from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Key, Serde, Value
 
 UNKNOWN_TIME = -1
+
+_MADE_COLUMNS = (
+    "it is called with Python values, one record at a time, and has called a function of PySpark, which makes Columns: compute "
+    "with Python there, or pass the function to an operator that takes Columns (docs/how-to/columns.md)"
+)
+"""Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
+
+
+def _has_no_session(problem: Exception) -> bool:
+    """True if PySpark has raised it for want of a Spark session, which no worker has."""
+    files = [PurePath(frame.f_code.co_filename).as_posix() for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    is_told = isinstance(problem, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in str(problem)
+    return is_told and bool(files) and "/pyspark/sql/" in files[-1]
 
 
 class Produced(NamedTuple):
@@ -273,7 +288,8 @@ class TaskGraph:
         """The error to raise for a problem in ``node``: names the node, and the record that was read, if one was."""
         what = f"{node}: {problem}"
         if not isinstance(problem, SerdeError):
-            what = f"the function of {node} failed: {type(problem).__name__}: {problem}"
+            said = _MADE_COLUMNS if _has_no_session(problem) else problem
+            what = f"the function of {node} failed: {type(problem).__name__}: {said}"
         topic, partition, offset = self.origin
         if offset is None:
             return StopError(f"task {self.task}, in a punctuator: {what}")
