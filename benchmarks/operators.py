@@ -17,6 +17,7 @@ import faulthandler
 import json
 import os
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -36,6 +37,7 @@ from systems import HERE, TIDEMILL, Instance, Start, System, kafka_streams_setti
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.embedded.jars import fetch_bundle
 from tidemill.embedded.java import find_java
+from tidemill.errors import EnvironmentProblem
 
 PARTITIONS, THREADS = 4, 2
 _APPLICATION = "operators"
@@ -81,8 +83,8 @@ def kafka_streams_on(program: str) -> System:
         properties = start.folder / "application.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in kafka_streams_settings(start).items()))
         bundle = fetch_bundle("kafka-streams", environ=os.environ)
-        java = find_java(os.environ).path
-        return [str(java), "-Xmx1g", "-cp", bundle.classpath, str(HERE / "OperatorPrograms.java"), program, str(properties)]
+        java, source = _java_with_a_compiler(), str(HERE / "OperatorPrograms.java")
+        return [java, "-Xmx1g", "-cp", bundle.classpath, source, program, str(properties)]
 
     return System(name="Kafka Streams", command=command, read_count=TIDEMILL.read_count)
 
@@ -157,6 +159,16 @@ def _feed(servers: str, program: str, records: int) -> None:
                 producer.poll(0.05)
     if producer.flush(_LIMIT_S):
         raise RuntimeError(f"the input could not be written within {_LIMIT_S:.0f} s")
+
+
+def _java_with_a_compiler() -> str:
+    """The peer's programs are compiled as they start, and a package's Java has no compiler."""
+    found = [find_java(os.environ).path, *(Path(path).resolve() for path in [shutil.which("java")] if path)]
+    for java in found:
+        if java.with_name("javac").exists():
+            return str(java)
+    told = ", ".join(map(str, found))
+    raise EnvironmentProblem(f"no javac beside {told}: set JAVA_HOME to a JDK, or leave Kafka Streams out (--systems tidemill)")
 
 
 class _Group:
