@@ -20,10 +20,10 @@ After a batch that was not committed the graph is discarded and created again: o
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Collection
 from functools import partial
-from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, SerdeError, StopError
@@ -54,9 +54,9 @@ _MADE_COLUMNS = (
 
 def _has_no_session(problem: Exception) -> bool:
     """True if PySpark has raised it for want of a Spark session, which no worker has."""
-    files = [PurePath(frame.f_code.co_filename).as_posix() for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(problem.__traceback__)]
     is_told = isinstance(problem, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in str(problem)
-    return is_told and bool(files) and "/pyspark/sql/" in files[-1]
+    return is_told and bool(files) and re.search(r"[/\\]pyspark[/\\]sql[/\\]", files[-1]) is not None
 
 
 class Produced(NamedTuple):

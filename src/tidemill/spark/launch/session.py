@@ -62,6 +62,8 @@ _AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
 JVM_FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:+IgnoreUnrecognizedVMOptions",
+    # What starting and compiling have needed goes back to the machine.
+    "-XX:TrimNativeHeapInterval=10000",
     *_LATER_OPTIMIZATION,
     *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
     # Netty, Arrow and Spark use what later versions of Java warn of; those before know no such option, and ignore it.
