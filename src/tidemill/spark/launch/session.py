@@ -57,13 +57,15 @@ _LATER_OPTIMIZATION = (
     "-XX:Tier4BackEdgeThreshold=400000",
 )  # fmt: skip
 
+# What starting and compiling have needed goes back to the machine; glibc only, elsewhere the JVM warns.
+_TRIMMED = ("-XX:TrimNativeHeapInterval=10000",) if sys.platform == "linux" else ()
+
 _AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
 
 JVM_FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:+IgnoreUnrecognizedVMOptions",
-    # What starting and compiling have needed goes back to the machine.
-    "-XX:TrimNativeHeapInterval=10000",
+    *_TRIMMED,
     *_LATER_OPTIMIZATION,
     *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
     # Netty, Arrow and Spark use what later versions of Java warn of; those before know no such option, and ignore it.
