@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -23,6 +24,10 @@ if TYPE_CHECKING:  # the process that hands tests out to others needs no engine
     from tidemill.embedded.broker import EmbeddedBroker
 
 _numbers = count(1)
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Jobs that a shell has put into the background ignore Ctrl-C, and so would the processes that tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if os.environ.get("TIDEMILL_ALL_VECTORS") != "1":
     # Tests start dozens of JVMs for seconds each, a third of whose time goes to a compiler that pays off after minutes.
