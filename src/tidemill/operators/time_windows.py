@@ -66,7 +66,7 @@ class TimeWindowAggregate:
                 old, before, updated = None, self._begin(), timestamp
             else:
                 old, updated = found
-                # the function may change it in place, and the old one is to be sent as it was
+                # The function may change it in place, and the old one is to be sent as it was.
                 before = store.fetch_at(raw, start)[0] if self._sends_old else old
                 if updated < timestamp:
                     updated = timestamp
