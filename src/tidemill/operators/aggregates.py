@@ -16,7 +16,7 @@ from tidemill.operators.context import AsOfGetter, Context, Getter
 from tidemill.operators.record import Record, change_of, record_of
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
-from tidemill.topology.values import Key, Value
+from tidemill.topology.values import Key, Value, is_immutable
 
 
 class AggregateByKey:
@@ -54,7 +54,7 @@ class AggregateByKey:
 
     def _unshared(self, raw: bytes, old: Value) -> Value:
         """The stored aggregate for the function, which may change it in place: the old one is still to be sent as it was."""
-        again = self._get(raw) if self._sends_old else None
+        again = self._get(raw) if self._sends_old and not is_immutable(old) else None
         return old if again is None else again[0]
 
 

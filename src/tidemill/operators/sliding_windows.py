@@ -22,7 +22,7 @@ from tidemill.operators.time_windows import TimeWindowAggregate
 from tidemill.operators.window_store import TimestampedWindowStore
 from tidemill.operators.windowed_aggregation import steps_of
 from tidemill.topology import operations as op
-from tidemill.topology.values import TableRow
+from tidemill.topology.values import TableRow, is_immutable
 from tidemill.topology.windows import SlidingWindows, Windowed
 
 _Aggregate = TableRow
@@ -148,7 +148,7 @@ class SlidingWindowAggregate:
         key, value, timestamp, headers = record
         before, latest = aggregate
         # The function may change it in place, and the windows before are still needed as they were.
-        again = None if is_new else self._store.fetch_at(self._raw, start)
+        again = None if is_new or is_immutable(before) else self._store.fetch_at(self._raw, start)
         new = self._add(key, value, before if again is None else again[0])
         updated = timestamp if before is None else max(timestamp, latest)
         if not self._store.put_at(self._raw, new, start, timestamp if new is None else updated, headers):

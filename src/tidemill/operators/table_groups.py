@@ -12,6 +12,7 @@ from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record, is_same_value
 from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
+from tidemill.topology.values import is_immutable
 
 
 def table_select(operation: op.TableSelect, context: Context) -> Step:
@@ -48,7 +49,7 @@ class _GroupedTable:
 
     def unshared(self, key: object, before: object) -> object:
         """The aggregate for functions, which may change it in place: the old one is still to be sent as it was."""
-        again = self.get(key) if self._sends_old else None
+        again = self.get(key) if self._sends_old and not is_immutable(before) else None
         return before if again is None else again[0]
 
     def keep(self, record: Record, new: object, old: object, timestamp: int) -> None:

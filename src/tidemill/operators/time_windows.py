@@ -14,7 +14,7 @@ from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.window_store import TimestampedWindowStore
 from tidemill.operators.windowed_aggregation import steps_of
 from tidemill.topology import operations as op
-from tidemill.topology.values import TableRow
+from tidemill.topology.values import TableRow, is_immutable
 from tidemill.topology.windows import TimeWindows, Windowed
 
 
@@ -67,7 +67,7 @@ class TimeWindowAggregate:
             else:
                 old, updated = found
                 # The function may change it in place, and the old one is to be sent as it was.
-                before = store.fetch_at(raw, start)[0] if self._sends_old else old
+                before = store.fetch_at(raw, start)[0] if self._sends_old and not is_immutable(old) else old
                 if updated < timestamp:
                     updated = timestamp
             new = self._add(key, value, before)

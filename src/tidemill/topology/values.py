@@ -17,6 +17,14 @@ TableRow = tuple[Value, int]
 """A table's row of a key: (value, timestamp in ms since the epoch)."""
 
 
+_IMMUTABLE = (int, float, str, bytes, type(None))
+
+
+def is_immutable(value: Value) -> bool:
+    """True if no function of the program can change the value in place, so that an old one needs no copy."""
+    return isinstance(value, _IMMUTABLE)
+
+
 class Serde(Protocol):
     """A serializer and deserializer of keys or values; the implementations are in ``tidemill.dsl.serdes``.
 
