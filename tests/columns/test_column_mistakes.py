@@ -31,6 +31,8 @@ from tidemill.columns.recorded import recorded_columns
 from tidemill.dsl.stream import KStream
 from tidemill.errors import ColumnMistakeError
 
+of_calls = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 does not know which call of a function it is in")
+
 NAMES = {"ada": 1}
 TEXT = Serdes.string()
 USER = Serdes.json("name string, at string, age bigint, home struct<city: string>, tags array<string>, scores map<string,int>")
@@ -287,6 +289,7 @@ def test_text_of_a_column_is_reported_where_a_session_runs_and_makes_a_constant_
     assert "makes text of a Column" in str(error_of(lambda stream: stream.map_values(function)))
 
 
+@of_calls
 @pytest.mark.parametrize(("operator", "function", "what", "instead"), MISTAKES)
 def test_a_mistake_is_reported_with_a_way_to_write_it(operator: str, function: Any, what: str, instead: str | None) -> None:
     error = error_of(lambda stream: getattr(stream, operator)(function))
@@ -326,10 +329,11 @@ def _alone(instead: str) -> str:
     return re.sub(r"\((text|tag)\)$", "(v['name'])", instead) if "lambda" not in instead else instead
 
 
+@of_calls
 def test_the_sentence_has_operator_place_type_and_both_ways() -> None:
     builder = StreamsBuilder()
     builder.stream("in", key=TEXT, value=TEXT).map_values(lambda line: line.lower(), name="lowered")
-    line = test_the_sentence_has_operator_place_type_and_both_ways.__code__.co_firstlineno + 2
+    line = test_the_sentence_has_operator_place_type_and_both_ways.__code__.co_firstlineno + 3
     with pytest.raises(ColumnMistakeError) as raised:
         builder.build()
     assert str(raised.value) == (

@@ -120,7 +120,8 @@ class Aggregators:
         """A HyperLogLog sketch of ``2 ** precision`` registers; standard error about ``0.8 / 2 ** (precision / 2)``.
 
         The table holds the sketch (binary, as Apache DataSketches writes it): ``map_values(F.hll_sketch_estimate)`` makes the
-        number of it, in the JVM. Values are texts, numbers or bytes. Needs ``pip install tidemill[sketches]``.
+        number of it, in the JVM (with Python 3.10, whose PySpark is 4.2, on Java 17 or 21 only). Values are texts, numbers or
+        bytes. Needs ``pip install tidemill[sketches]``.
         """
         if not 4 <= precision <= 21:
             raise TopologyError(f"approx_count_distinct: precision is {precision}, expected 4 .. 21")
