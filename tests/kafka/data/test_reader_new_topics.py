@@ -10,7 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.ids import TopicPartition
-from tidemill.kafka.data.reader import PartitionConsumer
+from tidemill.kafka.data.partition_consumer import PartitionConsumer
 
 pytestmark = pytest.mark.broker
 

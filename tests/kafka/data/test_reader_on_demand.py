@@ -10,7 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.ids import TopicPartition
-from tidemill.kafka.data.reader import PartitionConsumer, ThreadReader
+from tidemill.kafka.data.partition_consumer import PartitionConsumer
+from tidemill.kafka.data.reader import ThreadReader
 from tidemill.task.batch import BatchRequest
 
 pytestmark = pytest.mark.broker

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
-from tidemill.kafka.data.reader import PartitionConsumer
+from tidemill.kafka.data.partition_consumer import PartitionConsumer
 
 pytestmark = pytest.mark.broker
 

@@ -1,0 +1,213 @@
+"""A consumer that holds partitions at positions, without a group: what a stream thread reads from, one for each kind of topic.
+
+Start positions come with every placing and are only acted on where they differ from the consumer's own, so that prefetched
+records are not thrown away; an offset that is out of range is reported, never mended here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Mapping
+from typing import TypeGuard, cast
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from tidemill.config.values import DataClientSettings
+from tidemill.errors import BatchLostError, StopError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.security.rights import Operation, Resource, Right, missing_right
+from tidemill.task.raw_records import FetchedRecord
+
+CHUNK_RECORDS = 10_000
+_LEADERS_LIMIT_S = 0.5
+
+_OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_NO_ENTRY = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+}
+
+
+class PartitionConsumer:
+    """One librdkafka consumer that holds partitions at positions, without a group."""
+
+    def __init__(self, settings: DataClientSettings, *, tells_ends: bool = False) -> None:
+        self._settings = settings
+        self._consumer = Consumer(
+            {
+                "fetch.wait.max.ms": 50,
+                "fetch.queue.backoff.ms": 2,
+                "queued.min.messages": 100_000,
+                "queued.max.messages.kbytes": 16_384,  # of small messages several times as much memory
+                "fetch.message.max.bytes": 4_194_304,
+                **settings,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": tells_ends,
+            }
+        )
+        self._placed: dict[TopicPartition, int] = {}
+        self._ended_at: dict[TopicPartition, int] = {}
+        self.unheard: set[TopicPartition] = set()
+        """Added by the last placing, and neither a record nor an end has come of them; kept where the consumer tells ends."""
+        self._tells_ends = tells_ends
+        self._topics: frozenset[str] = frozenset()
+        self.out_of_range: set[TopicPartition] = set()
+        self._aside: list[FetchedRecord] = []
+        """Taken out of the client's queue and not read yet."""
+
+    def place(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Holds exactly these partitions, the next read of each starting at its position; one that was out of range, where
+        fetching has stopped, again."""
+        now = self.ends()
+        stale = [tp for tp in self._placed if positions.get(tp) != now[tp] or tp in self.out_of_range]
+        self.out_of_range.clear()
+        self.unheard.clear()
+        if stale:
+            self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
+            for tp in stale:
+                del self._placed[tp]
+                self._ended_at.pop(tp, None)
+            self._forget(stale)
+        new = {tp: offset for tp, offset in positions.items() if tp not in self._placed}
+        if new:
+            self._ask_for_leaders(frozenset(tp.topic for tp in new))
+            self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in new.items()])
+            self._placed.update(new)
+            if self._tells_ends:
+                self.unheard = set(new)
+
+    def _ask_for_leaders(self, topics: frozenset[str]) -> None:
+        """A consumer at work looks once a second for the leaders of a topic that is new to it: 0.4 to 1 s for a task's first
+        record where asking takes less than 0.1 s. A consumer just made asks by itself."""
+        if self._topics:
+            for topic in sorted(topics - self._topics):
+                with contextlib.suppress(KafkaException):
+                    self._consumer.list_topics(topic, _LEADERS_LIMIT_S)
+        self._topics |= topics
+
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._placed)
+
+    def drop(self, tp: TopicPartition) -> None:
+        """Holds this partition no more."""
+        self._ended_at.pop(tp, None)
+        if self._placed.pop(tp, None) is not None:
+            self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition)])
+        self._forget([tp])
+
+    def _forget(self, gone: Collection[TopicPartition]) -> None:
+        if self._aside:
+            self._aside = [m for m in self._aside if TopicPartition(m.topic(), m.partition()) not in gone]
+
+    def set_aside(self) -> bool:
+        """Takes what is in the client's queue out for the next read: one that fetches on demand fetches again. True if there is
+        any for it."""
+        self._aside += self._taken(CHUNK_RECORDS, 0)
+        return bool(self._aside)
+
+    def read(self, most: int, timeout_s: float) -> list[FetchedRecord]:
+        """Up to ``most`` messages, those set aside first; waits for the first one only."""
+        if not self._aside or most <= 0:
+            return self._taken(most, timeout_s)
+        records, self._aside = self._aside[:most], self._aside[most:]
+        return records if self._aside else records + self._taken(most - len(records), 0)
+
+    def _taken(self, most: int, timeout_s: float) -> list[FetchedRecord]:
+        if not self._placed or most <= 0:
+            return []
+        messages = self._consumer.consume(most, 0) if timeout_s <= 0 else self._consumer.consume(1, timeout_s)
+        if messages and timeout_s > 0 and most > 1:
+            messages += self._consumer.consume(most - 1, 0)
+        if any(m.error() is not None for m in messages):
+            records = [m for m in messages if self._is_record(m)]
+        else:
+            records = cast("list[FetchedRecord]", messages)  # without a call for each
+        if self.unheard:
+            self.unheard.difference_update({(m.topic(), m.partition()) for m in records})
+        return records
+
+    def _is_record(self, message: Message) -> TypeGuard[FetchedRecord]:
+        """True if the message is a record; an event is dealt with, an error that ends reading raised."""
+        error = message.error()
+        if error is None:
+            return True
+        if error.code() == KafkaError._PARTITION_EOF:
+            tp = _partition_of(message)
+            self._ended_at[tp] = _offset_of(message)
+            self.unheard.discard(tp)
+        elif error.code() in _OUT_OF_RANGE:
+            tp = _partition_of(message)
+            at = message.offset()
+            if at is None or at < 0 or at == self._fetched_up_to().get(tp):  # else of a position that was left since
+                self.out_of_range.add(tp)
+                self.unheard.discard(tp)
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            topic = message.topic()
+            topics = [topic] if topic else sorted({tp.topic for tp in self._placed})
+            right = [Right.of(Resource.TOPIC, topic, Operation.READ) for topic in topics]
+            raise missing_right("reading", right, self._settings)
+        elif error.code() in _NO_ENTRY:
+            raise StopError(f"reading {message.topic()}: the brokers don't let the consumer in any more: {error.str()}")
+        elif error.fatal():
+            raise BatchLostError(f"the consumer failed: {error.str()}")
+        return False
+
+    def ends(self) -> dict[TopicPartition, int]:
+        """Positions of the reads, past the transaction markers that were skipped (rule 3)."""
+        ends = self._fetched_up_to()
+        for message in reversed(self._aside):
+            ends[TopicPartition(message.topic(), message.partition())] = message.offset()
+        return ends
+
+    def _fetched_up_to(self) -> dict[TopicPartition, int]:
+        """Positions in the client's queue: past what was set aside."""
+        if not self._placed:
+            return {}
+        held = self._consumer.position([ClientPartition(tp.topic, tp.partition) for tp in self._placed])
+        positions = {}
+        for found in held:
+            tp = TopicPartition(found.topic, found.partition)
+            positions[tp] = self._placed[tp] if found.offset == OFFSET_INVALID or found.offset < 0 else found.offset
+        return positions
+
+    def at_end(self) -> frozenset[TopicPartition]:
+        """The partitions of which all that is committed has been read, as of the last fetch.
+
+        It tells the high watermark; where open transactions or their markers stand before that, librdkafka says so once a
+        fetch has come back with nothing, up to ``fetch.wait.max.ms`` later.
+        """
+        high, aside = self.high_watermarks(), {(m.topic(), m.partition()) for m in self._aside}
+        ended = (tp for tp, at in self.ends().items() if at >= high.get(tp, at + 1) or at <= self._ended_at.get(tp, -1))
+        return frozenset(tp for tp in ended if tp not in aside)
+
+    def high_watermarks(self) -> dict[TopicPartition, int]:
+        """The partitions' ends as of the last fetch; those not known yet are missing."""
+        found = {}
+        for tp in self._placed:
+            try:
+                _, high = self._consumer.get_watermark_offsets(ClientPartition(tp.topic, tp.partition), cached=True)
+            except KafkaException:
+                continue
+            if high >= 0:
+                found[tp] = high
+        return found
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _partition_of(message: Message) -> TopicPartition:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None
+    assert partition is not None, "a consumer's message is of a partition"
+    return TopicPartition(topic, partition)
+
+
+def _offset_of(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "a consumer's message has an offset"
+    return offset
