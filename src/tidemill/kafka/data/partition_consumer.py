@@ -2,11 +2,16 @@
 
 Start positions come with every placing and are only acted on where they differ from the consumer's own, so that prefetched
 records are not thrown away; an offset that is out of range is reported, never mended here.
+
+A fetch that finds nothing waits at the broker, and holds up the first fetch of a partition that is added meanwhile, or one at
+another position, since librdkafka has one fetch under way for each broker. So a consumer asks twenty times a second, and a
+patient one, for which nothing has come for some seconds, twice: it is made anew with each change of mind.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Collection, Mapping
 from typing import TypeGuard, cast
 
@@ -20,6 +25,10 @@ from tidemill.kafka.security.rights import Operation, Resource, Right, missing_r
 from tidemill.task.raw_records import FetchedRecord
 
 CHUNK_RECORDS = 10_000
+QUIET_S = 10.0
+"""Without a record for so long, a consumer may become patient."""
+_WAIT = "fetch.wait.max.ms"
+_QUICK_MS, _PATIENT_MS = 50, 500
 _LEADERS_LIMIT_S = 0.5
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
@@ -34,29 +43,34 @@ class PartitionConsumer:
 
     def __init__(self, settings: DataClientSettings, *, tells_ends: bool = False) -> None:
         self._settings = settings
-        self._consumer = Consumer(
-            {
-                "fetch.wait.max.ms": 50,
-                "fetch.queue.backoff.ms": 2,
-                "queued.min.messages": 100_000,
-                "queued.max.messages.kbytes": 16_384,  # of small messages several times as much memory
-                "fetch.message.max.bytes": 4_194_304,
-                **settings,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": tells_ends,
-            }
-        )
+        self._tells_ends = tells_ends
+        self._consumer = self._client(_QUICK_MS)
+        self._is_patient = False
+        self._heard_at = time.monotonic()
         self._placed: dict[TopicPartition, int] = {}
         self._ended_at: dict[TopicPartition, int] = {}
         self.unheard: set[TopicPartition] = set()
         """Added by the last placing, and neither a record nor an end has come of them; kept where the consumer tells ends."""
-        self._tells_ends = tells_ends
         self._topics: frozenset[str] = frozenset()
         self.out_of_range: set[TopicPartition] = set()
         self._aside: list[FetchedRecord] = []
         """Taken out of the client's queue and not read yet."""
+
+    def _client(self, wait_ms: int) -> Consumer:
+        return Consumer(
+            {
+                _WAIT: wait_ms,
+                "fetch.queue.backoff.ms": 2,
+                "queued.min.messages": 100_000,
+                "queued.max.messages.kbytes": 16_384,  # of small messages several times as much memory
+                "fetch.message.max.bytes": 4_194_304,
+                **self._settings,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": self._tells_ends,
+            }
+        )
 
     def place(self, positions: Mapping[TopicPartition, int]) -> None:
         """Holds exactly these partitions, the next read of each starting at its position; one that was out of range, where
@@ -65,6 +79,8 @@ class PartitionConsumer:
         stale = [tp for tp in self._placed if positions.get(tp) != now[tp] or tp in self.out_of_range]
         self.out_of_range.clear()
         self.unheard.clear()
+        if self._is_patient and any(tp in stale or tp not in self._placed for tp in positions):
+            self._begin_again(now, is_patient=False)
         if stale:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
             for tp in stale:
@@ -76,8 +92,23 @@ class PartitionConsumer:
             self._ask_for_leaders(frozenset(tp.topic for tp in new))
             self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in new.items()])
             self._placed.update(new)
+            self._heard_at = time.monotonic()
             if self._tells_ends:
                 self.unheard = set(new)
+
+    def grow_patient(self) -> None:
+        """Where nothing has come for some seconds, until the next placing that adds anything."""
+        is_quiet = not self._is_patient and time.monotonic() - self._heard_at >= QUIET_S
+        if is_quiet and self._placed and not self._aside and not self.unheard and _WAIT not in self._settings:
+            self._begin_again(self.ends(), is_patient=True)
+
+    def _begin_again(self, positions: Mapping[TopicPartition, int], *, is_patient: bool) -> None:
+        """A new client in the place of this one, which goes on from these positions, the consumer's own."""
+        self._consumer.close()
+        self._aside = []
+        self._consumer = self._client(_PATIENT_MS if is_patient else _QUICK_MS)
+        self._is_patient, self._topics, self._placed = is_patient, frozenset(), dict(positions)
+        self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in positions.items()])
 
     def _ask_for_leaders(self, topics: frozenset[str]) -> None:
         """A consumer at work looks once a second for the leaders of a topic that is new to it: 0.4 to 1 s for a task's first
@@ -122,6 +153,8 @@ class PartitionConsumer:
         messages = self._consumer.consume(most, 0) if timeout_s <= 0 else self._consumer.consume(1, timeout_s)
         if messages and timeout_s > 0 and most > 1:
             messages += self._consumer.consume(most - 1, 0)
+        if messages:
+            self._heard_at = time.monotonic()
         if any(m.error() is not None for m in messages):
             records = [m for m in messages if self._is_record(m)]
         else:

@@ -52,12 +52,18 @@ class ThreadReader:
     """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind. ``hurried``: set by
     a part that needs the stream thread; the wait under way, or the next one, ends then with what is there.
     ``fetches_on_demand``: source topics are fetched when they are about to be read; else all the time, hundreds of times a second
-    while a few records a millisecond come in (ADR 10)."""
+    while a few records a millisecond come in (ADR 10). ``needs_ends``: that an input has no more records must be known soon."""
 
     def __init__(
-        self, settings: DataClientSettings, hurried: threading.Event | None = None, *, fetches_on_demand: bool = False
+        self,
+        settings: DataClientSettings,
+        hurried: threading.Event | None = None,
+        *,
+        fetches_on_demand: bool = False,
+        needs_ends: bool = False,
     ) -> None:
         self._settings = settings
+        self._patient = (_GLOBAL, _STANDBY) if needs_ends else (_GLOBAL, _STANDBY, *_INPUTS)
         self._prefetch: Mapping[str, DataClientSettings] = {_STANDBY: _SMALL_PREFETCH}
         if fetches_on_demand:
             self._prefetch = {**self._prefetch, _SOURCE: _ON_DEMAND}
@@ -93,6 +99,9 @@ class ThreadReader:
         left = dict.fromkeys(_INPUTS, request.max_records)
         left |= {_CHANGELOG: request.max_restore_records, _STANDBY: request.max_standby_records}
         left[_GLOBAL] = request.max_restore_records
+        for kind in self._patient:
+            if kind in self._consumers:
+                self._consumers[kind].grow_patient()
         # Times, not Deadlines: they move each other, and a round compares them all with one reading of the clock.
         began = now = time.monotonic()
         idle_until = began + request.wait_ms / 1e3
