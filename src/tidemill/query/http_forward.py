@@ -127,15 +127,18 @@ def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: Deadl
     if (answer.length or 0) > MOST_BYTES:
         raise RetriableError(f"answers with {answer.length} bytes, expected at most {MOST_BYTES}")
     parts, size = [], 0
-    while part := answer.read1(_PART_BYTES):
-        parts.append(part)
-        size += len(part)
-        if size > MOST_BYTES:
-            raise RetriableError(f"answers with more than {MOST_BYTES} bytes")
+    while not answer.isclosed():  # from Python 3.13 on the last part closes it, and the line with it
         left_s = deadline.left_s
         if left_s <= 0:
             raise TimeoutError("its answer is still coming")
         line.settimeout(left_s)
+        part = answer.read1(_PART_BYTES)
+        if not part:
+            break
+        parts.append(part)
+        size += len(part)
+        if size > MOST_BYTES:
+            raise RetriableError(f"answers with more than {MOST_BYTES} bytes")
     if answer.length:
         raise http.client.IncompleteRead(b"".join(parts), answer.length)
     return b"".join(parts)
