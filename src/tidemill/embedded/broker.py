@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tidemill.embedded import guard
+from tidemill.embedded.broker_cache import broker_cache
 from tidemill.embedded.broker_plan import (
     BrokerPlan,
     PortTakenError,
@@ -28,7 +29,7 @@ from tidemill.embedded.broker_plan import (
 )
 from tidemill.embedded.broker_return import end_old_registration
 from tidemill.embedded.broker_security import BrokerSecurity
-from tidemill.embedded.jars import fetch_bundle
+from tidemill.embedded.jars import cache_folder, fetch_bundle
 from tidemill.embedded.java import find_java
 from tidemill.errors import EnvironmentProblem
 
@@ -88,6 +89,7 @@ class EmbeddedBroker:
             settings=dict(settings or {}),
             security=security,
             internal_port=free_port(chosen, controller) if security is not None else 0,
+            jvm_options=broker_cache(java, bundle, cache_folder(environ)).options(),
         )
 
     @property

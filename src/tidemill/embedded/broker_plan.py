@@ -17,7 +17,7 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,6 +31,8 @@ from tidemill.embedded.java import Java
 from tidemill.errors import EnvironmentProblem
 
 HOST = "127.0.0.1"
+JVM_FLAGS = ("-Xms128m", "-XX:+UseSerialGC")
+"""Options of every broker's JVM, its largest heap apart; a cache fits these only (``jvm_cache``)."""
 READY = "Kafka Server started"
 _LAUNCHER_SAYS = re.compile("(NOTE: )?Picked up [A-Z_]+: ")
 """Lines that the JVM prints about options in the environment, before all others."""
@@ -56,6 +58,8 @@ class BrokerPlan:
     settings: Mapping[str, str] = field(default_factory=dict)
     security: BrokerSecurity | None = None
     internal_port: int = 0
+    jvm_options: Sequence[str] = ()
+    """Beside those of every broker."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -76,12 +80,13 @@ class BrokerPlan:
         return self.data / "console.log"
 
     def command(self, main_class: str, *arguments: str) -> list[str]:
-        heap = [f"-Xmx{self.heap_mb}m", "-Xms128m", "-XX:+UseSerialGC", "-Xshare:auto"]
+        options = [f"-Xmx{self.heap_mb}m", *JVM_FLAGS, *self.jvm_options]
         logging = [f"-Dlog4j2.configurationFile=file:{self.data / 'log4j2.yaml'}", f"-Dkafka.logs.dir={self.data}"]
-        return [str(self.java.path), *heap, *logging, "-cp", self.bundle.classpath, main_class, *arguments]
+        return [str(self.java.path), *options, *logging, "-cp", self.bundle.classpath, main_class, *arguments]
 
-    def run_command(self) -> list[str]:
-        return self.command("kafka.Kafka", str(self.data / "server.properties"))
+    def run_command(self, *more_options: str) -> list[str]:
+        java, *rest = self.command("kafka.Kafka", str(self.data / "server.properties"))
+        return [java, *more_options, *rest]
 
 
 def server_properties(plan: BrokerPlan) -> str:

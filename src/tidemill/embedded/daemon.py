@@ -18,10 +18,11 @@ from pathlib import Path
 
 import psutil
 
+from tidemill.embedded.broker_cache import broker_cache
 from tidemill.embedded.broker_plan import HOST, BrokerPlan, free_port, log_size, prepare, set_users, wait_until_ready
 from tidemill.embedded.broker_return import end_old_registration
 from tidemill.embedded.broker_security import BrokerSecurity
-from tidemill.embedded.jars import fetch_bundle
+from tidemill.embedded.jars import cache_folder, fetch_bundle
 from tidemill.embedded.java import find_java
 from tidemill.errors import EnvironmentProblem
 from tidemill.held_interrupts import interrupts_held
@@ -61,14 +62,16 @@ def start_broker(
 ) -> RunningBroker:
     """Starts a broker that outlives this process and returns when it takes clients."""
     controller = free_port(port)
+    java, bundle = find_java(environ), fetch_bundle("broker", environ=environ, progress=progress)
     plan = BrokerPlan(
-        java=find_java(environ),
-        bundle=fetch_bundle("broker", environ=environ, progress=progress),
+        java=java,
+        bundle=bundle,
         data=data.absolute(),
         port=port,
         controller_port=controller,
         security=security,
         internal_port=free_port(port, controller) if security is not None else 0,
+        jvm_options=broker_cache(java, bundle, cache_folder(environ)).options(),
     )
     prepare(plan, limit_s=start_limit_s)
     end_old_registration(plan, limit_s=start_limit_s)

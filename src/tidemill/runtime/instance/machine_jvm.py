@@ -1,6 +1,6 @@
 """The JVM that starts Spark fastest on this machine: choice of Java and cache, logged in one line.
 
-Which Javas there are is ``embedded.java``'s, the contents of a cache are ``spark.launch.jvm_cache``'s.
+Which Javas there are is ``embedded.java``'s, the contents of a cache are ``embedded.jvm_cache``'s.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tidemill.embedded.jars import cache_folder
 from tidemill.embedded.java import find_java
 from tidemill.log_format import LogEvent
 from tidemill.spark.launch.fork_server import ForkServer
-from tidemill.spark.launch.jvm_cache import cache_for
 from tidemill.spark.launch.session import StartingJvm, start_jvm
+from tidemill.spark.launch.spark_cache import spark_cache
 
 JVM_HEAP = "512m"
 
@@ -36,7 +36,7 @@ def machine_jvm(
         EnvironmentProblem: there is no Java.
     """
     java = find_java(environ)
-    cache = cache_for(java.path, java.major, cache_folder(environ))
+    cache = spark_cache(java, cache_folder(environ))
     with_ = cache.kind if cache.is_made else "nothing (tidemill prepare makes a cache)"
     log.info(LogEvent("java", version=java.major, path=java.path, starts_with=with_))
     return start_jvm(

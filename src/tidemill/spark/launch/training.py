@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import Serdes
+from tidemill.embedded.jvm_cache import JvmCache
 from tidemill.errors import BatchLostError, EnvironmentProblem
 from tidemill.spark.engine import BatchEngine, start_workers
-from tidemill.spark.launch.jvm_cache import JvmCache
 from tidemill.spark.launch.session import start_jvm
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.python_steps import ArrowStep
@@ -61,10 +61,9 @@ def make_cache(cache: JvmCache, java: Path) -> None:
         finally:
             spark.close(_WRITE_LIMIT_S)
         try:
-            draft.replace(cache.path)
+            cache.keep(draft)
         except OSError as problem:
             raise EnvironmentProblem(f"{java} wrote no {cache.kind} to {cache.path.parent}: {problem.strerror}") from problem
-    cache.forget_others()
 
 
 def _programs() -> Iterator[tuple[Topology, bytes]]:

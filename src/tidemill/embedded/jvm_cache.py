@@ -2,8 +2,8 @@
 
 Java 25 keeps an AOT cache: classes loaded and linked, and what its profiles had learned (JEP 483, 514, 515). Java 17 and 21
 keep a class archive: classes loaded and verified. Decides which of the two a Java has, where it lies and how a JVM makes and uses
-it. Its name says which very files and options it was made of, so that a JVM is given none of others; what is run to make it is
-``training``'s.
+it. Its name says which very files and options it was made of, so that a JVM is given none of others. Spark's is made by
+``spark.launch.training``, the broker's by ``broker_cache``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
-
-from tidemill.spark.launch.session import JVM_FLAGS
+from tidemill.embedded.java import Java
 
 FIRST_WITH_AOT = 25
-SPARK = Path(pyspark.__file__).parent
 _SUFFIXES = (".aot", ".jsa")
 # Elsewhere than where it was made for, which is Java's default, each pointer in it is changed: that takes a fifteenth of a
 # start's processor time, and makes pages of the file the process's own.
@@ -54,7 +51,12 @@ class JvmCache:
         """The options with which a JVM writes the cache to ``draft`` when it ends."""
         return [f"-XX:AOTCacheOutput={draft}"] if self._is_aot else [f"-XX:ArchiveClassesAtExit={draft}", "-Xlog:cds=off"]
 
-    def forget_others(self) -> None:
+    def keep(self, draft: Path) -> None:
+        """Takes what a JVM has written, in the place of caches that were made of what is gone. OSError if it wrote nothing."""
+        draft.replace(self.path)
+        self._forget_others()
+
+    def _forget_others(self) -> None:
         """Removes those of files that this one's have taken the place of."""
         for suffix in _SUFFIXES:
             for other in self.path.parent.glob(f"{self.path.stem.rpartition('-')[0]}-*{suffix}"):
@@ -66,17 +68,18 @@ class JvmCache:
         return self.path.suffix == ".aot"
 
 
-def cache_for(java: Path, major: int, folder: Path, spark: Path = SPARK) -> JvmCache:
-    """The cache for this Java and this PySpark, in the user's cache folder."""
-    home = java.resolve().parent.parent
-    where = (str(java.resolve()), str(spark))
-    release = home / "release"
-    parts = [home / "lib" / "modules", home / "lib" / "server" / "libjvm.so", *sorted((spark / "jars").iterdir())]
-    what = (release.read_text() if release.is_file() else "", pyspark.__version__, *JVM_FLAGS, *_as_the_jvm_sees(parts))
-    path = folder / "classes" / f"spark-{_short(where)}-{_short(what)}"
-    if major >= FIRST_WITH_AOT:
+def cache_of(name: str, java: Java, jars: Path, folder: Path, *, made_with: Iterable[str]) -> JvmCache:
+    """The cache for this Java and the jars of that folder, in the user's cache folder. ``name``: of what runs; ``made_with``: the
+    options of its JVMs, and what else a cache depends on."""
+    release = java.home / "release"
+    server = java.home / "lib" / "server"
+    parts = [java.home / "lib" / "modules", server / "libjvm.so", *sorted(jars.iterdir())]
+    where = (str(java.path.resolve()), str(jars))
+    what = (release.read_text() if release.is_file() else "", *made_with, *_as_the_jvm_sees(parts))
+    path = folder / "classes" / f"{name}-{_short(where)}-{_short(what)}"
+    if java.major >= FIRST_WITH_AOT:
         return JvmCache(path.with_suffix(".aot"), can_be_made=True)
-    return JvmCache(path.with_suffix(".jsa"), can_be_made=(home / "lib" / "server" / "classes.jsa").is_file())
+    return JvmCache(path.with_suffix(".jsa"), can_be_made=(server / "classes.jsa").is_file())
 
 
 def _as_the_jvm_sees(files: Iterable[Path]) -> Iterator[str]:
