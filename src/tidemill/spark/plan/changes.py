@@ -12,7 +12,7 @@ from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.codecs import Encoded
@@ -125,8 +125,17 @@ class Changes:
         if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType) and len(kind.elementType) == 2):
             raise TopologyError(f"{name}: flat_map gave {kind.simpleString()}, expected an array of struct(key, value)")
         first, second = kind.elementType.fields
+        if first.name.lower() == second.name.lower():  # neither could be named
+            pair_type = StructType([StructField("key", first.dataType), StructField("value", second.dataType)])
+            kind = ArrayType(pair_type, kind.containsNull)
+            array, (first, second) = array.cast(kind), pair_type.fields
         pair = self._explode(tag, array, kind)
-        return Pair(pair[first.name], first.dataType, pair[second.name], second.dataType)
+        is_none = F.raise_error(F.lit(f"{name}: flat_map gave null in an array, expected a struct(key, value)"))
+        key, value = (
+            F.when(pair.isNull(), is_none).otherwise(pair[side.name]) if kind.containsNull else pair[side.name]
+            for side in (first, second)
+        )
+        return Pair(key, first.dataType, value, second.dataType)
 
     def _explode(self, tag: int, array: Column, kind: ArrayType) -> Column:
         alias = f"e:{self._number}:{tag}"

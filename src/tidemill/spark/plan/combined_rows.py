@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded, encoded
@@ -81,11 +81,32 @@ def merged(frame: DataFrame, mergings: Sequence[Merging]) -> DataFrame:
     kept = map(row, (*_GROUP, "key_dbl", "value_dbl", "ts", "wall"))
     grouped = frame.select(*kept, *apart, *named).groupBy(*map(row, (*_GROUP, *_APART_FROM_MERGES))).agg(
         *[F.max(row(name)).alias(own(name)) for name in ("key_dbl", "value_dbl", "ts", "wall")],
-        *[F.array_sort(F.collect_list(F.col(f"`entry:{at}`"))).alias(f"entries:{at}") for at in range(len(mergings))],
+        *[_in_order(F.collect_list(F.col(f"`entry:{at}`")), of).alias(f"entries:{at}") for at, of in enumerate(mergings)],
     )
     results = {f"result:{at}": _folded(F.col(f"`entries:{at}`"), merging) for at, merging in enumerate(mergings)}
     with_results = grouped.withColumns(results)
     return with_results.withColumns(_columns(mergings))
+
+
+def _in_order(entries: Column, merging: Merging) -> Column:
+    if not _has_map(merging.value_type):
+        return F.array_sort(entries)
+    # Maps have no order, and an entry is compared as a whole, though its first fields always decide.
+    return F.array_sort(entries, _compared)
+
+
+def _compared(first: Column, second: Column) -> Column:
+    one, other = (F.struct(*[entry[name].alias(name) for name in _ORDER]) for entry in (first, second))
+    return F.when(one < other, -1).when(one > other, 1).otherwise(0)
+
+
+def _has_map(kind: DataType) -> bool:
+    match kind:
+        case StructType(fields=fields):
+            return any(_has_map(field.dataType) for field in fields)
+        case ArrayType(elementType=element):
+            return _has_map(element)
+    return isinstance(kind, MapType)
 
 
 def _folded(entries: Column, merging: Merging) -> Column:

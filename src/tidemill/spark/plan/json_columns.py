@@ -127,6 +127,8 @@ def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -
             if _is_alike(found, kind):
                 return column
             types = {field.name: field.dataType for field in found.fields}
+            if len(types) < len(found.fields):
+                raise TopologyError(f"{where}: the column has two fields of one name: {', '.join(found.names)}")
             lacking = [name for name in types if name not in dict(fields)]
             if lacking:
                 raise TopologyError(

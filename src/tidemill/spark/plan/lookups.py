@@ -92,8 +92,8 @@ def _read(name: str, join: DataFrameJoin, session: SparkSession) -> Side:
     missing = [column for column in join.on if column not in frame.columns]
     if missing:
         raise TopologyError(f"{name}: the DataFrame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-    keys = [F.col(f"`{column}`").alias(f"{KEY}{number}") for number, column in enumerate(join.on)]
-    rows = frame.select(*keys, F.struct(*[F.col(f"`{column}`") for column in frame.columns]).alias("row"))
+    keys = [F.col(quoted_name(column)).alias(f"{KEY}{number}") for number, column in enumerate(join.on)]
+    rows = frame.select(*keys, F.struct(*[F.col(quoted_name(column)) for column in frame.columns]).alias("row"))
     names = [f"{KEY}{number}" for number in range(len(keys))]
     grouped = rows.dropna(subset=names).groupBy(*[F.col(f"`{key}`") for key in names]).agg(F.collect_list("row").alias(ROWS))
     kept = grouped.coalesce(1).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
