@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidemill.dsl.json_schema import quoted_name
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.spark.job_thread import background_pool
 from tidemill.topology.spark_operations import DataFrameJoin
