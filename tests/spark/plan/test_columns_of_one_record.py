@@ -30,7 +30,7 @@ def mapped(spark: SparkSession, function: Callable[[Any], Any], value: Any = TEX
 @pytest.mark.parametrize(("function", "instead"), [
     (lambda v: F.row_number().over(Window.orderBy(v)).cast("string"), "gives a window.*windowed_by"),
     (lambda v: F.struct(F.window(F.to_timestamp(v), "5 minutes")), "gives a window.*windowed_by"),
-    (F.max, "gives an aggregate.*reduce or aggregate"),
+    (lambda v: F.max(F.upper(v)), "gives an aggregate.*reduce or aggregate"),
     (lambda v: F.concat(v, F.max(v)), "gives an aggregate.*reduce or aggregate"),
     (lambda v: F.explode(F.split(v, " ")), "makes several rows: take flat_map_values"),
 ])  # fmt: skip
