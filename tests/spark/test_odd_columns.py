@@ -17,14 +17,15 @@ from tidemill.errors import FunctionFailedError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-TEXT, LONG = Serdes.string(), Serdes.long()
+TEXT, LONG, DOUBLE = Serdes.string(), Serdes.long(), Serdes.double()
 ODD = Serdes.json("_corrupt_record string, __ string, `a.b` string, at timestamp")
 BEST = Serdes.json("points bigint, per map<string,bigint>")
 _TYPE = "spark.sql.timestampType"
 
 
-def names(session: SparkSession) -> Any:
-    return session.createDataFrame([("a", 1, "A")], "id string, `x.y` int, `b``q` string")
+def numbers_by_name(session: SparkSession) -> Any:
+    rows = [(1.0, "A"), (float("nan"), "none"), (-0.0, "zero"), (None, "null")]
+    return session.createDataFrame(rows, "`x.y` double, `b``q` string")
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,11 @@ def driver(spark: SparkSession) -> Iterator[TopologyTestDriver]:
     doubled = numbers.map_values(lambda n: n * 2)
     doubled.flat_map(lambda key, n: F.array(F.when(n > 0, F.struct(n, n)))).to("pairs", key=LONG, value=LONG)
     texts = builder.stream("texts", key=TEXT, value=TEXT)
-    texts.join_dataframe(names, lambda value, row: row["b`q"], on="b`q", selector=lambda key, value: value).to("named", key=TEXT)
+    named = texts.join_dataframe(numbers_by_name, lambda value, row: row["x.y"], on="b`q", selector=lambda key, value: value)
+    named.to("named", value=DOUBLE)
+    doubles = builder.stream("doubles", key=TEXT, value=DOUBLE)
+    found = doubles.join_dataframe(numbers_by_name, lambda value, row: row["b`q"], on="x.y", selector=lambda key, value: value)
+    found.to("looked-up", value=TEXT)
     spark.conf.set(_TYPE, "TIMESTAMP_NTZ")
     try:
         with TopologyTestDriver(builder, session=spark) as made:
@@ -76,7 +81,13 @@ def test_the_sides_of_a_pair_may_be_one_column_and_no_pair_is_null(driver: Topol
 
 def test_a_data_frames_column_may_have_any_name(driver: TopologyTestDriver) -> None:
     driver.create_input_topic("texts", TEXT, TEXT).pipe_input("k", "A")
-    assert driver.create_output_topic("named", TEXT, TEXT).read_key_values() == [("k", "A")]
+    assert driver.create_output_topic("named", TEXT, DOUBLE).read_key_values() == [("k", 1.0)]
+
+
+def test_data_frames_are_looked_up_by_numbers_as_spark_compares_them(driver: TopologyTestDriver) -> None:
+    records = [TestRecord("k", number) for number in (0.0, float("nan"), None, 2.0)]
+    driver.create_input_topic("doubles", TEXT, DOUBLE).pipe_records(records, batch=None)
+    assert driver.create_output_topic("looked-up", TEXT, TEXT).read_key_values() == [("k", "zero"), ("k", "none")]
 
 
 def test_a_udf_beside_what_the_jvm_sums_and_merges(spark: SparkSession, tmp_path: Any) -> None:
