@@ -181,6 +181,14 @@ def test_objects_beyond_the_limits_are_refused_with_the_limit(bad: bytes, proble
         SERDE.deserialize(bad)
 
 
+def test_a_map_is_not_written_under_a_name_that_no_reader_takes() -> None:
+    serde = Serdes.json("m map<string,int>")
+    for longest in ("n" * 50_000, "€" * 16_666):
+        assert serde.deserialize(serde.serialize({"m": {longest: 1}})) == {"m": {longest: 1}}
+        with pytest.raises(SerdeError, match="a name of more than 50000 bytes"):
+            serde.serialize({"m": {longest + "€": 1}})
+
+
 def test_the_limit_of_bytes_is_the_serdes() -> None:
     small = Serdes.json("s string", max_bytes=9)
     assert small.deserialize(b'{"s":"a"}') == {"s": "a"}

@@ -128,6 +128,21 @@ def test_a_value_that_does_not_fit_the_schema_is_refused_with_the_field() -> Non
         avro(ORDER).serialize({**VALUE, "id": "one"})
 
 
+def test_names_have_the_namespace_that_they_are_in() -> None:
+    def record(name: str, *types: Any, **others: str) -> dict[str, Any]:
+        fields = [{"name": f"f{at}", "type": kind} for at, kind in enumerate(types)]
+        return {"type": "record", "name": name, **others, "fields": fields}
+
+    inner = record("Item", "long")
+    serde = avro(record("Order", inner, "com.shop.Item", ["null", "Item"], namespace="com.shop"))
+    assert serde.sql_type == "struct<`f0`:struct<`f0`:bigint>,`f1`:struct<`f0`:bigint>,`f2`:struct<`f0`:bigint>>"
+    assert avro(record("a.X", record("b.X", "int"), record("c.X", "string"), "b.X")).sql_type == (
+        "struct<`f0`:struct<`f0`:int>,`f1`:struct<`f0`:string>,`f2`:struct<`f0`:int>>"
+    )
+    value = {"f0": {"f0": 1}, "f1": {"f0": 2}, "f2": None}
+    assert serde.deserialize(serde.serialize(value)) == value
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [

@@ -130,8 +130,13 @@ def _object(members: list[tuple[str, Value]]) -> dict[str, Value]:
     return made
 
 
+def is_too_long(name: str) -> bool:
+    """True of a member's name that the JVM would not read."""
+    return len(name) > MAX_NAME // 4 and len(name.encode("utf-8", "replace")) > MAX_NAME
+
+
 def _object_of_long_text(members: list[tuple[str, Value]]) -> dict[str, Value]:
-    if any(len(name) > MAX_NAME // 4 and len(name.encode("utf-8", "replace")) > MAX_NAME for name, _ in members):
+    if any(is_too_long(name) for name, _ in members):
         raise SerdeError(f"json: the name of a member has more than {MAX_NAME} bytes")
     return _object(members)
 

@@ -18,7 +18,7 @@ from functools import cache
 from json.encoder import encode_basestring  # the quoting of json.dumps
 from uuid import UUID
 
-from tidemill.dsl.json_reading import BITS, rounded
+from tidemill.dsl.json_reading import BITS, MAX_NAME, is_too_long, rounded
 from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType
 from tidemill.dsl.json_times import date_text, instant_text, local_time_text
 from tidemill.topology.values import Value
@@ -155,6 +155,8 @@ def _map(kind: MapType, inner: Writer) -> Writer:
         written, name = [], ""
         try:
             for name, item in value.items():
+                if is_too_long(name):
+                    raise Misfit(f"is under a name of more than {MAX_NAME} bytes, which no reader takes")
                 written.append(quoted_text(name) + (":null" if item is None else ":" + inner(item)))
         except Misfit as misfit:
             raise misfit.inside(f"[{name[:60]!r}]") from None

@@ -29,6 +29,7 @@ from tidemill.spark.engine import pinning
 from tidemill.spark.job_thread import background_pool
 from tidemill.spark.plan.codecs import decoded
 from tidemill.spark.plan.python_steps import map_in_arrow
+from tidemill.spark.plan.row_columns import in_layer, row
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.rows.records import Records, to_rows
 from tidemill.steps.rows.schema import DDL, SCHEMA
@@ -116,18 +117,18 @@ class StoreFrames:
                     store=facts.name,
                 )
         offsets = {number: None if facts.changelog is None else int(at or 0) for number, at in reported.items()}
-        return StoreDataFrame(kept.select(*columns_of(facts, store)), offsets)
+        return StoreDataFrame(in_layer(kept).select(*columns_of(facts, store)), offsets)
 
 
 def columns_of(facts: StoreFacts, store: Store) -> list[Column]:
     """Typed columns of what ``reading`` gives."""
     columns = [decoded(facts.key_serde, "key").alias("key")]
     if store.kind in _WINDOWED:
-        columns += [F.timestamp_millis(F.col(name)).alias(name) for name in ("window_start", "window_end")]
+        columns += [F.timestamp_millis(row(name)).alias(name) for name in ("window_start", "window_end")]
     columns.append(decoded(facts.value_serde, "value").alias("value"))
     if store.kind in _TIMED:
-        columns.append(F.timestamp_millis(F.col("ts")).alias("timestamp"))
-    return [*columns, F.col("part").alias("partition")]
+        columns.append(F.timestamp_millis(row("ts")).alias("timestamp"))
+    return [*columns, row("part").alias("partition")]
 
 
 def reading(

@@ -12,6 +12,7 @@ import struct
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar
 
 from tidemill.errors import SerdeError, TopologyError
@@ -27,6 +28,7 @@ _SCALARS = {
     "string": "string", "bytes": "binary", "int": "int", "long": "bigint", "float": "float", "double": "double",
     "boolean": "boolean",
 }  # fmt: skip
+_NAMED = ("record", "enum", "fixed")
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _HEADER = struct.Struct(">bI")
 
@@ -57,7 +59,7 @@ class AvroSerde:
         _, read = self._codec()
         self._check_bounds(data)
         value = self.registry.call("avro", "read a value", lambda: read(bytes(data), any_topic()))
-        return _plain(value, json.loads(self.schema), {})
+        return _plain(value, _parsed(self.schema), {})
 
     def _check_bounds(self, data: bytes) -> None:
         """SerdeError if what the bytes could make a reader do has no bound (``avro_bounds``)."""
@@ -119,10 +121,42 @@ _codecs: dict[AvroSerde, tuple[AvroSerializer, AvroDeserializer]] = {}
 def ddl_of(schema: str) -> str:
     """The Spark type of an Avro schema, as DDL text; TopologyError where it has none."""
     try:
-        parsed = json.loads(schema)
+        parsed = _parsed(schema)
     except (TypeError, ValueError) as error:
         raise TopologyError(f"avro: the schema is not JSON text: {error}") from None
     return _ddl(parsed, {}, ())
+
+
+@cache
+def _parsed(schema: str) -> AvroSchema:
+    return _with_full_names(json.loads(schema), "")
+
+
+def _with_full_names(schema: AvroSchema, space: str) -> AvroSchema:
+    """A schema in which every name, and every mention of one, has its namespace: its own, or that of what it is in."""
+    if isinstance(schema, str):
+        return schema if schema == "null" or schema in _SCALARS else _full(schema, space)
+    if isinstance(schema, list):
+        return [_with_full_names(branch, space) for branch in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    kind, found = schema.get("type"), schema.copy()
+    if kind in _NAMED:
+        name = _full(str(schema.get("name")), str(schema.get("namespace", space)))
+        found["name"], space = name, name.rpartition(".")[0]
+    if kind == "record":
+        found["fields"] = [{**each, "type": _with_full_names(each["type"], space)} for each in schema.get("fields", ())]
+    elif kind == "array":
+        found["items"] = _with_full_names(schema["items"], space)
+    elif kind == "map":
+        found["values"] = _with_full_names(schema["values"], space)
+    elif kind not in _NAMED:
+        found["type"] = _with_full_names(schema["type"], space)
+    return found
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
 
 
 def _ddl(schema: AvroSchema | None, named: NamedSchemas, inside: tuple[str, ...]) -> str:
@@ -147,7 +181,7 @@ def _complex_ddl(schema: ComplexSchema, named: NamedSchemas, inside: tuple[str, 
     if name and name in inside:
         raise TopologyError(f"avro: the record {name} contains itself, and so has no Spark type")
     if name:
-        named[name] = named[f"{schema.get('namespace', '')}.{name}"] = schema
+        named[name] = schema
     if schema.get("logicalType") == "decimal":
         raise TopologyError(f"avro: the decimal {json.dumps(schema)} has no Spark type here; use a string or a double")
     if kind == "record":
@@ -176,7 +210,7 @@ def _plain(value: Value, schema: AvroSchema, named: NamedSchemas) -> Value:
         return _plain(value, named[schema], named) if schema in named else value
     name, kind = schema.get("name"), schema.get("type")
     if name:
-        named[name] = named[f"{schema.get('namespace', '')}.{name}"] = schema
+        named[name] = schema
     if kind == "record":
         return {f["name"]: _plain(value[f["name"]], f["type"], named) for f in schema["fields"]}
     if kind == "array":

@@ -118,6 +118,12 @@ def test_missing_values_of_pandas_are_null() -> None:
     ]  # fmt: skip
 
 
+def test_nulls_that_numpy_has_as_nan_are_null_again() -> None:
+    serde = Serdes.json("n double")
+    given = [{"n": 1.5}, {"n": None}]
+    assert mapped(per_batch(lambda columns: columns, form="numpy"), serde, serde, given) == given
+
+
 @pytest.mark.parametrize(("function", "problem"), [
     (lambda values: values.head(1), "it gave 1 results for 3 records, expected one for each"),
     (lambda values: 5, "it gave a int, expected a pandas DataFrame"),

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tidemill.operators.operation_table import operations_of
 from tidemill.spark.plan.codecs import decoded
+from tidemill.spark.plan.row_columns import in_layer, row
 from tidemill.steps.commit.batch_file import FILE_DDL
 from tidemill.steps.step_spec import BatchSinkSpec
 from tidemill.topology.functions import UserFunction
@@ -34,15 +35,14 @@ class BatchFunction:
 
 def batch_frame(session: SparkSession, path: str, made: BatchFunction) -> DataFrame:
     """The records in a file that ``write_batch`` has written: key, value, timestamp, headers, topic, partition, offset."""
-    rows = session.read.schema(FILE_DDL).parquet(path)
-    return rows.select(
+    return in_layer(session.read.schema(FILE_DDL).parquet(path)).select(
         decoded(made.key_serde, "key").alias("key"),
         decoded(made.value_serde, "value").alias("value"),
-        F.timestamp_millis(F.col("ts")).alias("timestamp"),
-        F.col("headers"),
+        F.timestamp_millis(row("ts")).alias("timestamp"),
+        row("headers").alias("headers"),
         F.lit(made.topic).cast("string").alias("topic"),
-        F.col("part").alias("partition"),
-        F.col("off").alias("offset"),
+        row("part").alias("partition"),
+        row("off").alias("offset"),
     )
 
 

@@ -12,11 +12,12 @@ from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, StructType
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.codecs import Encoded
 from tidemill.spark.plan.lookups import KEY, ROWS, Side
+from tidemill.spark.plan.row_columns import own, row
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.schema import DROPPED
@@ -67,6 +68,7 @@ class Pair:
 
     @property
     def types_text(self) -> str:
+        """Says nothing of what may be null."""
         return f"({self.key_type.simpleString()}, {self.value_type.simpleString()})"
 
 
@@ -104,12 +106,12 @@ class Changes:
     def keep(self, tag: int, at: Pair) -> Pair:
         """Makes columns of the wave's expressions, for the next projection to read."""
         if at.conditions:
-            self._node.append((tag, at.tagged(F.col("node"))))
+            self._node.append((tag, at.tagged(row("node"))))
         if at.is_plain:
             return replace(at, conditions=())
         key, value = f"k:{self._number}:{tag}", f"v:{self._number}:{tag}"
-        self._typed[key] = F.when(F.col("node") == tag, at.key)
-        self._typed[value] = F.when(F.col("node") == tag, at.value)
+        self._typed[key] = F.when(row("node") == tag, at.key)
+        self._typed[value] = F.when(row("node") == tag, at.value)
         return Pair(F.col(f"`{key}`"), at.key_type, F.col(f"`{value}`"), at.value_type)
 
     def explode_values(self, tag: int, name: str, at: Pair, array: Column) -> Pair:
@@ -123,8 +125,17 @@ class Changes:
         if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType) and len(kind.elementType) == 2):
             raise TopologyError(f"{name}: flat_map gave {kind.simpleString()}, expected an array of struct(key, value)")
         first, second = kind.elementType.fields
+        if first.name.lower() == second.name.lower():  # neither could be named
+            pair_type = StructType([StructField("key", first.dataType), StructField("value", second.dataType)])
+            kind = ArrayType(pair_type, kind.containsNull)
+            array, (first, second) = array.cast(kind), pair_type.fields
         pair = self._explode(tag, array, kind)
-        return Pair(pair[first.name], first.dataType, pair[second.name], second.dataType)
+        is_none = F.raise_error(F.lit(f"{name}: flat_map gave null in an array, expected a struct(key, value)"))
+        key, value = (
+            F.when(pair.isNull(), is_none).otherwise(pair[side.name]) if kind.containsNull else pair[side.name]
+            for side in (first, second)
+        )
+        return Pair(key, first.dataType, value, second.dataType)
 
     def _explode(self, tag: int, array: Column, kind: ArrayType) -> Column:
         alias = f"e:{self._number}:{tag}"
@@ -170,14 +181,14 @@ class Changes:
             frame = join.applied(frame)
         for tag, alias, array, kind in self._exploded:
             other = F.array(F.lit(None).cast(kind.elementType))
-            frame = exploded(frame, F.when(F.col("node") == tag, array).otherwise(other), alias)
-        columns = {name: by_tag(writes, F.col(name)).cast(rows.DDL[name]) for name, writes in self._columns.items()}
+            frame = exploded(frame, F.when(row("node") == tag, array).otherwise(other), alias)
+        columns = {own(name): by_tag(writes, row(name)).cast(rows.DDL[name]) for name, writes in self._columns.items()}
         columns.update(self._typed)
         if self._summed:
-            before = F.col("summed") if "summed" in frame.columns else F.lit(False)
-            columns["summed"] = by_tag(self._summed, before)
+            before = row("summed") if own("summed") in frame.columns else F.lit(False)
+            columns[own("summed")] = by_tag(self._summed, before)
         if self._node:
-            columns["node"] = by_tag(self._node, F.col("node"))
+            columns[own("node")] = by_tag(self._node, row("node"))
         return frame.withColumns(columns) if columns else frame
 
 
@@ -193,7 +204,7 @@ class _Join:
     left: bool
 
     def applied(self, frame: DataFrame) -> DataFrame:
-        is_mine, alias = F.col("node") == self.tag, self.alias
+        is_mine, alias = row("node") == self.tag, self.alias
         renamed = [F.col(f"`{KEY}{number}`").alias(f"{alias}:{number}") for number in range(len(self.keys))]
         other = self.side.frame.select(*renamed, F.col(f"`{ROWS}`").alias(f"{alias}:rows"))
         equal = [F.when(is_mine, key) == F.col(f"`{alias}:{number}`") for number, key in enumerate(self.keys)]
@@ -213,11 +224,39 @@ def exploded(frame: DataFrame, array: Column, alias: str) -> DataFrame:
 
 def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column:
     """A column that takes, for the rows of each tag, what is written for it."""
-    column = F.when(F.col("node") == writes[0][0], writes[0][1])
+    column = F.when(row("node") == writes[0][0], writes[0][1])
     for tag, to in writes[1:]:
-        column = column.when(F.col("node") == tag, to)
+        column = column.when(row("node") == tag, to)
     return column if otherwise is None else column.otherwise(otherwise)
 
 
+class SeveralRecordsError(TopologyError):
+    """A Column that is no expression of a single record."""
+
+
+OF_AN_AGGREGATE = (
+    "the function gives an aggregate (sum, max ...), which is of several records: group the stream and take reduce or aggregate"
+)
+_OF_SEVERAL = {
+    "Aggregate": OF_AN_AGGREGATE,
+    "Generate": "the function gives explode or the like, which makes several rows: take flat_map_values or flat_map, whose "
+    "function gives an array",
+}
+_OF_A_WINDOW = (
+    "the function gives a window, which is of several records, and would be of those that happen to be in a micro-batch: group "
+    "the stream and take windowed_by"
+)
+
+
 def type_of(frame: DataFrame, column: Column) -> DataType:
-    return frame.select(column.alias("column")).schema["column"].dataType
+    """The type of a Column that is computed for each row of ``frame`` by itself.
+
+    Raises:
+        SeveralRecordsError: it is not, since Spark adds more to the plan than a projection.
+    """
+    selected = frame.select(column.alias("column"))
+    plan, above = selected._jdf.queryExecution().analyzed(), frame._jdf.queryExecution().analyzed()
+    if not (plan.nodeName() == "Project" and plan.child().equals(above)):
+        added = plan.nodeName() if plan.nodeName() != "Project" else plan.child().nodeName()
+        raise SeveralRecordsError(_OF_SEVERAL.get(added, _OF_A_WINDOW))
+    return selected.schema["column"].dataType

@@ -14,12 +14,14 @@ from collections.abc import Callable, Iterator
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from tidemill.spark.plan.row_columns import row
+
 _LOCK = threading.RLock()
 
 
 def wall_clock() -> Column:
     """The wall clock of the micro-batch as a timestamp."""
-    return F.timestamp_millis(F.col("wall"))
+    return F.timestamp_millis(row("wall"))
 
 
 def _wall_date() -> Column:

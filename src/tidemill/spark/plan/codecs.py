@@ -8,20 +8,23 @@ serde, or the source step, whose ``intake`` lets nothing pass that the serde wou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeGuard
 
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from tidemill.dsl import json_schema
 from tidemill.dsl.serdes import JsonSerde, Serdes
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.json_columns import json_type, read_column, written_column
+from tidemill.spark.plan.json_columns import has_times, json_type, read_column, written_column
+from tidemill.spark.plan.row_columns import row
 from tidemill.steps.rows.codecs_wire import LENGTH_SIZE, PairSerde, Physical, TransitJson, in_transit, physical
 from tidemill.topology.values import Serde
+
+_TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
 
 
 def is_json(serde: Serde) -> TypeGuard[JsonSerde | TransitJson]:
@@ -34,11 +37,32 @@ def _struct_of(serde: JsonSerde | TransitJson) -> json_schema.StructType:
     return serde.type
 
 
+def check_times(session: SparkSession, serdes: Iterable[Serde | None]) -> None:
+    """Refuses a session whose legacy parser takes microseconds for milliseconds, and old dates for those of the Julian calendar.
+
+    Raises:
+        TopologyError: one of the serdes reads or writes times as JSON.
+    """
+    with_times = next((serde for serde in serdes if serde is not None and _has_times(serde)), None)
+    if with_times is not None and session.conf.get(_TIME_PARSER) == "LEGACY":
+        raise TopologyError(
+            f"{_TIME_PARSER} is LEGACY, with which Spark misreads the times of {with_times.sql_type}: remove the setting "
+            "(functions that need it can take the text, and F.to_timestamp with a pattern of today's)"
+        )
+
+
+def _has_times(serde: Serde) -> bool:
+    if isinstance(serde, PairSerde):
+        return _has_times(serde.left) or _has_times(serde.right)
+    transit = in_transit(serde)
+    return is_json(transit) and has_times(transit.type)
+
+
 def decoded(serde: Serde, side: str) -> Column:
-    """The typed column of ``side`` ("key" or "value") of a row whose bytes ``serde`` wrote."""
+    """The typed column of ``side`` ("key" or "value") of a layer's row whose bytes ``serde`` wrote."""
     serde = in_transit(serde)
     kind = physical(serde.sql_type)
-    column = F.col(side + kind.value)
+    column = row(side + kind.value)
     if isinstance(serde, PairSerde):
         return _opened(serde, column)
     if kind is Physical.NUMBER or serde.sql_type == "float":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -21,7 +22,7 @@ from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, functions_of
 from tidemill.columns.sentences import where
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.changes import Changes, Pair, type_of
+from tidemill.spark.plan.changes import OF_AN_AGGREGATE, Changes, Pair, SeveralRecordsError, type_of
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT
@@ -30,67 +31,55 @@ from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode
 from tidemill.topology.spark_operations import DataFrameJoin
 
-Predicates = list[tuple[ColumnFunction, Column]]
-"""Predicates with what they gave, to find the one that Spark refuses."""
-
 _SIDES = ("left", "right")
 """Fields of a change that arrives as a pair: new value, old value."""
 
 # --- one record of one, at most ---------------------------------------------------------------------------------------
 
 
-def applied(changes: Changes, node: ProcessorNode, at: Pair, predicates: Predicates) -> Pair:
+def applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
     """The record after a node that makes at most one record of one: those of ``ONE_OF_ONE``."""
-    return ONE_OF_ONE[type(node.operation)](node, node.operation, changes.frame, at, predicates)
+    return ONE_OF_ONE[type(node.operation)](node, node.operation, changes.frame, at)
 
 
-def _as_it_is(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+def _as_it_is(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair) -> Pair:
     return at
 
 
-def _with_key(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+def _with_key(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair) -> Pair:
     return at.passing(at.key.isNotNull())
 
 
-def _table_row(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+def _table_row(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair) -> Pair:
     return at.passing(at.key.isNotNull(), lost=DROPPED_COUNT)
 
 
-def _filtered(node: ProcessorNode, operation: op.Filter, _frame: DataFrame, at: Pair, predicates: Predicates) -> Pair:
-    return at.passing(_passes(node, operation, at, predicates))
+def _filtered(node: ProcessorNode, operation: op.Filter, frame: DataFrame, at: Pair) -> Pair:
+    return at.passing(_passes(node, operation, frame, at))
 
 
-def _mapped_values(node: ProcessorNode, operation: op.MapValues, frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+def _mapped_values(node: ProcessorNode, operation: op.MapValues, frame: DataFrame, at: Pair) -> Pair:
     use, value = _call_values(node, operation, at)
-    with _computed(use):
+    with computed(use):
         return at.with_value(frame, value)
 
 
-def _filtered_table(
-    node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair, _predicates: Predicates
-) -> Pair:
+def _filtered_table(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair) -> Pair:
     """Null stays null; a refused value becomes null."""
     if operation.of_changes:
         return _filtered_changes(node, operation, frame, at)
-    own: Predicates = []
-    passes = _passes(node, operation, at, own)
-    with refusals(frame, own):
-        return at.with_value(frame, F.when(passes, at.value))
+    return at.with_value(frame, F.when(_passes(node, operation, frame, at), at.value))
 
 
 def _filtered_changes(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair) -> Pair:
     """Filters new and old value; drops a change of which neither passes."""
-    own: Predicates = []
     sides = [at.with_value(frame, at.value[side]) for side in _SIDES]
-    new, old = (F.when(_passes(node, operation, side, own), side.value) for side in sides)
-    with refusals(frame, own):
-        value = F.struct(new.alias("left"), old.alias("right")) if operation.gives_changes else new
-        return at.with_value(frame, value).passing(new.isNotNull() | old.isNotNull())
+    new, old = (F.when(_passes(node, operation, frame, side), side.value) for side in sides)
+    value = F.struct(new.alias("left"), old.alias("right")) if operation.gives_changes else new
+    return at.with_value(frame, value).passing(new.isNotNull() | old.isNotNull())
 
 
-def _mapped_table(
-    node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair, _predicates: Predicates
-) -> Pair:
+def _mapped_table(node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair) -> Pair:
     """Null stays null."""
     if operation.of_changes:
         new, old = (_mapped_side(node, operation, frame, at.with_value(frame, at.value[side])).value for side in _SIDES)
@@ -100,25 +89,25 @@ def _mapped_table(
 
 def _mapped_side(node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair) -> Pair:
     use, value = _call_values(node, operation, at)
-    with _computed(use):
+    with computed(use):
         return at.with_value(frame, F.when(at.value.isNotNull(), value))
 
 
-def _selected_key(node: ProcessorNode, operation: op.SelectKey, frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+def _selected_key(node: ProcessorNode, operation: op.SelectKey, frame: DataFrame, at: Pair) -> Pair:
     use, key = _call(node, operation.function, at)
-    with _computed(use):
+    with computed(use):
         return at.with_key(frame, key)
 
 
-def _mapped(node: ProcessorNode, operation: op.Map, frame: DataFrame, at: Pair, _predicates: Predicates) -> Pair:
+def _mapped(node: ProcessorNode, operation: op.Map, frame: DataFrame, at: Pair) -> Pair:
     use = _use(node, operation.function, at)
     with wall_clock_functions():
         pair = called(use, at.key, at.value)
-    with _computed(use):
+    with computed(use):
         return at.with_key(frame, _column(use, pair[0])).with_value(frame, _column(use, pair[1]))
 
 
-ONE_OF_ONE: Mapping[type, Callable[[ProcessorNode, Any, DataFrame, Pair, Predicates], Pair]] = {
+ONE_OF_ONE: Mapping[type, Callable[[ProcessorNode, Any, DataFrame, Pair], Pair]] = {
     op.PassThrough: _as_it_is,
     op.TableToStream: _as_it_is,
     op.Branch: _as_it_is,  # which child gets it, ``chosen`` says
@@ -140,13 +129,13 @@ def choices(operation: op.Operation) -> tuple[str, ...]:
     return (*operation.children, *([operation.default] if operation.default else []))
 
 
-def chosen(node: ProcessorNode, tags: Mapping[str, int], at: Pair, predicates: Predicates) -> Column:
+def chosen(node: ProcessorNode, tags: Mapping[str, int], frame: DataFrame, at: Pair) -> Column:
     """The tag that each row gets, of those of ``choices``."""
     operation = node.operation
     assert isinstance(operation, op.Branch)
     column = F.lit(tags[operation.default] if operation.default else DROPPED)
     for predicate, child in reversed(list(zip(operation.predicates, operation.children, strict=True))):
-        column = F.when(_predicate(node, predicate, at, predicates), F.lit(tags[child])).otherwise(column)
+        column = F.when(_predicate(node, predicate, frame, at), F.lit(tags[child])).otherwise(column)
     return column
 
 
@@ -167,7 +156,7 @@ def _flat_mapped_values(changes: Changes, tag: int, node: ProcessorNode, at: Pai
     operation = node.operation
     assert isinstance(operation, op.FlatMapValues)
     use, array = _call_values(node, operation, at)
-    with _computed(use):
+    with computed(use):
         return changes.explode_values(tag, node.name, at, array)
 
 
@@ -175,35 +164,42 @@ def _flat_mapped(changes: Changes, tag: int, node: ProcessorNode, at: Pair, _sid
     operation = node.operation
     assert isinstance(operation, op.FlatMap)
     use, array = _call(node, operation.function, at)
-    with _computed(use):
+    with computed(use):
         return changes.explode_pairs(tag, node.name, array)
 
 
 def _joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, sides: Mapping[str, Side]) -> Pair:
     operation, side = node.operation, sides[node.name]
     assert isinstance(operation, DataFrameJoin)
-    selected: Any = at.key
+    keys, types = [at.key], [at.key_type]
     if operation.selector is not None:
         use = _use(node, operation.selector, at)
         with wall_clock_functions():
             selected = called(use, at.key, at.value)
-        selected = [_column(use, key) for key in (selected if isinstance(selected, (tuple, list)) else [selected])]
-    keys: list[Column] = selected if isinstance(selected, list) else [selected]
+        keys = [_column(use, key) for key in (selected if isinstance(selected, (tuple, list)) else [selected])]
+        with computed(use):
+            types = [type_of(changes.frame, key) for key in keys]
     if len(keys) != len(operation.on):
         raise TopologyError(
             f"{node.name}: the selector gave {len(keys)} columns, but on names {len(operation.on)}: {', '.join(operation.on)}"
         )
-    for key, on in zip(keys, operation.on, strict=True):
-        _check_comparable(node.name, type_of(changes.frame, key), side.row[on].dataType, on)
+    for kind, on in zip(types, operation.on, strict=True):
+        _check_comparable(node.name, kind, side.row[on].dataType, on)
 
-    def value(row: Column) -> Column:
-        if operation.joiner is None:
-            return F.struct(at.value.alias("value"), row.alias("row"))
+    if operation.joiner is None:
+        return changes.join(tag, at, keys, side, partial(_both, at), left=operation.left)
+    joiner = _use(node, operation.joiner, at)
+
+    def joined(row: Column) -> Column:
         with wall_clock_functions():
-            own = _use(node, operation.joiner, at)
-            return _column(own, called(own, *([at.key] if operation.takes_key else []), at.value, row))
+            return _column(joiner, called(joiner, *([at.key] if operation.takes_key else []), at.value, row))
 
-    return changes.join(tag, at, keys, side, value, left=operation.left)
+    with computed(joiner):
+        return changes.join(tag, at, keys, side, joined, left=operation.left)
+
+
+def _both(at: Pair, row: Column) -> Column:
+    return F.struct(at.value.alias("value"), row.alias("row"))
 
 
 def _check_comparable(name: str, ours: DataType, theirs: DataType, on: str) -> None:
@@ -227,27 +223,27 @@ MANY_OF_ONE: Mapping[type, Callable[[Changes, int, ProcessorNode, Pair, Mapping[
 
 
 @contextlib.contextmanager
-def refusals(frame: DataFrame, predicates: Predicates) -> Iterator[None]:
-    """Within it Spark looks at a projection of ``frame``: where it refuses it, the predicate to blame is named."""
-    try:
-        yield
-    except AnalysisException:
-        for use, column in predicates:
-            with _computed(use):
-                kind = type_of(frame, column)
-            if not isinstance(kind, (BooleanType, NullType)):
-                raise TopologyError(f"{where(use)}: the function gives {kind.simpleString()}, expected a boolean") from None
-        raise
-
-
-@contextlib.contextmanager
-def _computed(use: ColumnFunction) -> Iterator[None]:
+def computed(use: ColumnFunction) -> Iterator[None]:
     """Within it Spark looks at what a function gave: its errors are reported as the function's."""
     try:
         yield
+    except SeveralRecordsError as error:
+        raise TopologyError(f"{where(use)}: {error}") from error
     except AnalysisException as error:
-        said = (error.getMessage() or str(error)).splitlines()[0]
-        raise TopologyError(f"{where(use)}: Spark can't compute what the function gives: {said}") from error
+        raise TopologyError(f"{where(use)}: {_sentence(error)}") from error
+
+
+def _sentence(error: AnalysisException) -> str:
+    condition, said = error.getCondition() or "", (error.getMessage() or str(error)).splitlines()[0]
+    if condition.startswith("UNRESOLVED_COLUMN"):
+        name = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "'")
+        return (
+            f"the function names the column {name}, but there are none to be named: take those that it is called with "
+            '(of a struct, its fields: value["field"])'
+        )
+    if condition in ("MISSING_GROUP_BY", "MISSING_AGGREGATION"):
+        return OF_AN_AGGREGATE
+    return f"Spark can't compute what the function gives: {said}"
 
 
 def _use(node: ProcessorNode, function: UserFunction, at: Pair) -> ColumnFunction:
@@ -270,14 +266,18 @@ def _call_values(
         return use, _column(use, called(use, at.key, at.value) if operation.takes_key else called(use, at.value))
 
 
-def _passes(node: ProcessorNode, operation: op.Filter | op.TableFilter, at: Pair, predicates: Predicates) -> Column:
-    passes = F.coalesce(_predicate(node, operation.predicate, at, predicates), F.lit(False))
+def _passes(node: ProcessorNode, operation: op.Filter | op.TableFilter, frame: DataFrame, at: Pair) -> Column:
+    passes = F.coalesce(_predicate(node, operation.predicate, frame, at), F.lit(False))
     return ~passes if operation.negate else passes
 
 
-def _predicate(node: ProcessorNode, function: UserFunction, at: Pair, predicates: Predicates) -> Column:
-    predicates.append(_call(node, function, at))
-    return predicates[-1][1]
+def _predicate(node: ProcessorNode, function: UserFunction, frame: DataFrame, at: Pair) -> Column:
+    use, passes = _call(node, function, at)
+    with computed(use):
+        kind = type_of(frame, passes)
+    if not isinstance(kind, (BooleanType, NullType)):
+        raise TopologyError(f"{where(use)}: the function gives {kind.simpleString()}, expected a boolean")
+    return passes
 
 
 def _column(use: ColumnFunction, value: object) -> Column:

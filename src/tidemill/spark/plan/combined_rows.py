@@ -17,15 +17,17 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded, encoded
+from tidemill.spark.plan.row_columns import own, row
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.values import Serde
 
 _ORDER = ("seq", "child", "place")
+_GROUP = ("node", "part", "key", "key_num")
 _APART_FROM_SUMS = ("off", *_ORDER, "headers", "value", "value_num", "wall")
 _APART_FROM_MERGES = ("off", *_ORDER, "n", "headers", "value", "value_num")
 _OF_THE_LAST = ("off", *_ORDER, "headers")
@@ -44,16 +46,14 @@ def presummed(frame: DataFrame, sink_tags: Sequence[int]) -> DataFrame:
     type: one in the key took as long as all else. Doubles are no grouping columns, because Spark makes one of 0.0 and -0.0
     there; the greatest of a row kept apart is that row's own.
     """
-    part = F.col("part")
+    part = row("part")
     if sink_tags:
-        part = F.when(F.col("node").isin(list(sink_tags)) & F.col("summed"), F.lit(-1)).otherwise(part)
-    apart = [F.when(~F.col("summed"), F.col(name)).alias(name) for name in _APART_FROM_SUMS]
-    grouped = frame.select("node", part.alias("part"), "key", "key_num", *apart, "key_dbl", "value_dbl", "n", "ts").groupBy(
-        "node", "part", "key", "key_num", *_APART_FROM_SUMS
-    )
-    return grouped.agg(
-        F.sum(F.coalesce("n", F.lit(1))).alias("n"), *[F.max(name).alias(name) for name in ("ts", "key_dbl", "value_dbl")]
-    )
+        part = F.when(row("node").isin(list(sink_tags)) & row("summed"), F.lit(-1)).otherwise(part)
+    apart = [F.when(~row("summed"), row(name)).alias(own(name)) for name in _APART_FROM_SUMS]
+    kept = map(row, ("node", "key", "key_num", "key_dbl", "value_dbl", "n", "ts"))
+    grouped = frame.select(part.alias(own("part")), *kept, *apart).groupBy(*map(row, (*_GROUP, *_APART_FROM_SUMS)))
+    count = F.sum(F.coalesce(row("n"), F.lit(1))).alias(own("n"))
+    return grouped.agg(count, *[F.max(row(name)).alias(own(name)) for name in ("ts", "key_dbl", "value_dbl")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +69,44 @@ class Merging:
 def merged(frame: DataFrame, mergings: Sequence[Merging]) -> DataFrame:
     """One row for each (node, task, key) of the rows to be merged, with offset, order and headers of the last; all others keep
     themselves apart, as in ``presummed``, by what merged rows leave null."""
-    node = F.col("node")
+    node = row("node")
     is_mine = node.isin([merging.tag for merging in mergings])
-    apart = [F.when(~is_mine, F.col(name)).alias(name) for name in _APART_FROM_MERGES]
+    apart = [F.when(~is_mine, row(name)).alias(own(name)) for name in _APART_FROM_MERGES]
+    order = [row(name).alias(name) for name in (*_ORDER, "off", "ts", "headers")]
     entries = [
-        F.when(node == merging.tag, F.struct(*_ORDER, "off", "ts", "headers", decoded(merging.serde, "value").alias("v")))
+        F.when(node == merging.tag, F.struct(*order, decoded(merging.serde, "value").alias("v")))
         for merging in mergings
     ]
     named = [entry.alias(f"entry:{at}") for at, entry in enumerate(entries)]
-    chosen = frame.select("node", "part", "key", "key_num", *apart, "key_dbl", "value_dbl", "ts", "wall", *named)
-    grouped = chosen.groupBy("node", "part", "key", "key_num", *_APART_FROM_MERGES).agg(
-        *[F.max(name).alias(name) for name in ("key_dbl", "value_dbl", "ts", "wall")],
-        *[F.array_sort(F.collect_list(F.col(f"`entry:{at}`"))).alias(f"entries:{at}") for at in range(len(mergings))],
+    kept = map(row, (*_GROUP, "key_dbl", "value_dbl", "ts", "wall"))
+    grouped = frame.select(*kept, *apart, *named).groupBy(*map(row, (*_GROUP, *_APART_FROM_MERGES))).agg(
+        *[F.max(row(name)).alias(own(name)) for name in ("key_dbl", "value_dbl", "ts", "wall")],
+        *[_in_order(F.collect_list(F.col(f"`entry:{at}`")), of).alias(f"entries:{at}") for at, of in enumerate(mergings)],
     )
     results = {f"result:{at}": _folded(F.col(f"`entries:{at}`"), merging) for at, merging in enumerate(mergings)}
     with_results = grouped.withColumns(results)
     return with_results.withColumns(_columns(mergings))
+
+
+def _in_order(entries: Column, merging: Merging) -> Column:
+    if not _has_map(merging.value_type):
+        return F.array_sort(entries)
+    # Maps have no order, and an entry is compared as a whole, though its first fields always decide.
+    return F.array_sort(entries, _compared)
+
+
+def _compared(first: Column, second: Column) -> Column:
+    one, other = (F.struct(*[entry[name].alias(name) for name in _ORDER]) for entry in (first, second))
+    return F.when(one < other, -1).when(one > other, 1).otherwise(0)
+
+
+def _has_map(kind: DataType) -> bool:
+    match kind:
+        case StructType(fields=fields):
+            return any(_has_map(field.dataType) for field in fields)
+        case ArrayType(elementType=element):
+            return _has_map(element)
+    return isinstance(kind, MapType)
 
 
 def _folded(entries: Column, merging: Merging) -> Column:
@@ -104,9 +126,9 @@ def _folded(entries: Column, merging: Merging) -> Column:
 
 
 def _columns(mergings: Sequence[Merging]) -> dict[str, Column]:
-    found: dict[str, Column] = {name: F.col(name) for name in (*_OF_THE_LAST, "ts", "value", "value_num", "value_dbl")}
+    found: dict[str, Column] = {name: row(name) for name in (*_OF_THE_LAST, "ts", "value", "value_num", "value_dbl")}
     for at, merging in enumerate(mergings):
-        is_mine = F.col("node") == merging.tag
+        is_mine = row("node") == merging.tag
         last = F.try_element_at(F.col(f"`entries:{at}`"), F.lit(-1))
         result = F.col(f"`result:{at}`")
         for name in _OF_THE_LAST:
@@ -115,6 +137,6 @@ def _columns(mergings: Sequence[Merging]) -> dict[str, Column]:
         written = encoded(merging.serde, result["v"], merging.value_type, "a merged value")
         for kind in Physical:
             name = "value" + kind.value
-            own = written.column if kind is written.kind else F.lit(None)
-            found[name] = F.when(is_mine, own).otherwise(found[name])
-    return found
+            column = written.column if kind is written.kind else F.lit(None)
+            found[name] = F.when(is_mine, column).otherwise(found[name])
+    return {own(name): column for name, column in found.items()}

@@ -23,13 +23,14 @@ from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import functions_of
 from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, exploded, type_of
 from tidemill.spark.plan.clock import wall_clock_functions
-from tidemill.spark.plan.codecs import Encoded, decoded
-from tidemill.spark.plan.column_nodes import Predicates, applied, choices, chosen, multiplied, multiplies, refusals
+from tidemill.spark.plan.codecs import Encoded, check_times, decoded
+from tidemill.spark.plan.column_nodes import applied, choices, chosen, computed, multiplied, multiplies
 from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.plan_check import check_expressions
 from tidemill.spark.plan.python_steps import ArrowStep, map_in_arrow
+from tidemill.spark.plan.row_columns import in_layer, out_of_layer, own, row
 from tidemill.spark.plan.serde_inference import SerdeInference
 from tidemill.spark.plan.serde_rules import Edge
 from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_vectorised
@@ -101,6 +102,8 @@ class Compiler:
                     check_expressions(self._layer(frame, entries, number, place=F.lit(0).cast("bigint")))
                 entries = self.serdes.finish_step(number)
             if not unknown:
+                if session is not None:
+                    check_times(session, self.serdes.known)
                 return
             if not any(self.serdes.settle_source(name) for name in unknown):
                 raise TopologyError(
@@ -139,6 +142,7 @@ class Compiler:
 
     def _layer(self, frame: DataFrame, entries: list[str], number: int, *, place: Column) -> DataFrame:
         """``place``: the number of a row among those that the layer makes of one."""
+        passed, frame = frame, in_layer(frame)
         combinable: list[str] = []
         left = [Wave(self.tags.leaving(name), name, _typed(frame, self.serdes.leaving[name])) for name in entries]
         out_of_parts = [
@@ -149,29 +153,29 @@ class Compiler:
             if name in self.serdes.from_parts
         ]
         if not (left or out_of_parts):
-            return frame
+            return passed
         multiplies = False
         while left or out_of_parts:
             fan_out = self._fan_out(frame, left, out_of_parts)
             out_of_parts = []
             frame, entering = self._merge(fan_out.apply(frame), fan_out.arrivals)
             changes = Changes(frame, self._fresh())
-            predicates: Predicates = []
-            left = [wave for wave in (self._run(changes, wave, combinable, predicates) for wave in entering) if wave is not None]
-            with refusals(frame, predicates):
-                frame = changes.apply()
+            left = [wave for wave in (self._run(changes, wave, combinable) for wave in entering) if wave is not None]
+            frame = changes.apply()
             multiplies |= fan_out.multiplies or changes.multiply
         if multiplies:
             self.multiplying_layers.add(number)
-            frame = frame.withColumn("place", place)
+            frame = frame.withColumn(own("place"), place)
         merging = [found for name in combinable if (found := self._mergings.get(name)) is not None]
         summed = [name for name in combinable if name not in self._mergings]
         self.has_sums |= bool(summed)
+        if combinable and self.has_udfs:
+            frame = frame.coalesce(1)  # it is one, but behind a UDF Spark knows nothing of partitions, and would shuffle
         if summed:
             frame = presummed(frame, self._sink_tags(summed))
         if merging:
             frame = merged(frame, merging)
-        return frame.filter(F.col("node") != DROPPED).select(*rows.DDL)
+        return out_of_layer(frame.filter(row("node") != DROPPED))
 
     def _sink_tags(self, names: list[str]) -> list[int]:
         return [self.tags.arrived(name) for name in names if isinstance(self.topology.nodes[name], SinkNode)]
@@ -194,7 +198,7 @@ class Compiler:
                 children = choices(node.operation)
                 tags = {child: self._fresh() for child in children}
                 with self._calling(frame, wave.tag):
-                    fan_out.retagged.append((wave.tag, [chosen(node, tags, wave.at, fan_out.predicates)]))
+                    fan_out.retagged.append((wave.tag, [chosen(node, tags, frame, wave.at)]))
             else:
                 children = self._children(wave.node)
                 tags = {child: self._fresh() if len(children) > 1 else wave.tag for child in children}
@@ -216,7 +220,7 @@ class Compiler:
                 continue
             first = waves[0].at
             for wave in waves[1:]:
-                if wave.at.types != first.types:
+                if wave.at.types_text != first.types_text:
                     raise TopologyError(f"{child} merges streams of different types: {first.types_text} and {wave.at.types_text}")
             tag = self._fresh()
             key, value = f"k:{tag}", f"v:{tag}"
@@ -226,9 +230,9 @@ class Compiler:
             entering.append(Wave(tag, child, replace(first, key=F.col(f"`{key}`"), value=F.col(f"`{value}`"))))
         if not tags:
             return frame, entering
-        return frame.withColumns({**columns, "node": by_tag(tags, F.col("node"))}), entering
+        return frame.withColumns({**columns, own("node"): by_tag(tags, row("node"))}), entering
 
-    def _run(self, changes: Changes, wave: Wave, combinable: list[str], predicates: Predicates) -> Wave | None:
+    def _run(self, changes: Changes, wave: Wave, combinable: list[str]) -> Wave | None:
         """Runs a wave through as many nodes as one projection can hold; None when it waits for a Python step.
 
         A projection ends where rows multiply or meet others, and before a node that reads what this very projection
@@ -244,7 +248,7 @@ class Compiler:
             with self._calling(changes.frame, wave.tag):
                 if multiplies(node.operation):
                     return Wave(wave.tag, name, multiplied(changes, wave.tag, node, at, self.lookups.sides))
-                at = applied(changes, node, at, predicates)
+                at = applied(changes, node, at)
             children = self.topology.children(name)
             if choices(node.operation) or len(children) != 1 or len(self.topology.parents[children[0]]) != 1:
                 return Wave(wave.tag, name, changes.keep(wave.tag, at))
@@ -270,7 +274,7 @@ class Compiler:
     @contextlib.contextmanager
     def _calling(self, frame: DataFrame, tag: int) -> Iterator[None]:
         """Within it functions are called with Columns of the rows of a tag."""
-        with udf_calls(frame, F.col("node") == tag) as calls:
+        with udf_calls(frame, row("node") == tag) as calls:
             yield
         self.has_udfs |= bool(calls)
 
@@ -284,13 +288,13 @@ class Compiler:
         node = self.topology.nodes[name]
         if isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation):
             with self._calling(changes.frame, tag):
-                at = applied(changes, node, at, [])  # the step keeps what they give
+                at = applied(changes, node, at)  # the step keeps what they give
         if name in self._merges:
             at = at.passing(at.key.isNotNull() & at.value.isNotNull(), lost=DROPPED_COUNT)
         key, value = self.serdes.enter(name, at)
         if value is None:
             # A record without a value counts nothing: it travels as a null key, which the count step drops and reports.
-            counts = at.value.isNotNull() | F.col("n").isNotNull()
+            counts = at.value.isNotNull() | row("n").isNotNull()
             changes.write(tag, "key", key, unless=~counts)
             if self._sums and can_be_grouped_by(key):
                 changes.sum_all(tag)
@@ -318,7 +322,7 @@ class Compiler:
         use = ColumnFunction(
             node=name, operator="reduce", function=function, names=("aggregate", "value"), types=types, otherwise=Otherwise.PLAIN
         )
-        with wall_clock_functions():
+        with wall_clock_functions(), computed(use):
             made = type_of(changes.frame, called(use, at.value, at.value))
         if made.simpleString() != at.value_type.simpleString():  # what may be null is no matter
             raise TopologyError(
@@ -336,19 +340,17 @@ class _FanOut:
     """Waves by the node that they enter."""
     retagged: list[tuple[int, list[Column]]] = field(default_factory=list)
     """New tags of the rows of a tag; several tags multiply the rows by ``explode``, without copying expressions."""
-    predicates: Predicates = field(default_factory=list)
 
     @property
     def multiplies(self) -> bool:
         return any(len(to) > 1 for _, to in self.retagged)
 
     def apply(self, frame: DataFrame) -> DataFrame:
-        with refusals(frame, self.predicates):
-            if self.multiplies:
-                arrays = [(tag, F.array(*to)) for tag, to in self.retagged]
-                return exploded(frame, by_tag(arrays, F.array(F.col("node"))), "node")
-            if self.retagged:
-                return frame.withColumn("node", by_tag([(tag, to[0]) for tag, to in self.retagged], F.col("node")))
+        if self.multiplies:
+            arrays = [(tag, F.array(*to)) for tag, to in self.retagged]
+            return exploded(frame, by_tag(arrays, F.array(row("node"))), own("node"))
+        if self.retagged:
+            return frame.withColumn(own("node"), by_tag([(tag, to[0]) for tag, to in self.retagged], row("node")))
         return frame
 
 

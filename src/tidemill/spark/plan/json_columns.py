@@ -8,7 +8,7 @@ that are null, when they are met.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -41,23 +41,36 @@ _TIMES = {
 
 def read_column(text: Column, kind: StructType, max_bytes: int) -> Column:
     """The struct that JSON text holds; the text is one that the serde reads."""
-    wide = _with_doubles(kind)  # as the serde does: the JVM's own reader of floats rounds in another place
-    read = F.from_json(text, wide.ddl, {"mode": "PERMISSIVE", "maxStringLen": str(max_bytes)})
-    return read if wide == kind else read.cast(kind.ddl)
+    longest = max((len(name) for name, _ in kind.fields), default=0)
+    # Of a field by this name Spark would give text that it can't read.
+    options = {"mode": "PERMISSIVE", "maxStringLen": str(max_bytes), "columnNameOfCorruptRecord": "_" * (longest + 1)}
+    wide = _with_types(kind, {"float": "double"})  # as the serde does: the JVM's own reader of floats rounds in another place
+    read = F.from_json(text, _ddl(wide), options)
+    return read if wide == kind else read.cast(_ddl(kind))
 
 
-def _with_doubles(kind: JsonType) -> JsonType:
+def _with_types(kind: JsonType, others: Mapping[str, str]) -> JsonType:
     match kind:
         case StructType(fields):
-            return StructType(tuple((name, _with_doubles(inner)) for name, inner in fields), kind.required, kind.is_closed)
+            return StructType(tuple((name, _with_types(inner, others)) for name, inner in fields), kind.required, kind.is_closed)
         case ArrayType(element):
-            return ArrayType(_with_doubles(element))
+            return ArrayType(_with_types(element, others))
         case MapType(inner):
-            return MapType(_with_doubles(inner))
-        case ScalarType("float"):
-            return ScalarType("double")
+            return MapType(_with_types(inner, others))
+        case ScalarType(ddl) if ddl in others:
+            return ScalarType(others[ddl])
         case _:
             return kind
+
+
+def _ddl(kind: JsonType) -> str:
+    """As Spark reads it whatever ``spark.sql.timestampType`` is."""
+    return _with_types(kind, {"timestamp": "timestamp_ltz"}).ddl
+
+
+def has_times(kind: JsonType) -> bool:
+    """True if a part of it is a time or a date."""
+    return any(part.ddl in _YEARS for part in parts_of(kind))
 
 
 def written_column(
@@ -69,8 +82,7 @@ def written_column(
         TopologyError: the column is not what the schema says.
     """
     shaped = _shaped(column, data_type, kind, where)
-    has_times = any(part.ddl in ("timestamp", "timestamp_ntz") for part in parts_of(kind))
-    options = {"ignoreNullFields": "true", **(_TIMES if has_times else {})}
+    options = {"ignoreNullFields": "true", **(_TIMES if has_times(kind) else {})}
     present = _present(data_type, kind, where)
     if not is_checked or not list(_unwritable(shaped, present, where)):
         return F.to_json(shaped, options)
@@ -109,12 +121,14 @@ def json_type(data_type: spark.DataType, where: str) -> JsonType:
 def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -> Column:
     """``column`` with the schema's fields in their order, of their types."""
     if found.simpleString() == "void":
-        return F.lit(None).cast(kind.ddl)
+        return F.lit(None).cast(_ddl(kind))
     match kind, found:
         case StructType(fields), spark.StructType():
             if _is_alike(found, kind):
                 return column
             types = {field.name: field.dataType for field in found.fields}
+            if len(types) < len(found.fields):
+                raise TopologyError(f"{where}: the column has two fields of one name: {', '.join(found.names)}")
             lacking = [name for name in types if name not in dict(fields)]
             if lacking:
                 raise TopologyError(
@@ -205,7 +219,7 @@ def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Co
             problem = "NaN and infinite numbers have no form in JSON; write null or text for them"
             yield _known(is_infinite), f"{where}: json: {problem}"
         case ScalarType(ddl) if ddl in _YEARS:
-            first, last = (F.lit(text).cast(ddl) for text in _YEARS[ddl])
+            first, last = (F.lit(text).cast(_ddl(kind)) for text in _YEARS[ddl])
             yield _known(~column.between(first, last)), f"{where}: json: a {ddl} is beyond the years 1 to 9999"
         case _:
             pass

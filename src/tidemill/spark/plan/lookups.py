@@ -11,6 +11,8 @@ import threading
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
 from typing import Protocol
 
 from pyspark import StorageLevel
@@ -18,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidemill.dsl.json_schema import quoted_name
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.spark.job_thread import background_pool
 from tidemill.topology.spark_operations import DataFrameJoin
@@ -92,9 +95,10 @@ def _read(name: str, join: DataFrameJoin, session: SparkSession) -> Side:
     missing = [column for column in join.on if column not in frame.columns]
     if missing:
         raise TopologyError(f"{name}: the DataFrame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
-    keys = [F.col(f"`{column}`").alias(f"{KEY}{number}") for number, column in enumerate(join.on)]
-    rows = frame.select(*keys, F.struct(*[F.col(f"`{column}`") for column in frame.columns]).alias("row"))
-    names = [f"{KEY}{number}" for number in range(len(keys))]
-    grouped = rows.dropna(subset=names).groupBy(*[F.col(f"`{key}`") for key in names]).agg(F.collect_list("row").alias(ROWS))
+    keys = [F.col(quoted_name(column)).alias(f"{KEY}{number}") for number, column in enumerate(join.on)]
+    rows = frame.select(*keys, F.struct(*[F.col(quoted_name(column)) for column in frame.columns]).alias("row"))
+    names = [F.col(f"`{KEY}{number}`") for number in range(len(keys))]
+    with_keys = rows.where(reduce(and_, [key.isNotNull() for key in names]))  # dropna would take NaN for null
+    grouped = with_keys.groupBy(*names).agg(F.collect_list("row").alias(ROWS))
     kept = grouped.coalesce(1).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
     return Side(kept, StructType(frame.schema.fields))

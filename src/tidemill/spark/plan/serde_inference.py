@@ -61,6 +61,12 @@ class SerdeInference:
     from_parts: dict[str, Edge] = field(default_factory=dict)
     """Serdes of records that leave a part for a node of columns below it."""
 
+    @property
+    def known(self) -> list[Serde | None]:
+        """All of them."""
+        edges = [edge for found in (self.leaving, self.entering, self.from_parts) for edge in found.values()]
+        return [serde for edge in edges for serde in (edge.key, edge.value)]
+
     def settle_source(self, name: str) -> bool:
         """Settles what a source reads, if that is known by now."""
         node = self.topology.nodes[name]

@@ -181,7 +181,7 @@ def _column(column: Any, count: int) -> list[Any]:
             raise ResultShapeError(f"it gave an array of the shape {column.shape}, expected one dimension")
         if column.dtype == object:
             return [_plain(item) for item in column]
-        return pa.array(column).to_pylist() if column.dtype.kind in "mM" else column.tolist()
+        return pa.array(column, from_pandas=True).to_pylist() if column.dtype.kind in "fmM" else column.tolist()
     if isinstance(column, (list, tuple)):
         return [_plain(item) for item in column]
     raise ResultShapeError(

@@ -1,0 +1,75 @@
+"""Functions of Columns that can't be expressions of one record's key and value: each is refused with what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import TopologyError
+from tidemill.spark.plan.compiled_topology import compile_topology
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+TEXT = Serdes.string()
+
+
+def compiled(spark: SparkSession, builder: StreamsBuilder) -> None:
+    compile_topology(spark, builder.build(), "app", default_key=TEXT, default_value=TEXT, presum=True)
+
+
+def mapped(spark: SparkSession, function: Callable[[Any], Any], value: Any = TEXT) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=value).map_values(function).to("out", value=value)
+    compiled(spark, builder)
+
+
+@pytest.mark.parametrize(("function", "instead"), [
+    (lambda v: F.row_number().over(Window.orderBy(v)).cast("string"), "gives a window.*windowed_by"),
+    (lambda v: F.struct(F.window(F.to_timestamp(v), "5 minutes")), "gives a window.*windowed_by"),
+    (lambda v: F.max(F.upper(v)), "gives an aggregate.*reduce or aggregate"),
+    (lambda v: F.concat(v, F.max(v)), "gives an aggregate.*reduce or aggregate"),
+    (lambda v: F.explode(F.split(v, " ")), "makes several rows: take flat_map_values"),
+])  # fmt: skip
+def test_what_is_of_several_records_is_refused_with_what_to_use_instead(
+    spark: SparkSession, function: Callable[[Any], Any], instead: str
+) -> None:
+    with pytest.raises(TopologyError, match=rf"map_values KSTREAM-MAPVALUES-0000000001 \(.*, line \d+\): .*{instead}"):
+        mapped(spark, function)
+
+
+def test_so_it_is_in_a_predicate(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=TEXT)
+    stream.filter(lambda key, value: F.row_number().over(Window.partitionBy(key).orderBy(value)) == 1).to("out")
+    with pytest.raises(TopologyError, match=r"filter KSTREAM-FILTER-0000000001 .* gives a window"):
+        compiled(spark, builder)
+
+
+@pytest.mark.parametrize("function", [lambda _: F.upper("value"), lambda _: F.expr("upper(value)"), lambda _: F.col("value")])
+def test_a_column_that_is_named_is_refused(spark: SparkSession, function: Callable[[Any], Any]) -> None:
+    """It would be what the row travels as, and not the function's argument."""
+    with pytest.raises(TopologyError, match="the function names the column 'value', but there are none to be named"):
+        mapped(spark, function)
+
+
+@pytest.mark.parametrize("schema", ["at timestamp", "days array<date>"])
+def test_a_session_that_misreads_times_is_refused_where_json_has_some(spark: SparkSession, schema: str) -> None:
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+    try:
+        with pytest.raises(TopologyError, match=r"spark.sql.legacy.timeParserPolicy is LEGACY.*remove the setting"):
+            mapped(spark, lambda v: v, Serdes.json(schema))
+        mapped(spark, lambda v: v, Serdes.json("n int"))
+    finally:
+        spark.conf.unset("spark.sql.legacy.timeParserPolicy")
+
+
+def test_two_fields_of_one_name_are_refused_for_a_schema_with_one(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=TEXT)
+    stream.map_values(lambda v: F.struct(v.alias("x"), F.lit("1").alias("x"))).to("out", value=Serdes.json("x string"))
+    with pytest.raises(TopologyError, match="the column has two fields of one name: x, x"):
+        compiled(spark, builder)

@@ -1,0 +1,105 @@
+"""Columns that were lost, refused or read in another way than Python functions read them: names, types, and what may be null."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType
+
+from tests.spark.plan_harness import Program, Record
+from tidemill import Serdes, StreamsBuilder, of_columns
+from tidemill.errors import FunctionFailedError
+from tidemill.testing import TestRecord, TopologyTestDriver
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+TEXT, LONG, DOUBLE = Serdes.string(), Serdes.long(), Serdes.double()
+ODD = Serdes.json("_corrupt_record string, __ string, `a.b` string, at timestamp")
+BEST = Serdes.json("points bigint, per map<string,bigint>")
+_TYPE = "spark.sql.timestampType"
+
+
+def numbers_by_name(session: SparkSession) -> Any:
+    rows = [(1.0, "A"), (float("nan"), "none"), (-0.0, "zero"), (None, "null")]
+    return session.createDataFrame(rows, "`x.y` double, `b``q` string")
+
+
+@pytest.fixture(scope="module")
+def driver(spark: SparkSession) -> Iterator[TopologyTestDriver]:
+    builder = StreamsBuilder()
+    odd = builder.stream("odd", key=TEXT, value=ODD)
+    odd.filter(lambda key, value: value["at"] > F.lit("1969-01-01T00:00:00Z").cast("timestamp_ltz")).to("kept")
+    best = builder.stream("best", key=TEXT, value=BEST)
+    most = best.group_by_key().reduce(of_columns(lambda old, new: F.when(new["points"] > old["points"], new).otherwise(old)))
+    most.to_stream().to("most", key=TEXT, value=BEST)
+    nothing = F.create_map().cast("map<string,bigint>")
+    best.merge(best.map_values(lambda _: F.struct(F.lit(7).cast("bigint").alias("points"), nothing.alias("per")))).to("merged")
+    numbers = builder.stream("numbers", key=TEXT, value=LONG)
+    doubled = numbers.map_values(lambda n: n * 2)
+    doubled.flat_map(lambda key, n: F.array(F.when(n > 0, F.struct(n, n)))).to("pairs", key=LONG, value=LONG)
+    texts = builder.stream("texts", key=TEXT, value=TEXT)
+    named = texts.join_dataframe(numbers_by_name, lambda value, row: row["x.y"], on="b`q", selector=lambda key, value: value)
+    named.to("named", value=DOUBLE)
+    doubles = builder.stream("doubles", key=TEXT, value=DOUBLE)
+    found = doubles.join_dataframe(numbers_by_name, lambda value, row: row["b`q"], on="x.y", selector=lambda key, value: value)
+    found.to("looked-up", value=TEXT)
+    spark.conf.set(_TYPE, "TIMESTAMP_NTZ")
+    try:
+        with TopologyTestDriver(builder, session=spark) as made:
+            yield made
+    finally:
+        spark.conf.unset(_TYPE)
+
+
+def test_fields_of_any_name_keep_their_values_and_times_are_instants_whatever_the_session_calls_them(
+    driver: TopologyTestDriver,
+) -> None:
+    value = {"_corrupt_record": "a", "__": "b", "a.b": "c", "at": datetime(1969, 12, 31, 23, 59, 59, 999_999, timezone.utc)}
+    driver.create_input_topic("odd", TEXT, ODD).pipe_input("k", value)
+    assert driver.create_output_topic("kept", TEXT, ODD).read_key_values() == [("k", value)]
+
+
+def test_values_with_maps_are_merged_in_their_order(driver: TopologyTestDriver) -> None:
+    values = [{"points": n, "per": {"n": n, "at": at}} for at, n in enumerate([1, 3, 3, 2])]
+    driver.create_input_topic("best", TEXT, BEST).pipe_records([TestRecord("k", value) for value in values], batch=None)
+    assert driver.create_output_topic("most", TEXT, BEST).read_key_values() == [("k", values[1])]
+    merged = driver.create_output_topic("merged", TEXT, BEST).read_key_values()
+    assert merged == [pair for value in values for pair in (("k", {"points": 7, "per": {}}), ("k", value))]
+
+
+def test_the_sides_of_a_pair_may_be_one_column_and_no_pair_is_null(driver: TopologyTestDriver) -> None:
+    numbers = driver.create_input_topic("numbers", TEXT, LONG)
+    numbers.pipe_input("k", 2)
+    assert driver.create_output_topic("pairs", LONG, LONG).read_key_values() == [(4, 4)]
+    with pytest.raises(FunctionFailedError, match=r"flat_map gave null in an array, expected a struct\(key, value\)"):
+        numbers.pipe_input("k", -2)
+
+
+def test_a_data_frames_column_may_have_any_name(driver: TopologyTestDriver) -> None:
+    driver.create_input_topic("texts", TEXT, TEXT).pipe_input("k", "A")
+    assert driver.create_output_topic("named", TEXT, DOUBLE).read_key_values() == [("k", 1.0)]
+
+
+def test_data_frames_are_looked_up_by_numbers_as_spark_compares_them(driver: TopologyTestDriver) -> None:
+    records = [TestRecord("k", number) for number in (0.0, float("nan"), None, 2.0)]
+    driver.create_input_topic("doubles", TEXT, DOUBLE).pipe_records(records, batch=None)
+    assert driver.create_output_topic("looked-up", TEXT, TEXT).read_key_values() == [("k", "zero"), ("k", "none")]
+
+
+def test_a_udf_beside_what_the_jvm_sums_and_merges(spark: SparkSession, tmp_path: Any) -> None:
+    """Behind a UDF Spark does not know that there is one partition."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=LONG).map_values(F.udf(lambda n: n + 1, LongType()))
+    stream.group_by(lambda key, n: (n % 2).cast("string"), key=TEXT, value=LONG).count().to_stream().to("counts", value=LONG)
+    stream.group_by_key(key=TEXT, value=LONG).reduce(of_columns(lambda old, new: old + new)).to_stream().to("sums", value=LONG)
+    program = Program(spark, builder.build(), tmp_path, default=TEXT)
+    program.pipe([("in", Record(b"k", n.to_bytes(8, "big"))) for n in range(5)])
+    last = {
+        topic: {record.key: int.from_bytes(record.value or b"", "big") for record in program.outputs[topic]}
+        for topic in ("counts", "sums")
+    }
+    assert last == {"counts": {b"0": 2, b"1": 3}, "sums": {b"k": 15}}
