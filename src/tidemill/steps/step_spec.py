@@ -113,6 +113,8 @@ class NodeSpec:
     """A filter that forwards nothing if neither old nor new value passes (KTableFilter with old values)."""
     lookup_store: str | None = None
     """The store of a stream-table join's table, which the node ``operation.table`` writes."""
+    lookup_key_serde: Serde | None = None
+    """The serde of that store's keys, where the keys that arrive are other bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
