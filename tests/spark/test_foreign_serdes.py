@@ -6,8 +6,8 @@ import json
 import struct
 import threading
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import Program, Record
-from tidemill import Serdes, StreamsBuilder, of_columns
+from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, of_columns
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry
 
@@ -174,3 +174,30 @@ def test_rows_of_avro_keys_are_found(spark: SparkSession, tmp_path: Path, regist
     program.pipe([("table-in", Record(key, b"row"))])
     program.pipe([("in", Record(key, b"mine+"))])
     assert [(r.key, r.value) for r in program.outputs["out"]] == [(key, b"mine+row")]
+
+
+def _reduced(stream: Any, kept: Materialized) -> Any:
+    return stream.group_by_key(key=kept.key, value=kept.value).reduce(lambda _before, value: value, store=kept)
+
+
+KEPT: dict[str, tuple[Callable[[Any, Materialized], Any], bytes]] = {
+    "count": (lambda s, kept: s.group_by_key(key=kept.key).count(store=replace(kept, value=None)), b""),
+    "reduce": (_reduced, b""),
+    "to_table": (lambda s, kept: s.to_table(store=kept), b""),
+    "windowed count": (
+        lambda s, kept: s.group_by_key(key=kept.key).windowed_by(TimeWindows.of_size(9)).count(store=replace(kept, value=None)),
+        bytes(8),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_a_store_behind_a_python_function_has_its_serdes_bytes(spark: SparkSession, tmp_path: Path, what: str) -> None:
+    builder, degrees, text = StreamsBuilder(), Fahrenheit(), Serdes.string()
+    make, window = KEPT[what]
+    stream = builder.stream("in", key=degrees, value=text).peek(lambda _key, _value: None)
+    make(stream, Materialized(name="kept", key=degrees, value=text)).to_stream().to("out")
+    program = Program(spark, builder.build(), tmp_path)
+    program.pipe([("in", Record(b"50.0F", b"a", timestamp=0))])
+    logged, out = (program.outputs[topic] for topic in ("app-kept-changelog", "out"))
+    assert ([r.key for r in out], [r.key[: len(b"50.0F" + window)] for r in logged]) == ([b"50.0F" + window], [b"50.0F" + window])

@@ -106,7 +106,7 @@ class NodeSpec:
     topics: tuple[str, ...] = ()
     """Source topics of its sub-topology, for messages."""
     rewritten: Mapping[str, tuple[Serde | None, Serde | None]] = field(default_factory=dict)
-    """Sinks of ``inline`` whose serdes of key and value write other bytes than arrive; None: this side's bytes stay."""
+    """Targets in ``inline`` whose serdes of key and value write other bytes than leave the node; None: this side's bytes stay."""
     sends_old: bool = False
     """True if it forwards old values, too."""
     drops_null_changes: bool = False

@@ -17,7 +17,7 @@ from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.graph_plan import graph_spec
 from tidemill.spark.plan.planned_topology import is_batch_sink
-from tidemill.spark.plan.serde_rules import require, writes_the_same
+from tidemill.spark.plan.serde_rules import other_serdes, require, writes_the_same
 from tidemill.spark.plan.shortcuts import lookup_store, tables_first
 from tidemill.spark.plan.stages import inline_targets, only_forwards, outer_targets, parents_first, runs_vectorised
 from tidemill.steps.rows.intake import intake_of
@@ -155,6 +155,9 @@ class StepSpecs:
         outer, inline = outer_targets(topology, self._stages, name), inline_targets(topology, self._stages, name)
         sinks = [to for to in inline if isinstance(topology.nodes[to], SinkNode) and not is_batch_sink(topology.nodes[to])]
         rewritten = {sink: self._serdes.rewritten(sink, leaving) for sink in sinks}
+        for to in inline:
+            if isinstance(topology.nodes[to], ProcessorNode):
+                rewritten[to] = other_serdes(leaving, self._serdes.entering[to])
         return NodeSpec(
             name=name,
             subtopology=part.id,
