@@ -209,3 +209,28 @@ def test_deletions_are_logged_with_headers_in_the_format_with_headers(*, persist
     deleted = headers if persistent else ()
     stores = ("time", "sliding", "sessions")
     assert found == {(store, False, ()) for store in stores} | {(store, True, deleted) for store in stores}
+
+
+@pytest.mark.parametrize("windows", [
+    TimeWindows.of_size(1000, grace=0), SlidingWindows.of_time_difference(1000, grace=0), SessionWindows.of_inactivity_gap(1000),
+], ids=lambda windows: type(windows).__name__)  # fmt: skip
+def test_an_input_of_a_restored_cogroup_is_not_late_by_the_time_of_another(
+    windows: TimeWindows | SlidingWindows | SessionWindows,
+) -> None:
+    """Each input has a time of its own, and the changelog they share does not say whose a timestamp is."""
+    builder, string = StreamsBuilder(), Serdes.string()
+    slow, fast = (builder.stream(name, key=string, value=string).group_by_key() for name in ("slow", "fast"))
+    joined: Any = slow.cogroup(_appended).cogroup(fast, _appended).windowed_by(windows)  # type: ignore[arg-type]
+    mergers = [_appended] if isinstance(windows, SessionWindows) else []
+    kept = Materialized(name="s", key=string, value=string, retention=600_000)
+    joined.aggregate(str, *mergers, store=kept).to_stream().to("out", value=string)
+    first = start(builder.build())
+    first.pipe(0, "slow", b"k", b"a", 1_000)
+    first.pipe(1, "fast", b"k", b"b", 100_000)
+    second = _restored(first)
+    second.pipe(2, "slow", b"k", b"c", 5_000)
+    assert (second.dropped_at, [value for topic, _, value, *_ in second.written if topic == "out"]) == ([], [b"c"])
+
+
+def _appended(_key: object, value: str, aggregate: str) -> str:
+    return aggregate + value

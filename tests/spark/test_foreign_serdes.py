@@ -6,8 +6,8 @@ import json
 import struct
 import threading
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import Program, Record
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, of_columns
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry
 
@@ -146,3 +146,58 @@ def test_a_serde_whose_spark_type_nothing_stands_for_is_refused(spark: SparkSess
     builder.stream("in", key=Serdes.string(), value=Maps()).to("out")
     with pytest.raises(TopologyError, match="expected a struct or one of"):
         run(spark, tmp_path, builder)
+
+
+@pytest.mark.parametrize("is_behind_python", [False, True])
+@pytest.mark.parametrize("joiner", [of_columns(F.concat), lambda mine, row: mine + row])
+def test_a_table_is_looked_up_by_the_bytes_of_its_own_keys(
+    spark: SparkSession, tmp_path: Path, joiner: Any, *, is_behind_python: bool
+) -> None:
+    """What the JVM has in place of a key is other bytes than the key in the table's store."""
+    builder, degrees, text = StreamsBuilder(), Fahrenheit(), Serdes.string()
+    table = builder.table("table-in", key=degrees, value=text)
+    stream = builder.stream("in", key=degrees, value=text)
+    if is_behind_python:
+        stream = stream.peek(lambda _key, _value: None)
+    stream.join(table, joiner).to("out", key=degrees, value=text)
+    program = Program(spark, builder.build(), tmp_path)
+    program.pipe([("table-in", Record(b"50.0F", b"stored")), ("table-in", Record(b"68.0F", b"first"))])
+    program.pipe([("in", Record(b"50.0F", b"a ")), ("table-in", Record(b"68.0F", b"now")), ("in", Record(b"68.0F", b"b "))])
+    assert [(r.key, r.value) for r in program.outputs["out"]] == [(b"50.0F", b"a stored"), (b"68.0F", b"b now")]
+
+
+def test_rows_of_avro_keys_are_found(spark: SparkSession, tmp_path: Path, registry: SchemaRegistry) -> None:
+    orders, builder, text = registry.avro(ORDER), StreamsBuilder(), Serdes.string()
+    table = builder.table("table-in", key=orders, value=text)
+    builder.stream("in", key=orders, value=text).join(table, lambda mine, row: mine + row).to("out", key=orders, value=text)
+    program, key = Program(spark, builder.build(), tmp_path), orders.serialize({"item": "tea", "pieces": 1})
+    program.pipe([("table-in", Record(key, b"row"))])
+    program.pipe([("in", Record(key, b"mine+"))])
+    assert [(r.key, r.value) for r in program.outputs["out"]] == [(key, b"mine+row")]
+
+
+def _reduced(stream: Any, kept: Materialized) -> Any:
+    return stream.group_by_key(key=kept.key, value=kept.value).reduce(lambda _before, value: value, store=kept)
+
+
+KEPT: dict[str, tuple[Callable[[Any, Materialized], Any], bytes]] = {
+    "count": (lambda s, kept: s.group_by_key(key=kept.key).count(store=replace(kept, value=None)), b""),
+    "reduce": (_reduced, b""),
+    "to_table": (lambda s, kept: s.to_table(store=kept), b""),
+    "windowed count": (
+        lambda s, kept: s.group_by_key(key=kept.key).windowed_by(TimeWindows.of_size(9)).count(store=replace(kept, value=None)),
+        bytes(8),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_a_store_behind_a_python_function_has_its_serdes_bytes(spark: SparkSession, tmp_path: Path, what: str) -> None:
+    builder, degrees, text = StreamsBuilder(), Fahrenheit(), Serdes.string()
+    make, window = KEPT[what]
+    stream = builder.stream("in", key=degrees, value=text).peek(lambda _key, _value: None)
+    make(stream, Materialized(name="kept", key=degrees, value=text)).to_stream().to("out")
+    program = Program(spark, builder.build(), tmp_path)
+    program.pipe([("in", Record(b"50.0F", b"a", timestamp=0))])
+    logged, out = (program.outputs[topic] for topic in ("app-kept-changelog", "out"))
+    assert ([r.key for r in out], [r.key[: len(b"50.0F" + window)] for r in logged]) == ([b"50.0F" + window], [b"50.0F" + window])

@@ -6,7 +6,8 @@ older than stream time - retention is refused and deleted; what is older than st
 shown. A store that is not persistent refuses by the millisecond as well. The stores decide what a row means.
 
 After the segments (no segment's number begins with 0xfe or 0xff) come rows that have no changelog: an index by time for
-emit on window close, and the clocks. A restored store has no clocks; they begin where its changelog's timestamps end.
+emit on window close, and the clocks. A restored store has no clocks: its operator's begins where its changelog's timestamps
+end, and those of several operators (cogroup) before all time, as in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -113,13 +114,14 @@ class Segments:
 
     # --- clocks ---------------------------------------------------------------------------------------------------
 
-    def clock(self, node: str) -> Clock:
-        """The clock of the operator ``node``, as of the last batch that counted."""
+    def clock(self, node: str, *, is_alone: bool = True) -> Clock:
+        """The clock of the operator ``node``, as of the last batch that counted; of a restored store, where its changelog's
+        timestamps end. ``is_alone``: no other operator writes to the store, whose times those may be."""
         if node not in self._clocks:
             kept = self.rows.get(_META + node.encode())
             stream_time, emitted = (-1, -1) if kept is None else _TWO_LONGS.unpack(kept)
             self._kept_clocks[node] = (stream_time, emitted)
-            self._clocks[node] = Clock(max(stream_time, self.latest), emitted)
+            self._clocks[node] = Clock(max(stream_time, self.latest) if is_alone else stream_time, emitted)
         return self._clocks[node]
 
     def restored(self, timestamp: int) -> None:

@@ -130,9 +130,9 @@ class SessionStore:
 
     # --- for operators --------------------------------------------------------------------------------------------
 
-    def clock(self, node: str) -> Clock:
-        """The clock of the operator ``node``, kept with the store."""
-        return self._segments.clock(node)
+    def clock(self, node: str, *, is_alone: bool = True) -> Clock:
+        """The clock of the operator ``node``, kept with the store; ``is_alone`` as in ``Segments.clock``."""
+        return self._segments.clock(node, is_alone=is_alone)
 
     def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
         """The sessions that end at ``first .. last``: each is given once. Expired segments are gone.

@@ -12,7 +12,7 @@ from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import CloseRounds
 from tidemill.operators.record import Change, Record
 from tidemill.operators.session_store import SessionStore
-from tidemill.operators.windowed_aggregation import steps_of
+from tidemill.operators.windowed_aggregation import has_for_itself, steps_of
 from tidemill.topology import operations as op
 from tidemill.topology.values import TableRow
 from tidemill.topology.windows import Windowed
@@ -27,7 +27,7 @@ class SessionAggregate:
         self._gap, self._grace = operation.windows.gap, operation.windows.grace
         self._begin, self._add, self._merge = steps_of(operation.aggregation)
         self._store: SessionStore = context.store(operation.store)
-        self._clock = self._store.clock(context.node)
+        self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         self._rounds = CloseRounds(context, self._clock) if operation.emit_final else None
         if self._rounds is not None:

@@ -20,7 +20,7 @@ from tidemill.operators.record import Change, Record
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.time_windows import TimeWindowAggregate
 from tidemill.operators.window_store import TimestampedWindowStore
-from tidemill.operators.windowed_aggregation import steps_of
+from tidemill.operators.windowed_aggregation import has_for_itself, steps_of
 from tidemill.topology import operations as op
 from tidemill.topology.values import TableRow, is_immutable
 from tidemill.topology.windows import SlidingWindows, Windowed
@@ -49,7 +49,7 @@ class SlidingWindowAggregate:
         self._difference, self._grace = operation.windows.difference, operation.windows.grace
         self._begin, self._add, _ = steps_of(operation.aggregation)
         self._store: TimestampedWindowStore = context.store(operation.store)
-        self._clock = self._store.clock(context.node)
+        self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         self._rounds = CloseRounds(context, self._clock) if operation.emit_final else None
         if self._rounds is not None:

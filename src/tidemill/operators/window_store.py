@@ -153,9 +153,9 @@ class WindowStore:
 
     # --- for operators --------------------------------------------------------------------------------------------
 
-    def clock(self, node: str) -> Clock:
-        """The clock of the operator ``node``, kept with the store."""
-        return self._segments.clock(node)
+    def clock(self, node: str, *, is_alone: bool = True) -> Clock:
+        """The clock of the operator ``node``, kept with the store; ``is_alone`` as in ``Segments.clock``."""
+        return self._segments.clock(node, is_alone=is_alone)
 
     def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
         """The windows of a time-ordered store that start at ``first .. last`` and have not expired; each is returned once."""

@@ -1,4 +1,5 @@
-"""Steps of windowed aggregations (count, reduce, aggregate): initial value, next value and, for sessions, merge.
+"""Steps of windowed aggregations (count, reduce, aggregate): initial value, next value and, for sessions, merge; and whether
+an aggregation has its store to itself.
 
 A reduction begins with None and takes the first value as it is, as Kafka Streams' does.
 """
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 from tidemill.topology import operations as op
 from tidemill.topology.functions import PerRecord, UserFunction
+from tidemill.topology.nodes import ProcessorNode, Topology
 from tidemill.topology.values import Key, Value
 
 
@@ -30,6 +32,12 @@ def steps_of(aggregation: op.Aggregation) -> Steps:
             return _reduction(_plain(reducer))
         case op.Aggregating(initializer, aggregator, merger):
             return Steps(_plain(initializer), _plain(aggregator), _no_merger if merger is None else _plain(merger))
+
+
+def has_for_itself(topology: Topology, store: str) -> bool:
+    """True if one aggregation alone writes to ``store``; those of a cogroup share theirs."""
+    operations = (node.operation for node in topology.nodes.values() if isinstance(node, ProcessorNode))
+    return sum(isinstance(one, (op.WindowAggregate, op.SessionAggregate)) and one.store == store for one in operations) == 1
 
 
 def _plain(function: UserFunction) -> UserFunction:

@@ -126,6 +126,6 @@ def _deliver(batch: StepBatch, node: NodeSpec, records: Records, waiting: dict[s
         if any(sink.name == target for sink in batch.spec.sinks.values()):
             batch.outputs.add(ToSink(target), as_its_serdes_write(target, node, records, batch.state))
         else:
-            waiting.setdefault(target, []).append(records)
+            waiting.setdefault(target, []).append(as_its_serdes_write(target, node, records, batch.state))
     if node.tag is not None:
         batch.outputs.add(ToNode(node.name), records)

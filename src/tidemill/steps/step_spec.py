@@ -106,13 +106,15 @@ class NodeSpec:
     topics: tuple[str, ...] = ()
     """Source topics of its sub-topology, for messages."""
     rewritten: Mapping[str, tuple[Serde | None, Serde | None]] = field(default_factory=dict)
-    """Sinks of ``inline`` whose serdes of key and value write other bytes than arrive; None: this side's bytes stay."""
+    """Targets in ``inline`` whose serdes of key and value write other bytes than leave the node; None: this side's bytes stay."""
     sends_old: bool = False
     """True if it forwards old values, too."""
     drops_null_changes: bool = False
     """A filter that forwards nothing if neither old nor new value passes (KTableFilter with old values)."""
     lookup_store: str | None = None
     """The store of a stream-table join's table, which the node ``operation.table`` writes."""
+    lookup_key_serde: Serde | None = None
+    """The serde of that store's keys, where the keys that arrive are other bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

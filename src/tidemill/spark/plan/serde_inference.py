@@ -34,10 +34,10 @@ from tidemill.spark.plan.serde_rules import (
     filled,
     leaving_in_step,
     merges_different,
+    other_serdes,
     pair_of_sides,
     serdes_of_part,
     sink_edge,
-    writes_the_same,
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, runs_vectorised, targets
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
@@ -86,7 +86,9 @@ class SerdeInference:
         for name in parents_first(self.topology):
             if not (runs_vectorised(self.topology, self.stages, name) and self.stages.step_of[name] == number):
                 continue
-            entry = self.entering.get(name) or self._inline(name)
+            entry = self.entering.get(name)
+            if entry is None and (given := self._inline(name)) is not None:
+                entry = self._as_stored(name)[0].otherwise(given)
             if entry is None:
                 continue  # behind a source whose serdes are not known yet
             left = self._leaving_step(name, entry)
@@ -156,6 +158,16 @@ class SerdeInference:
                 return self.leaving[parent]
         return None
 
+    def _as_stored(self, name: str) -> tuple[Edge, Enters]:
+        """The serdes of the store of a Python node, of what enters it in the store's bytes."""
+        node = self.topology.nodes[name]
+        assert isinstance(node, ProcessorNode)
+        enters, store = entry_of(node.operation).enters, kept_store(node.operation)
+        if enters is Enters.BY_TYPE or store is None:
+            return NOTHING_KNOWN, enters
+        kept = self.topology.stores[store]
+        return Edge(key=kept.key_serde, value=kept.value_serde if enters is Enters.AS_STORED else None), enters
+
     # --- from columns -----------------------------------------------------------------------------------------------
 
     def enter(self, name: str, at: Pair) -> tuple[Encoded, Encoded | None]:
@@ -168,11 +180,7 @@ class SerdeInference:
             default = default if is_batch_sink(node) else self.default
         elif name not in self.stages.part_of:
             assert isinstance(node, ProcessorNode)
-            enters, store = entry_of(node.operation).enters, kept_store(node.operation)
-            if enters is not Enters.BY_TYPE and store is not None:
-                said = Edge(key=self.topology.stores[store].key_serde, value=self.topology.stores[store].value_serde)
-            if enters is Enters.KEY_AS_STORED:
-                said = replace(said, value=None)
+            said, enters = self._as_stored(name)
             is_counted = enters is Enters.KEY_ONLY
             default = self.default if enters in (Enters.AS_STORED, Enters.KEY_ONLY) else default
         if isinstance(node, ProcessorNode):
@@ -195,9 +203,7 @@ class SerdeInference:
         bytes are the sink's too."""
         node = self.topology.nodes[name]
         assert isinstance(node, SinkNode)
-        own = self._own(node)
-        key = None if writes_the_same(leaving.key, own.key) else own.key
-        return key, None if writes_the_same(leaving.value, own.value) else own.value
+        return other_serdes(leaving, self._own(node))
 
     def _own(self, node: SinkNode) -> Edge:
         return Edge(key=filled(node.key_serde, self.default), value=filled(node.value_serde, self.default))

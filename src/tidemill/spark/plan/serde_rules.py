@@ -186,6 +186,12 @@ def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
     return False
 
 
+def other_serdes(leaving: Edge, own: Edge) -> tuple[Serde | None, Serde | None]:
+    """``own`` for key and value; None for a side whose bytes ``leaving`` writes alike."""
+    key = None if writes_the_same(leaving.key, own.key) else own.key
+    return key, None if writes_the_same(leaving.value, own.value) else own.value
+
+
 def pair_of_sides(
     topology: Topology, join: str, above: Sequence[Edge], known: Mapping[str, Edge], default: Edge
 ) -> PairSerde | None:

@@ -17,7 +17,7 @@ from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.graph_plan import graph_spec
 from tidemill.spark.plan.planned_topology import is_batch_sink
-from tidemill.spark.plan.serde_rules import require
+from tidemill.spark.plan.serde_rules import other_serdes, require, writes_the_same
 from tidemill.spark.plan.shortcuts import lookup_store, tables_first
 from tidemill.spark.plan.stages import inline_targets, only_forwards, outer_targets, parents_first, runs_vectorised
 from tidemill.steps.rows.intake import intake_of
@@ -150,9 +150,14 @@ class StepSpecs:
         entering, leaving = self._serdes.entering[name], self._serdes.leaving[name]
         out_key_serde, out_value_serde = leaving.settled
         assert entering.key is not None
+        looked_up = lookup_store(topology, node)
+        stored = None if looked_up is None else self._stores()[looked_up].key_serde
         outer, inline = outer_targets(topology, self._stages, name), inline_targets(topology, self._stages, name)
         sinks = [to for to in inline if isinstance(topology.nodes[to], SinkNode) and not is_batch_sink(topology.nodes[to])]
         rewritten = {sink: self._serdes.rewritten(sink, leaving) for sink in sinks}
+        for to in inline:
+            if isinstance(topology.nodes[to], ProcessorNode):
+                rewritten[to] = other_serdes(leaving, self._serdes.entering[to])
         return NodeSpec(
             name=name,
             subtopology=part.id,
@@ -167,7 +172,8 @@ class StepSpecs:
             topics=tuple(sorted(part.source_topics)),
             sends_old=node.sends_old,
             drops_null_changes=drops_null_changes(topology, node),
-            lookup_store=lookup_store(topology, node),
+            lookup_store=looked_up,
+            lookup_key_serde=None if writes_the_same(entering.key, stored) else stored,
         )
 
     def _sink(self, name: str) -> SinkSpec:

@@ -41,7 +41,7 @@ def chooses_partitions(partitioner: UserFunction | None, partitioning: Partition
 
 
 def as_its_serdes_write(sink: str, node: NodeSpec, records: Records, state: StepState) -> Records:
-    """A node's records as a sink of the same step writes them, where its serdes are others than the node's.
+    """A node's records as a sink of the same step writes them, or a node's store, where the serdes are others than the node's.
 
     Raises:
         RecordError: one can't be written, and ``production.exception.handler`` does not pass over it.
@@ -50,6 +50,8 @@ def as_its_serdes_write(sink: str, node: NodeSpec, records: Records, state: Step
     if key_serde is None and value_serde is None:
         return records
     written = replace(records, keys=list(records.keys), values=list(records.values))
+    if value_serde is not None and records.olds is not None:
+        written.olds = [value_serde.serialize(node.out_value_serde.deserialize(old)) for old in records.olds]
     refused: list[int] = []
     for at in range(len(records)):
         key, value = records.keys[at], records.values[at]

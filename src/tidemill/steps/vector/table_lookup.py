@@ -3,7 +3,8 @@
 Decides which row each record sees: the table as it was before the batch, with those of the batch's changes that came before
 the record. Both are given in the order of their sequences, so that the result is the per-record operator's
 (``operators.stream_table_join``), record for record. Leaves keeping the table to the table's own node, which must have run
-before: what it forwarded are the changes, and the rows before the batch are read past what it has written.
+before: what it forwarded are the changes, and the rows before the batch are read past what it has written. Rows are found by
+the bytes of the store's keys, which those of the stream need not be: the JVM has other bytes in place of some serdes'.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidemill.dsl.serdes_windowed import from_spark, window_bytes_of
 from tidemill.ids import TaskId
 from tidemill.operators.stream_join import with_key
 from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is
@@ -20,6 +22,7 @@ from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.record_calls import function_failed
 from tidemill.topology.join_operations import StreamTableJoin
 from tidemill.topology.spark_operations import makes_pairs
+from tidemill.topology.windows import Windowed
 
 _TIMESTAMP_SIZE = 8
 _UNREAD = object()
@@ -36,16 +39,35 @@ def join_with_table(node: NodeSpec, operation: StreamTableJoin, records: Records
     assert kept_with is not None
     decode = as_it_is if makes_pairs(operation) else kept_with.deserialize
     join = _TableLookup(node, operation, records)
+    stored_keys = _stored_keys(node, records)
     changes_of = {} if changes is None else _by_part(changes)
     for part, indexes in sorted(_by_part(records).items()):
         task = TaskId(node.subtopology, part)
-        keys = sorted({key for at in indexes if (key := records.keys[at]) is not None and records.values[at] is not None})
+        keys = sorted({key for at in indexes if (key := stored_keys[at]) is not None and records.values[at] is not None})
         rows = dict(zip(keys, state.readers[task].get_many(store, keys), strict=True)) if keys else {}
         held: dict[bytes, bytes | None] = {key: row[_TIMESTAMP_SIZE:] for key, row in rows.items() if row is not None}
         before = _Table(held, decode)
-        join.run(task, indexes, before, _Changes(changes, changes_of.get(part, []), before))
+        join.run(task, indexes, stored_keys, before, _Changes(changes, changes_of.get(part, []), before))
     state.dropped += join.dropped
     return join.out
+
+
+def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
+    """The keys as the table's store has them."""
+    read, kept = node.key_serde.deserialize, node.lookup_key_serde
+    if kept is None:
+        return records.keys
+    of: dict[bytes | None, bytes | None] = {None: None}
+    for at, key in enumerate(records.keys):
+        if key not in of:
+            try:
+                value = read(key)
+                is_of_the_jvm = window_bytes_of(kept) and not isinstance(value, Windowed)
+                of[key] = kept.serialize(from_spark(value) if is_of_the_jvm else value)
+            except Exception as problem:
+                task = TaskId(node.subtopology, records.parts[at])
+                raise function_failed(node, task, records.offsets[at], problem) from problem
+    return [of[key] for key in records.keys]
 
 
 class _Table:
@@ -94,7 +116,9 @@ class _TableLookup:
             assert isinstance(node.out_value_serde, PairSerde)
             self._read, self._write = as_it_is, node.out_value_serde.of_bytes
 
-    def run(self, task: TaskId, indexes: Sequence[int], table: _Table, changes: _Changes) -> None:
+    def run(
+        self, task: TaskId, indexes: Sequence[int], stored_keys: Sequence[bytes | None], table: _Table, changes: _Changes
+    ) -> None:
         """The records of a task, which are those at ``indexes``; ``changes`` of ``table`` are made as far as each has come."""
         records, out, left = self._records, self.out, self._left
         join, read_key, read, write = self._join, self._read_key, self._read, self._write
@@ -108,7 +132,8 @@ class _TableLookup:
                 self.dropped += 1
                 continue
             try:
-                row = None if key is None else table.get(key)
+                stored = stored_keys[at]
+                row = None if stored is None else table.get(stored)
                 if row is None and not left:
                     continue
                 joined = write(join(read_key(key), read(value), row))
