@@ -148,6 +148,31 @@ def test_garbage_in_any_page_is_noticed_or_in_a_free_one_harmless(data: Path, ga
     assert noticed > 60 // step
 
 
+@pytest.mark.parametrize("garbage", [_zeros, _noise, _noise_behind_a_sound_header])
+def test_garbage_in_any_page_ends_no_process_that_only_reads(data: Path, garbage: Callable[[int], bytes]) -> None:
+    """The instance itself reads, before any of its workers: it would end at each start."""
+    sound = data.read_bytes()
+    noticed = 0
+
+    def act() -> None:
+        try:
+            state = TaskState.open_to_read(data.parent)
+            state.positions(), state.checkpoint(), state.forms(), state.whose()
+            for store in state.stores:
+                list(state.scan(store))
+        except CorruptStateError:
+            os._exit(3)
+
+    for number in range(2, len(sound) // PAGE, 9):
+        wipe_files(data.parent)
+        data.write_bytes(sound)
+        _overwrite(data, number * PAGE, garbage(number))
+        status = in_a_fork(act)
+        assert status in (0, 3), f"garbage in page {number} ended the process with {status}"
+        noticed += status == 3
+    assert noticed > 6
+
+
 def test_a_store_of_another_format_is_refused_with_both_versions(data: Path) -> None:
     with lmdb.open(str(data.parent), max_dbs=4) as environment, environment.begin(write=True) as transaction:
         transaction.put(b"version", b"7", db=environment.open_db(b"meta", txn=transaction))

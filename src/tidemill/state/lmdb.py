@@ -26,7 +26,16 @@ from tidemill.ids import TopicPartition
 from tidemill.state import keys as store_keys
 from tidemill.state import meta
 from tidemill.state.checkpoint import offset_of_position
-from tidemill.state.databases import META, database_of, empty_stores, make_or_require, require_made, require_sound, stores_in
+from tidemill.state.databases import (
+    META,
+    PAGES_CHECKED_AT_OPEN,
+    database_of,
+    empty_stores,
+    make_or_require,
+    require_made,
+    require_sound,
+    stores_in,
+)
 from tidemill.state.directory import CHECKPOINT_FILE, write_checkpoint
 from tidemill.state.durability import (
     DIRTY_FILE,
@@ -38,6 +47,7 @@ from tidemill.state.durability import (
     sync_directory,
 )
 from tidemill.state.meta import StateIdentity
+from tidemill.state.pages import require_readable
 from tidemill.state.registry import (
     DATA_FILE,
     LOCK_FILE,
@@ -108,8 +118,8 @@ class TaskState:
     ) -> TaskState:
         """Opens all stores for reading, while an owner in this or another process may write.
 
-        Raises StateError if there is no state yet, none that can be believed, or another task's than ``whose``. A wiped and
-        restored state is followed.
+        Raises StateError if there is no state yet, none that can be believed, or another task's than ``whose``; CorruptStateError
+        if LMDB would fall over one of its pages. A wiped and restored state is followed.
         """
         boot_id = boot_id or current_boot_id()
         try:
@@ -122,6 +132,7 @@ class TaskState:
         except OSError as error:
             raise StateError(f"{directory} can't be read: {error}. Its files must be readable for this user") from error
         try:
+            require_readable(directory / DATA_FILE, page_limit=PAGES_CHECKED_AT_OPEN)
             state = cls(environment, stores_in(environment), opened_after, boot_id)
             with state._missing():
                 require_made(environment, whose)
