@@ -13,7 +13,7 @@ import pytest
 
 from tests.state.state_processes import STORES
 from tests.state.test_lmdb import in_a_fork
-from tidemill.errors import CorruptStateError
+from tidemill.errors import CorruptStateError, StopError
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.pages import find_fault, read_header
 from tidemill.state.registry import DATA_FILE
@@ -188,3 +188,25 @@ def test_a_wiped_state_opens_empty(data: Path) -> None:
     assert state.positions() == Positions()
     assert list(state.scan("a")) == []
     state.close(clean=True)
+
+
+@pytest.mark.parametrize("what", ["a file", "a link to nothing", "a link to itself"])
+def test_what_is_no_folder_in_the_place_of_a_tasks_stays_and_is_named(tmp_path: Path, what: str) -> None:
+    task = tmp_path / "1_0"
+    if what == "a file":
+        task.write_bytes(b"x")
+    else:
+        task.symlink_to("1_0" if what == "a link to itself" else "nothing")
+    with pytest.raises(StopError, match=r"1_0 can't be made: there is something else that is no folder\. Remove it"):
+        TaskState.open(task, STORES)
+    assert os.path.lexists(task)
+
+
+@pytest.mark.parametrize("name", ["data.mdb", "lock.mdb", ".checkpoint"])
+def test_a_folder_in_the_place_of_a_file_is_not_wiped_but_named(data: Path, name: str) -> None:
+    path = data.parent / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises(StopError, match=f"{name} is a folder, expected a file of a task's state. Remove it"):
+        wipe_files(data.parent)
+    assert path.is_dir()
