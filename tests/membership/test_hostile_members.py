@@ -152,6 +152,13 @@ def test_an_offset_sum_that_no_positions_add_up_to_counts_as_no_state(total: int
     assert "negative offset sums of 1 tasks, of 1_0" in warnings(answer)[0]
 
 
+def test_a_hundred_thousand_sums_that_are_none_are_left_out_one_by_one() -> None:
+    """As many as a subscription can hold: looking each of them up among all others would take minutes."""
+    answer = led({**good_ones(), "bad": said(BAD, task_offset_sums={TaskId(1, number): -9 for number in range(100_000)})})
+    assert answer.refusal is None
+    assert "negative offset sums of 100000 tasks, of 1_0" in warnings(answer)[0]
+
+
 @pytest.mark.parametrize(
     "tags", [{f"t{number}": "x" for number in range(6)}, {"zone": "x" * 31}, {"z" * 21: "x"}, {"zone": "\x1b[2J" * 10}]
 )

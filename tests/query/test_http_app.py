@@ -473,3 +473,15 @@ def test_a_servers_life_is_followed() -> None:
 def test_an_address_in_use_is_said() -> None:
     with listen("127.0.0.1:0") as taken, pytest.raises(EnvironmentProblem, match=r"can't listen on 127\.0\.0\.1:"):
         listen(address_of(taken))
+
+
+def test_a_request_that_the_end_of_the_server_cuts_short_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn cancels it, and would log a stack trace."""
+
+    async def cancelled(_app: ReadsApp, _scope: Any) -> Any:
+        raise asyncio.CancelledError
+
+    monkeypatch.setattr(ReadsApp, "_find", cancelled)
+    reply = ask(app(), "/stores/counts/word3")
+    assert (reply.status, reply.headers["connection"]) == (503, "close")
+    assert sentence(reply) == "this instance is closing: ask another"

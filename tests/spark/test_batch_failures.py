@@ -81,3 +81,19 @@ def test_no_record_is_blamed_for_what_brokers_disks_or_spark_itself_did(
     causes: list[tuple[str, str]], kind: type[TidemillError]
 ) -> None:
     assert type(judged(causes)) is kind
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "IsADirectoryError: [Errno 21] Is a directory: 'state/1_0/.checkpoint'", "NotADirectoryError: [Errno 20] Not a directory",
+        "FileExistsError: [Errno 17] File exists: 'state/1_0'", "PermissionError: [Errno 13] Permission denied",
+        "ConnectionAbortedError: [Errno 103] Software caused the abort", "ChildProcessError: [Errno 10] No child processes",
+        "socket.gaierror: [Errno -2] Name or service not known", "EOFError",
+    ],
+)  # fmt: skip
+def test_no_record_is_blamed_for_any_error_of_the_system(error: str) -> None:
+    """With a processing handler that continues, it would be left out."""
+    found = judged(raised_in_python(error))
+    assert type(found) is BatchLostError
+    assert error.partition(":")[0] in str(found)

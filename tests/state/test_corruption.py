@@ -13,7 +13,7 @@ import pytest
 
 from tests.state.state_processes import STORES
 from tests.state.test_lmdb import in_a_fork
-from tidemill.errors import CorruptStateError
+from tidemill.errors import CorruptStateError, StopError
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.pages import find_fault, read_header
 from tidemill.state.registry import DATA_FILE
@@ -148,6 +148,31 @@ def test_garbage_in_any_page_is_noticed_or_in_a_free_one_harmless(data: Path, ga
     assert noticed > 60 // step
 
 
+@pytest.mark.parametrize("garbage", [_zeros, _noise, _noise_behind_a_sound_header])
+def test_garbage_in_any_page_ends_no_process_that_only_reads(data: Path, garbage: Callable[[int], bytes]) -> None:
+    """The instance itself reads, before any of its workers: it would end at each start."""
+    sound = data.read_bytes()
+    noticed = 0
+
+    def act() -> None:
+        try:
+            state = TaskState.open_to_read(data.parent)
+            state.positions(), state.checkpoint(), state.forms(), state.whose()
+            for store in state.stores:
+                list(state.scan(store))
+        except CorruptStateError:
+            os._exit(3)
+
+    for number in range(2, len(sound) // PAGE, 9):
+        wipe_files(data.parent)
+        data.write_bytes(sound)
+        _overwrite(data, number * PAGE, garbage(number))
+        status = in_a_fork(act)
+        assert status in (0, 3), f"garbage in page {number} ended the process with {status}"
+        noticed += status == 3
+    assert noticed > 6
+
+
 def test_a_store_of_another_format_is_refused_with_both_versions(data: Path) -> None:
     with lmdb.open(str(data.parent), max_dbs=4) as environment, environment.begin(write=True) as transaction:
         transaction.put(b"version", b"7", db=environment.open_db(b"meta", txn=transaction))
@@ -163,3 +188,25 @@ def test_a_wiped_state_opens_empty(data: Path) -> None:
     assert state.positions() == Positions()
     assert list(state.scan("a")) == []
     state.close(clean=True)
+
+
+@pytest.mark.parametrize("what", ["a file", "a link to nothing", "a link to itself"])
+def test_what_is_no_folder_in_the_place_of_a_tasks_stays_and_is_named(tmp_path: Path, what: str) -> None:
+    task = tmp_path / "1_0"
+    if what == "a file":
+        task.write_bytes(b"x")
+    else:
+        task.symlink_to("1_0" if what == "a link to itself" else "nothing")
+    with pytest.raises(StopError, match=r"1_0 can't be made: there is something else that is no folder\. Remove it"):
+        TaskState.open(task, STORES)
+    assert os.path.lexists(task)
+
+
+@pytest.mark.parametrize("name", ["data.mdb", "lock.mdb", ".checkpoint"])
+def test_a_folder_in_the_place_of_a_file_is_not_wiped_but_named(data: Path, name: str) -> None:
+    path = data.parent / name
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises(StopError, match=f"{name} is a folder, expected a file of a task's state. Remove it"):
+        wipe_files(data.parent)
+    assert path.is_dir()

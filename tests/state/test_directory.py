@@ -39,7 +39,7 @@ def test_a_process_id_that_a_java_instance_kept_is_used(directory: StateDirector
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "{}", "17", '{"processId": 4}', '{"processId": "not-one"}', "\0" * 60, "\udcff"]
+    "content", ["", "{", "[]", "{}", "17", '{"processId": 4}', '{"processId": "not-one"}', "\0" * 60, "\udcff", "[" * 100_000],
 )
 def test_an_unreadable_process_id_is_replaced_by_a_new_one_that_is_kept(directory: StateDirectory, content: str) -> None:
     (directory.path / PROCESS_FILE).write_bytes(content.encode(errors="surrogateescape"))

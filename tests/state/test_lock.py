@@ -86,6 +86,20 @@ def test_a_second_instance_in_one_process_is_refused(tmp_path: Path) -> None:
         StateDirectoryLock.acquire(tmp_path, timeout_s=30)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "", "garbage", "[1]", "null", "[" * 1_000, '{"pid": 1e999, "started_s": 1}', '{"pid": -5, "started_s": 1}',
+        '{"pid": 99999999999999999999, "started_s": 1}', '{"pid": 1, "started_s": 1e999}', '{"pid": 1, "started_s": "x"}',
+    ],
+)  # fmt: skip
+def test_a_lock_whose_file_names_no_holder_is_refused_all_the_same(tmp_path: Path, content: str) -> None:
+    with StateDirectoryLock.acquire(tmp_path, timeout_s=0):
+        (tmp_path / LOCK_FILE).write_text(content)
+        with pytest.raises(StateDirectoryInUseError, match="its workers still hold the lock"):
+            StateDirectoryLock.acquire(tmp_path, timeout_s=0)
+
+
 @pytest.mark.fault
 def test_a_dead_drivers_worker_holds_the_lock_until_it_dies_too(tmp_path: Path) -> None:
     with _instance(tmp_path) as (driver, worker):

@@ -54,16 +54,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         _app(given)(args=given, prog_name="tidemill")
     except TidemillError as error:
-        sys.stderr.write(f"tidemill: {printable(error, longest=_MOST_SHOWN)}\n")
+        _tell(printable(error, longest=_MOST_SHOWN))
         sys.exit(2 if isinstance(error, (ConfigError, EnvironmentProblem, TopologyError)) else 1)
     except OSError as error:
+        if not _has_working_folder():
+            _tell("the folder in which this was started is gone; go to one that exists, and start it there")
+            sys.exit(2)
         if _can_write(sys.stdout):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python tries what is left once more at its end, and complains
-        sys.stderr.write(f"tidemill: the output can't be written: {error.strerror}\n")
+        _tell(f"the output can't be written: {error.strerror}")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _tell(sentence: str) -> None:
+    """The exit code counts even where nobody can be told."""
+    try:
+        sys.stderr.write(f"tidemill: {sentence}\n")
+        sys.stderr.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+
+
+def _has_working_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _can_write(stream: TextIO) -> bool:

@@ -300,13 +300,14 @@ def _plain_sums(member: str, info: SubscriptionInfo | FutureSubscription, remark
     if isinstance(info, FutureSubscription):
         return {}
     sums = {task: total for task, total in info.task_offset_sums.items() if isinstance(task, TaskId)}
-    wrong = [task for task, total in sums.items() if total < 0 and total not in (LATEST_OFFSET, UNKNOWN_OFFSET_SUM)]
-    if wrong:
+    usable = {task: total for task, total in sums.items() if total >= 0 or total in (LATEST_OFFSET, UNKNOWN_OFFSET_SUM)}
+    if len(usable) < len(sums):
+        wrong = next(task for task in sums if task not in usable)
         remarks.append(
-            f"Member {printable(member)} sent negative offset sums of {len(wrong)} tasks, of {wrong[0]} {sums[wrong[0]]}; "
+            f"Member {printable(member)} sent negative offset sums of {len(sums) - len(usable)} tasks, of {wrong} {sums[wrong]}; "
             "it counts as a member without state of them."
         )
-    return {task: total for task, total in sums.items() if task not in wrong} if wrong else sums
+    return usable
 
 
 def _loads(member: str, info: SubscriptionInfo | FutureSubscription, remarks: list[str]) -> dict[TaskId, TaskLoad]:

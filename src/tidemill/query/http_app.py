@@ -118,7 +118,10 @@ class ReadsApp:
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
-            answer = await self._answer(scope)
+            try:
+                answer = await self._answer(scope)
+            except asyncio.CancelledError:  # by uvicorn, which waits no longer; else it would log a stack trace
+                answer = _refusal(503, "this instance is closing: ask another", ("retry-after", "1"), _CLOSE)
             if len(answer.body) > _PIECE_BYTES and self.unsent["bytes"] + len(answer.body) > MOST_UNSENT_BYTES:
                 answer = _refusal(503, "too many long answers are on their way to others: ask again", ("retry-after", "1"))
             self.unsent["bytes"] += len(answer.body)

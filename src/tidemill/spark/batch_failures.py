@@ -64,9 +64,18 @@ _FINAL = tuple(
 """Beginnings of Spark's text of a failed task where running the batch again would fail again."""
 _PYTHON = "org.apache.spark.api.python.PythonException"
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
+
+
+def _of_the_system(kind: type[OSError]) -> Iterator[str]:
+    """The names of Python's own errors of this kind, as a traceback has them."""
+    if kind.__module__ == "builtins":
+        yield kind.__name__
+        for finer in kind.__subclasses__():
+            yield from _of_the_system(finer)
+
+
 _OUTSIDE = re.compile(
-    r"(cimpl\.|confluent_kafka|lmdb\.|(builtins\.)?(OSError|IOError|EOFError|TimeoutError|InterruptedError|BlockingIOError|"
-    r"FileNotFoundError|PermissionError|ConnectionError|ConnectionRefusedError|ConnectionResetError|BrokenPipeError)\b)"
+    rf"(cimpl\.|confluent_kafka|lmdb\.|socket\.|ssl\.|(builtins\.)?(EOFError|{'|'.join(sorted(_of_the_system(OSError)))})\b)"
 )
 """Python exceptions about disks, networks or brokers, not about records."""
 _PYTHON_ERROR = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$")
@@ -131,7 +140,7 @@ def _python_failure(said: str, reason: str) -> BatchLostError:
     lines = [line.strip() for line in said.splitlines() if line.strip() and "SQLSTATE:" not in line]
     found = _PYTHON_ERROR.match(lines[-1]) if lines else None
     if found is None or _OUTSIDE.match(found[1]):
-        return BatchLostError(f"the Spark task failed: {reason}")
+        return BatchLostError(f"the Spark task failed: {reason if found is None else found[0][:_MOST_TEXT]}")
     if found[1].rpartition(".")[2] in ("MemoryError", "ArrowMemoryError"):
         return WorkerDiedError(f"a Python worker had no memory left: {reason}")
     return FunctionFailedError(found[1], (found[2] or "")[:_MOST_TEXT])

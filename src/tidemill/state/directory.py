@@ -68,7 +68,7 @@ class StateDirectory:
             return KeptProcessId(ProcessId.parse(json.loads(path.read_text(encoding="utf-8"))["processId"]), None)
         except FileNotFoundError:
             problem = f"there is no {path}"
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"{path} holds no process id ({error!r})"
         fresh = uuid.uuid4()
         replace_file(path, json.dumps({"processId": str(fresh)}))

@@ -21,12 +21,21 @@ from shutil import disk_usage
 
 import lmdb
 
-from tidemill.errors import StateBehindError, StateError
+from tidemill.errors import StateBehindError, StateError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.state import keys as store_keys
 from tidemill.state import meta
 from tidemill.state.checkpoint import offset_of_position
-from tidemill.state.databases import META, database_of, empty_stores, make_or_require, require_made, require_sound, stores_in
+from tidemill.state.databases import (
+    META,
+    PAGES_CHECKED_AT_OPEN,
+    database_of,
+    empty_stores,
+    make_or_require,
+    require_made,
+    require_sound,
+    stores_in,
+)
 from tidemill.state.directory import CHECKPOINT_FILE, write_checkpoint
 from tidemill.state.durability import (
     DIRTY_FILE,
@@ -38,6 +47,7 @@ from tidemill.state.durability import (
     sync_directory,
 )
 from tidemill.state.meta import StateIdentity
+from tidemill.state.pages import require_readable
 from tidemill.state.registry import (
     DATA_FILE,
     LOCK_FILE,
@@ -83,10 +93,16 @@ class TaskState:
         ``whose``: the task that it must be the state of, else ForeignStateError; kept with it, so that a copy elsewhere is known.
         ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. ``forms``: what each store's bytes
         are, kept with them. A state that a power cut may have damaged is wiped first (``opened_after``). Raises
-        CorruptStateError, also where a store's bytes are something else: wipe (``wipe_files``) and open again.
+        CorruptStateError, also where a store's bytes are something else: wipe (``wipe_files``) and open again. StopError if there
+        can be no folder.
         """
         boot_id = boot_id or current_boot_id()
-        directory.mkdir(parents=True, exist_ok=True)
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise StopError(
+                f"{directory} can't be made: there is something else that is no folder. Remove it, and start again"
+            ) from error
         opened_after = last_shutdown(directory, boot_id)
         if opened_after is Shutdown.LOST_POWER:
             wipe_files(directory)
@@ -108,8 +124,8 @@ class TaskState:
     ) -> TaskState:
         """Opens all stores for reading, while an owner in this or another process may write.
 
-        Raises StateError if there is no state yet, none that can be believed, or another task's than ``whose``. A wiped and
-        restored state is followed.
+        Raises StateError if there is no state yet, none that can be believed, or another task's than ``whose``; CorruptStateError
+        if LMDB would fall over one of its pages. A wiped and restored state is followed.
         """
         boot_id = boot_id or current_boot_id()
         try:
@@ -122,6 +138,7 @@ class TaskState:
         except OSError as error:
             raise StateError(f"{directory} can't be read: {error}. Its files must be readable for this user") from error
         try:
+            require_readable(directory / DATA_FILE, page_limit=PAGES_CHECKED_AT_OPEN)
             state = cls(environment, stores_in(environment), opened_after, boot_id)
             with state._missing():
                 require_made(environment, whose)
@@ -371,10 +388,13 @@ class TaskState:
 def wipe_files(directory: Path) -> None:
     """Remove a task's state files, sound or not; readers elsewhere find the next state in its place.
 
-    Raises StateError if this process has the state open for writing.
+    Raises StateError if this process has the state open for writing, StopError if a folder is in the place of one.
     """
     if is_open_for_writing(directory):
         raise StateError(f"{directory} is open for writing in this process: close it before its files are wiped")
+    folders = [name for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE) if (directory / name).is_dir()]
+    if folders:
+        raise StopError(f"{directory / folders[0]} is a folder, expected a file of a task's state. Remove it, and start again")
     # `dirty` goes last: a crash in between must not make half a wipe look clean.
     for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE):
         (directory / name).unlink(missing_ok=True)

@@ -45,7 +45,7 @@ class _Holder:
         try:
             fields = json.loads(os.pread(descriptor, 1000, 0))
             return cls(int(fields["pid"]), float(fields["started_s"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             return None
 
     def write(self, descriptor: int) -> None:
@@ -58,7 +58,7 @@ class _Holder:
             return bool(
                 process.status() != psutil.STATUS_ZOMBIE and abs(process.create_time() - self.started_s) <= _START_TOLERANCE_S
             )
-        except psutil.NoSuchProcess:
+        except (psutil.NoSuchProcess, ValueError):  # ValueError: a number that no process has
             return False
         except psutil.AccessDenied:
             return True

@@ -106,7 +106,8 @@ def find_fault(path: Path, *, page_limit: int | None = None) -> CorruptStateErro
             try:
                 waiting.extend(_children(page, number, pages_in_file))
             except (ValueError, struct.error) as fault:
-                return CorruptStateError(str(path), found=str(fault), expected=f"a page of a B+ tree as page {number}")
+                found = "a node that ends beyond its page" if isinstance(fault, struct.error) else str(fault)
+                return CorruptStateError(str(path), found=found, expected=f"a page of a B+ tree as page {number}")
         if visited > header.last_page:
             return CorruptStateError(str(path), found="pages that are used twice", expected="a tree")
         return None
@@ -127,6 +128,18 @@ def require_complete(path: Path) -> FileHeader | None:
         if read_header(path) == header:
             raise fault
     return header
+
+
+def require_readable(path: Path, *, page_limit: int) -> None:
+    """For a process that only reads, and that a page which LMDB can't follow would end: CorruptStateError if there is one among
+    the first so many. While a writer commits all the time it may go unnoticed."""
+    for _ in range(_ATTEMPTS_WHILE_WRITTEN):
+        header = read_header(path)
+        fault = find_fault(path, page_limit=page_limit)
+        if fault is None:
+            return
+        if read_header(path) == header:
+            raise fault
 
 
 def _meta(path: Path, raw: bytes, number: int) -> tuple[tuple[int, int, int, int, bytes, bytes, int, int], int]:

@@ -10,7 +10,7 @@ import pytest
 from tests.kafka.group.group_application import shared_out
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group.coordinator import GroupCoordinator, JoinAnswer
+from tidemill.kafka.group.coordinator import FoundTopic, GroupCoordinator, JoinAnswer
 from tidemill.kafka.group.leader import GroupLeader
 from tidemill.kafka.group.protocol import (
     GroupAssignment,
@@ -26,9 +26,10 @@ class Cluster(GroupCoordinator):
 
     def __init__(self, **counts: int) -> None:
         self.counts = counts
+        self.ids: dict[str, str] = {}
 
-    def partition_counts(self, topics: Iterable[str], theirs: Collection[str] = ()) -> dict[str, int]:
-        return {topic: self.counts[topic] for topic in topics if topic in self.counts}
+    def found_topics(self, topics: Iterable[str], theirs: Collection[str] = ()) -> dict[str, FoundTopic]:
+        return {topic: FoundTopic(self.counts[topic], self.ids.get(topic, "")) for topic in topics if topic in self.counts}
 
 
 class Assignor:
@@ -153,6 +154,38 @@ def test_a_created_topic_that_was_seen_once_and_is_gone_is_a_change() -> None:
     assert leader.changes() == []
     del cluster.counts["repartition"]
     assert leader.changes() == ["repartition 2 -> missing"]
+
+
+def test_a_topic_that_was_created_again_is_warned_of_once_and_is_no_change(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(source=1, repartition=2)
+    cluster.ids = {"source": "first", "repartition": "first"}
+    leader = _leading(cluster)
+    assert leader.changes() == []
+    cluster.ids["source"] = "second"
+    assert (leader.changes(), leader.changes()) == ([], [])
+    [warning] = caplog.messages
+    assert "event=topic-created-again" in warning
+    assert "topic=source" in warning
+    assert "tidemill reset" in warning
+
+
+def test_a_topic_that_was_created_again_before_a_rebalance_is_warned_of_too(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(source=1)
+    cluster.ids = {"source": "first"}
+    leader = _leading(cluster)
+    cluster.ids["source"] = "second"
+    leader.assign(_joined("x"))
+    [warning] = caplog.messages
+    assert "topic=source" in warning
+
+
+def test_brokers_without_topic_ids_warn_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(source=1)
+    leader = _leading(cluster)
+    for topic_id in ("known now", "", "known now"):
+        cluster.ids = {"source": topic_id}
+        assert leader.changes() == []
+    assert caplog.messages == []
 
 
 def test_who_no_longer_leads_watches_nothing() -> None:

@@ -76,6 +76,14 @@ class JoinAnswer:
     members: tuple[tuple[str, str | None, bytes], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FoundTopic:
+    """A topic as the brokers know it. ``topic_id``: another one if it is deleted and created again; "" of brokers before 2.8."""
+
+    partitions: int
+    topic_id: str = ""
+
+
 class GroupCoordinator:
     """One group's coordinator as one member sees it. Thread-safe; every call blocks.
 
@@ -249,8 +257,8 @@ class GroupCoordinator:
                     offsets[partition] = OffsetAndMetadata(entry.committed_offset, said, entry.committed_leader_epoch)
         return offsets
 
-    def partition_counts(self, topics: Iterable[str], theirs: Collection[str] = ()) -> dict[str, int]:
-        """Partition counts by topic; one that doesn't exist is missing (and is not created by asking).
+    def found_topics(self, topics: Iterable[str], theirs: Collection[str] = ()) -> dict[str, FoundTopic]:
+        """The topics by name; one that doesn't exist is missing (and is not created by asking).
 
         So is one of ``theirs``, which other members only have named, if the brokers refuse to describe it.
 
@@ -264,14 +272,15 @@ class GroupCoordinator:
             include_topic_authorized_operations=False,
         )
         response = self._client.request_any_broker(request)
-        counts: dict[str, int] = {}
+        found: dict[str, FoundTopic] = {}
         for topic in response.topics:
             unknown = topic.error_code == kafka_errors.UnknownTopicOrPartitionError.errno
             if unknown or (topic.error_code and topic.name in theirs):
                 continue
             self._judge(topic.error_code, "Metadata", f"topic {topic.name}", topic.name)
-            counts[topic.name] = len(topic.partitions)
-        return counts
+            has_id = topic.topic_id is not None and topic.topic_id.int != 0
+            found[topic.name] = FoundTopic(len(topic.partitions), str(topic.topic_id) if has_id else "")
+        return found
 
     def _judge(self, code: int, request: str, what: str = "", topic: str = "") -> None:
         """Returns if ``code`` is no error, otherwise raises what follows from it."""

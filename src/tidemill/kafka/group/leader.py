@@ -3,15 +3,18 @@
 Decides whether the application's answer may be sent (it names every member; in a cooperative group nothing changes
 hands while its old owner claims it) and whether a change of partition counts calls for another rebalance. Any member
 may find itself leader in one generation and not in the next. What one member says, readable or not, never ends the leader.
+A topic that was deleted and created again with the same number of partitions is warned of: no consumer notices, and each goes on
+at the offset that it had reached.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemill.errors import StopError
-from tidemill.kafka.group.coordinator import GroupCoordinator, JoinAnswer
+from tidemill.kafka.group.coordinator import FoundTopic, GroupCoordinator, JoinAnswer
 from tidemill.kafka.group.protocol import (
     GroupAssignment,
     GroupProtocol,
@@ -20,26 +23,45 @@ from tidemill.kafka.group.protocol import (
     handed_over_too_early,
     read_subscription,
 )
+from tidemill.log_format import LogEvent
+
+log = logging.getLogger(__name__)
+_CREATED_AGAIN = (
+    "it was deleted and created again while the group read it: tasks go on at the offsets that they had reached, so that earlier "
+    "records of the new topic are not processed. To process them, stop all instances and set the group's offsets: "
+    "tidemill reset APP.py --input-topics TOPIC --to-offset 0"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
-    """Partition counts behind the last assignment. A topic that was created for it counts as deleted only once it was seen."""
+    """Partition counts behind the last assignment. A topic that was created for it counts as deleted only once it was ``seen``,
+    which has the topic as it was last."""
 
     topics: tuple[str, ...]
     counts: Mapping[str, int]
-    seen: frozenset[str]
+    seen: Mapping[str, FoundTopic]
 
     @property
     def awaits_a_topic(self) -> bool:
-        return not self.seen.issuperset(self.topics)
+        return not self.seen.keys() >= set(self.topics)
 
-    def changes(self, now: Mapping[str, int]) -> list[str]:
+    def changes(self, now: Mapping[str, FoundTopic]) -> list[str]:
+        counts = _counts(now)
         return [
-            f"{topic} {self.counts.get(topic, 'missing')} -> {now.get(topic, 'missing')}"
+            f"{topic} {self.counts.get(topic, 'missing')} -> {counts.get(topic, 'missing')}"
             for topic in self.topics
-            if now.get(topic) != self.counts.get(topic) and (topic in now or topic in self.seen)
+            if counts.get(topic) != self.counts.get(topic) and (topic in now or topic in self.seen)
         ]
+
+    def created_again(self, now: Mapping[str, FoundTopic]) -> list[str]:
+        """Topics that the group reads and that are others of the same name by now."""
+        ids = {topic: found.topic_id for topic, found in self.seen.items() if found.topic_id}
+        return [topic for topic in self.topics if topic in ids and topic in now and now[topic].topic_id not in ("", ids[topic])]
+
+
+def _counts(found: Mapping[str, FoundTopic]) -> dict[str, int]:
+    return {name: topic.partitions for name, topic in found.items()}
 
 
 class GroupLeader:
@@ -62,8 +84,8 @@ class GroupLeader:
         """Leads without assigning: the broker still has the assignment of this static member, which came back."""
         self.is_alone = False  # the others do not learn it
         names = tuple(sorted(topics))
-        counts = self._coordinator.partition_counts(names)
-        self._watch = _Watch(topics=names, counts=counts, seen=frozenset(counts))
+        found = self._coordinator.found_topics(names)
+        self._watch = _Watch(topics=names, counts=_counts(found), seen=found)
 
     def assign(self, joined: JoinAnswer) -> Mapping[str, bytes]:
         """Assignments for SyncGroup, by member. Blocks for as long as the application's assignor takes.
@@ -75,11 +97,11 @@ class GroupLeader:
             for member_id, instance_id, data in joined.members
         }
         topics = tuple(sorted({topic for member in members.values() for topic in member.topics}))
-        counts = self._coordinator.partition_counts(topics, theirs=set(topics).difference(self._protocol.topics))
-        assignment = self._protocol.assign(counts, members)
+        found = self._look_at(topics)
+        assignment = self._protocol.assign(_counts(found), members)
         self._check(members, assignment)
         self.is_alone = len(members) == 1
-        self._watch = _Watch(topics=topics, counts=assignment.partition_counts, seen=frozenset(counts))
+        self._watch = _Watch(topics=topics, counts=assignment.partition_counts, seen=found)
         return {member_id: encode_assignment(answer) for member_id, answer in assignment.members.items()}
 
     @property
@@ -95,12 +117,15 @@ class GroupLeader:
         """Differences from the partition counts behind the last assignment, one text per topic."""
         if self._watch is None:
             return []
-        topics = self._watch.topics
-        now = self._coordinator.partition_counts(topics, theirs=set(topics).difference(self._protocol.topics))
-        self._watch = _Watch(
-            topics=self._watch.topics, counts=self._watch.counts, seen=self._watch.seen | frozenset(now)
-        )
+        now = self._look_at(self._watch.topics)
+        self._watch = replace(self._watch, seen={**self._watch.seen, **now})
         return self._watch.changes(now)
+
+    def _look_at(self, topics: tuple[str, ...]) -> dict[str, FoundTopic]:
+        found = self._coordinator.found_topics(topics, theirs=set(topics).difference(self._protocol.topics))
+        for topic in [] if self._watch is None else self._watch.created_again(found):
+            log.warning(LogEvent("topic-created-again", group=self._group_id, topic=topic, note=_CREATED_AGAIN))
+        return found
 
     def _check(self, members: Mapping[str, MemberSubscription], assignment: GroupAssignment) -> None:
         if assignment.members.keys() != members.keys():
