@@ -125,7 +125,7 @@ def test_a_task_that_is_restored_from_its_changelogs_gives_what_the_old_one_woul
 
 
 @pytest.mark.parametrize(("persistent", "expected"), [(True, [b"ab"]), (False, [])])
-def test_a_null_value_hides_no_rows_of_a_restored_join_that_the_old_one_showed(*, persistent: bool, expected: list[bytes]) -> None:
+def test_a_null_value_hides_no_row_of_a_restored_join_that_was_shown(*, persistent: bool, expected: list[bytes]) -> None:
     """A null value is in the changelog of its side; of the window stores it moves the time of those in memory alone."""
     builder, string = StreamsBuilder(), Serdes.string()
     left, right = (builder.stream(name, key=string, value=string) for name in ("left", "right"))
