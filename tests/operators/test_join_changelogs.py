@@ -10,7 +10,7 @@ import pytest
 from tests.operators import programs_joins
 from tests.operators.harness import TASK, Case, MemoryRows, Run, cases, formats, outputs_of, programs_in, start
 from tests.operators.vector_values import writer
-from tidemill import Serdes, StreamsBuilder
+from tidemill import JoinWindows, Serdes, StreamJoined, StreamsBuilder
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.topology.nodes import StoreKind
 
@@ -122,3 +122,20 @@ def test_a_task_that_is_restored_from_its_changelogs_gives_what_the_old_one_woul
             _pipe(broken, case, given)
             _pipe(unbroken, case, given)
         assert _comparable(broken, case) == _comparable(unbroken, case)
+
+
+@pytest.mark.parametrize(("persistent", "expected"), [(True, [b"ab"]), (False, [])])
+def test_a_null_value_hides_no_row_of_a_restored_join_that_was_shown(*, persistent: bool, expected: list[bytes]) -> None:
+    """A null value is in the changelog of its side; of the window stores it moves the time of those in memory alone."""
+    builder, string = StreamsBuilder(), Serdes.string()
+    left, right = (builder.stream(name, key=string, value=string) for name in ("left", "right"))
+    options = StreamJoined(key=string, value=string, other_value=string, persistent=persistent)
+    left.join(right, lambda one, other: one + other, JoinWindows.of_time_difference(1, grace=0), joined=options).to("out")
+    unbroken, broken = start(builder.build()), start(builder.build())
+    for run in (unbroken, broken):
+        run.pipe(0, "left", b"k", b"a", 1_000)
+        run.pipe(1, "left", b"k", None, 5_000)
+        if run is broken:
+            run.graph = _restored(run)
+        run.pipe(2, "right", b"k", b"b", 1_000)
+        assert [value for topic, _, value, *_ in run.written if topic == "out"] == expected

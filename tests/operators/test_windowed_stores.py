@@ -96,6 +96,20 @@ def test_the_sequence_of_duplicates_goes_on_after_a_restart() -> None:
     assert [value for _, value in second.fetch_range("k", 5, 5)] == ["a", "b"]
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_delete_of_duplicates_moves_the_time_of_a_restored_store_as_it_moved_that_of_the_old_one(*, persistent: bool) -> None:
+    """It is in the changelog, though it deletes nothing; it moves the time of a store in memory alone."""
+    store, rows = _store(retain_duplicates=True, persistent=persistent, retention_ms=MINUTE), MemoryRows()
+    unbroken, restored = WindowStore(store, rows), WindowStore(store, MemoryRows())
+    unbroken.put("k", "a", 5, 5)
+    unbroken.put("k", None, 3 * MINUTE, 3 * MINUTE)
+    for key, value, timestamp, _headers in rows.logged:
+        restored.restore(key, value, timestamp or 0)
+    for one in (unbroken, restored):
+        assert list(one.fetch_range("k", 5, 5)) == ([(5, "a")] if persistent else [])
+        assert one.put("k", "b", 6, 6) is persistent
+
+
 def test_reads_hide_to_the_millisecond_and_segments_go_as_a_whole() -> None:
     rows = MemoryRows()
     store = WindowStore(_store(), rows)

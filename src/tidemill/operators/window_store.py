@@ -63,15 +63,19 @@ class WindowStore:
         if self._duplicates:
             segments.sequence = segments.sequence + 1 & 0x7FFFFFFF
             suffix = suffix[:8] + segments.sequence.to_bytes(4, "big")
-            if value is None:  # deletes nothing: only the changelog takes notice, and the time of a store in memory
+            if value is None:
                 self._log(key + suffix, None, timestamp, headers)
-                return self._is_persistent or segments.advance(start)
+                return self._delete_nothing(start)
         data = None if value is None else self._encode(value)
         is_live = segments.advance(start)
         if is_live:
             self._keep(key, suffix, data, start, timestamp)
         self._log(key + suffix, data, timestamp, headers)
         return is_live
+
+    def _delete_nothing(self, start: int) -> bool:
+        """A deletion where duplicates are kept: only the changelog takes notice, and the time of a store in memory."""
+        return self._is_persistent or self._segments.advance(start)
 
     def _keep(self, key: bytes, suffix: bytes, data: bytes | None, start: int, timestamp: int) -> None:
         if data is not None and self.timestamped:
@@ -175,7 +179,9 @@ class WindowStore:
         prefix, suffix = key[:-_SUFFIX], key[-_SUFFIX:]
         start = unpack_time(suffix)[0]
         segments.sequence = max(segments.sequence, int.from_bytes(suffix[8:], "big"))
-        if segments.advance(start):
+        if value is None and self._duplicates:
+            self._delete_nothing(start)
+        elif segments.advance(start):
             self._keep(prefix, suffix, value, start, timestamp)
         segments.restored(timestamp)
 
