@@ -112,6 +112,13 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Hypothesis makes errors of all warnings while it looks at a type (``from_type``), also of those about sockets that tests
+    before left to the collector, were it to run just then: it runs now."""
+    if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+        gc.collect()
+
+
 @pytest.fixture(scope="session")
 def broker() -> Iterator[EmbeddedBroker]:
     """The session's broker: never stop, kill or reconfigure it; take names from `unique_name` to be undisturbed."""
