@@ -58,7 +58,7 @@ def test_expressions_of_the_dsl_are_catalyst_nodes_and_not_python(tmp_path: Path
         explain.leaves_nothing()
     first, second = explain.text.split("StreamThread-2")
     plan, _, summing = first.partition("physical plan")[2].partition("While a backlog lasts")
-    assert re.search(r"Generate explode\(.*array_remove\(split\(lower\(cast\(value#\d+ as string\)\), \\W\+, -1\)", plan)
+    assert re.search(r"Generate explode\(.*array_remove\(split\(lower\(cast\(:value#\d+ as string\)\), \\W\+, -1\)", plan)
     assert re.search(r"\*\(\d+\) Project \[", plan)  # the star: code generation
     assert "HashAggregate" not in plan, "it waits for the end of the input"
     assert re.search(r"\*\(\d+\) HashAggregate\(.*sum\(", summing)
