@@ -20,7 +20,7 @@ def prepare(
     """Archive Spark's classes in the user's cache folder, after a training run: instances start with about half the work."""
     from tidemill.embedded.jars import cache_folder
     from tidemill.embedded.java import find_java
-    from tidemill.spark.launch.spark_cache import spark_cache
+    from tidemill.runtime.instance.machine_jvm import spark_cache
     from tidemill.spark.launch.training import make_cache
 
     java = find_java(os.environ)

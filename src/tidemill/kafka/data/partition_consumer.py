@@ -5,7 +5,7 @@ records are not thrown away; an offset that is out of range is reported, never m
 
 A fetch that finds nothing waits at the broker, and holds up the first fetch of a partition that is added meanwhile, or one at
 another position, since librdkafka has one fetch under way for each broker. So a consumer asks twenty times a second, and a
-patient one, for which nothing has come for some seconds, twice: it is made anew with each change of mind.
+patient one, for which nothing has come for some seconds, twice. A new client takes its place at each change.
 """
 
 from __future__ import annotations

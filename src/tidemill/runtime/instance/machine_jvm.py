@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyspark
 
 from tidemill.embedded.jars import cache_folder
-from tidemill.embedded.java import find_java
+from tidemill.embedded.java import Java, find_java
+from tidemill.embedded.jvm_cache import JvmCache, cache_of
 from tidemill.log_format import LogEvent
 from tidemill.spark.launch.fork_server import ForkServer
-from tidemill.spark.launch.session import StartingJvm, start_jvm
-from tidemill.spark.launch.spark_cache import spark_cache
+from tidemill.spark.launch.session import JVM_FLAGS, StartingJvm, start_jvm
 
 JVM_HEAP = "512m"
+SPARK = Path(pyspark.__file__).parent
 
 log = logging.getLogger("tidemill.java")
+
+
+def spark_cache(java: Java, folder: Path) -> JvmCache:
+    """The cache for this Java and this PySpark, in the user's cache folder."""
+    return cache_of("spark", java, SPARK / "jars", folder, made_with=(pyspark.__version__, *JVM_FLAGS))
 
 
 def machine_jvm(
