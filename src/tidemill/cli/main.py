@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _tell(sentence: str) -> None:
-    """The exit code counts even where nobody can be told."""
+    """Writes to standard error; where that can't be written the exit code stays as it is."""
     try:
         sys.stderr.write(f"tidemill: {sentence}\n")
         sys.stderr.flush()

@@ -33,7 +33,7 @@ def broker_cache(java: Java, bundle: Bundle, folder: Path) -> JvmCache:
 
 
 def make_broker_cache(cache: JvmCache, java: Java, bundle: Bundle) -> None:
-    """Makes ``cache``, about ten seconds of one core.
+    """Makes ``cache``, about a quarter of a minute of one core.
 
     Raises:
         EnvironmentProblem: the broker did not start, or wrote none.

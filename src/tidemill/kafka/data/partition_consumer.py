@@ -79,8 +79,6 @@ class PartitionConsumer:
         stale = [tp for tp in self._placed if positions.get(tp) != now[tp] or tp in self.out_of_range]
         self.out_of_range.clear()
         self.unheard.clear()
-        if self._is_patient and any(tp in stale or tp not in self._placed for tp in positions):
-            self._begin_again(now, is_patient=False)
         if stale:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
             for tp in stale:
@@ -88,6 +86,8 @@ class PartitionConsumer:
                 self._ended_at.pop(tp, None)
             self._forget(stale)
         new = {tp: offset for tp, offset in positions.items() if tp not in self._placed}
+        if new and self._is_patient:
+            self._begin_again({tp: now[tp] for tp in self._placed}, is_patient=False)
         if new:
             self._ask_for_leaders(frozenset(tp.topic for tp in new))
             self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in new.items()])
