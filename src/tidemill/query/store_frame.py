@@ -25,9 +25,9 @@ from tidemill.errors import InvalidStateStoreError, SerdeError, StateError
 from tidemill.operators.stores import store_of
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.store_facts import StoreFacts
-from tidemill.spark.engine import pinning
 from tidemill.spark.job_thread import background_pool
 from tidemill.spark.plan.codecs import decoded
+from tidemill.spark.plan.pinned_workers import pinning
 from tidemill.spark.plan.python_steps import map_in_arrow
 from tidemill.spark.plan.row_columns import in_layer, row
 from tidemill.state.lmdb import TaskState

@@ -12,11 +12,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
-import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +31,8 @@ from tidemill.spark.java import JavaObject, settings_of
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import OnDriverHost, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
-from tidemill.spark.plan.python_steps import WORKER_KEY, ArrowStep, copied, map_in_arrow
+from tidemill.spark.plan.pinned_workers import pinning
+from tidemill.spark.plan.python_steps import ArrowStep, copied, map_in_arrow
 from tidemill.spark.run import Run
 from tidemill.start_trace import is_traced, span, tell_process
 from tidemill.steps.standing import IS_STANDING, RUN, task_settings
@@ -46,26 +45,6 @@ _LONGEST_RUN_S = 300.0
 """A run ends after so long: with it ends what Spark and its workers keep of a job."""
 _LONGEST_REST_S = 30.0
 _JOB_GROUP = "spark.jobGroup.id"
-_BUILD = threading.Lock()
-"""Pinning goes through the context's environment, which all threads share."""
-
-
-@contextlib.contextmanager
-def pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None]]:
-    """Within it, the function it gives names the worker of every Python step that is added to a plan next (rule 20).
-
-    Spark keeps a pool of Python workers for each distinct environment: a key of its own pins the worker.
-    """
-    environment = session.sparkContext.environment
-    with _BUILD:
-        before = dict(environment)
-        # What the application imports, files in its folder included, the workers can import too.
-        environment["PYTHONPATH"] = os.pathsep.join(folder for folder in sys.path if folder)
-        try:
-            yield lambda step: environment.__setitem__(WORKER_KEY, f"{thread}/{step}")
-        finally:
-            environment.clear()
-            environment.update(before)
 
 
 def start_workers(

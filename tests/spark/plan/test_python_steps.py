@@ -15,8 +15,9 @@ from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
-from tidemill.spark.engine import BatchEngine, pinning
+from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.pinned_workers import pinning
 from tidemill.spark.plan.python_steps import SharedPlan, copied, map_in_arrow
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]

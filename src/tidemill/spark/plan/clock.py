@@ -8,8 +8,10 @@ text, a name imported earlier) is refused by ``plan_check``.
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -43,13 +45,23 @@ _REPLACED: dict[str, Callable[[], Column]] = {
 
 @contextlib.contextmanager
 def wall_clock_functions() -> Iterator[None]:
-    """Within it ``pyspark.sql.functions.current_timestamp`` and its kin are the batch's wall clock."""
+    """Within it ``pyspark.sql.functions.current_timestamp`` and its kin are the batch's wall clock, for this thread."""
     with _LOCK:
         originals = {name: getattr(F, name) for name in _REPLACED}
         try:
             for name, replacement in _REPLACED.items():
-                setattr(F, name, replacement)
+                setattr(F, name, _in_thread(threading.get_ident(), replacement, originals[name]))
             yield
         finally:
             for name, original in originals.items():
                 setattr(F, name, original)
+
+
+def _in_thread(thread: int, replacement: Callable[[], Column], original: Callable[..., Column]) -> Callable[..., Column]:
+    """Other threads have plans of the application's own, of ``foreach_batch`` for one."""
+
+    @functools.wraps(original)
+    def chosen(*arguments: Any) -> Column:
+        return replacement(*arguments) if threading.get_ident() == thread else original(*arguments)
+
+    return chosen

@@ -25,8 +25,6 @@ from tidemill.spark.java import JavaObject, array_of, class_of, sequence_of
 
 ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Record batches in, record batches out, both as iterators."""
-WORKER_KEY = "TIDEMILL_WORKER"
-"""Variable in a Python function's environment: Spark has a pool of workers per environment, so it pins a worker."""
 _PYTHON_STEP = "MapInArrow"
 _EXPRESSION, _FUNCTION = 0, 1
 

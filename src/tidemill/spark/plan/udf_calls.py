@@ -24,7 +24,7 @@ from pyspark.util import PythonEvalType
 
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.changes import type_of
-from tidemill.spark.plan.python_steps import WORKER_KEY
+from tidemill.spark.plan.pinned_workers import own_workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +38,12 @@ def udf_calls(frame: DataFrame, is_asked: Column) -> Iterator[list[UserDefinedFu
     """Within it UDFs are called with the rows of ``frame`` for which ``is_asked`` is true; gives those that are. Their
     names in the plan begin with ``PREFIX``."""
     calls: list[UserDefinedFunction] = []
+    building = threading.get_ident()
 
     def call(udf: UserDefinedFunction, *arguments: Any, **named: Any) -> Column:
         wrapper = _WRAPPERS.get(udf.evalType)
+        if threading.get_ident() != building:  # the application's own plans, of foreach_batch for one
+            return original(udf, *arguments, **named)
         if udf.evalType in _OF_ITERATORS:
             raise TopologyError(f"the UDF {udf._name} takes an iterator of batches: expected one that is called with a batch")
         if wrapper is None:
@@ -50,7 +53,7 @@ def udf_calls(frame: DataFrame, is_asked: Column) -> Iterator[list[UserDefinedFu
         wrapped = UserDefinedFunction(function, udf.returnType, PREFIX + udf._name, udf.evalType, udf.deterministic)
         is_of_pandas = udf.evalType == PythonEvalType.SQL_SCALAR_PANDAS_UDF
         mine = partial(_mine, frame, is_asked, is_of_pandas=is_of_pandas)
-        with _own_workers(frame):
+        with own_workers(frame.sparkSession):
             return original(wrapped, is_asked, *map(mine, arguments), **{name: mine(given) for name, given in named.items()})
 
     with _LOCK:
@@ -60,21 +63,6 @@ def udf_calls(frame: DataFrame, is_asked: Column) -> Iterator[list[UserDefinedFu
             yield calls
         finally:
             UserDefinedFunction.__call__ = original  # type: ignore[method-assign]
-
-
-@contextlib.contextmanager
-def _own_workers(frame: DataFrame) -> Iterator[None]:
-    """Within it a function gets workers that are none of a step's: these stay the same from run to run (rule 20)."""
-    environment = frame.sparkSession.sparkContext.environment
-    before = environment.get(WORKER_KEY)
-    if before is None:  # of a plan that is only looked at
-        yield
-        return
-    environment[WORKER_KEY] = f"{before}/udf"
-    try:
-        yield
-    finally:
-        environment[WORKER_KEY] = before
 
 
 def _mine(frame: DataFrame, is_asked: Column, given: Column | str, *, is_of_pandas: bool) -> Column:
