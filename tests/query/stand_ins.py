@@ -34,7 +34,7 @@ def store_facts(name: str = "counts", key: Any = None, value: Any = None, **chan
         "timestamped": True,
         "changelog": f"app-{name}-changelog",
         "source_topics": (TOPIC,),
-        "is_repartitioned": True,
+        "is_placed": True,
     }
     return StoreFacts(name=name, **{**facts, **changes})
 

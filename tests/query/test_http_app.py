@@ -314,7 +314,7 @@ def test_head_is_get_without_its_body() -> None:
 
 
 def test_a_key_that_a_foreign_client_placed_is_found_in_any_partition_of_a_source_topic() -> None:
-    strange = store_facts(is_repartitioned=False)
+    strange = store_facts(is_placed=False)
     elsewhere = (partition_of_key(b"word3", PARTITIONS) + 1) % PARTITIONS
     served = app({}, strange)
     here = served.router.directory

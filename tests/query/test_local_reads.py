@@ -183,7 +183,7 @@ def test_a_key_that_is_not_there_is_none_and_one_that_is_elsewhere_says_where(in
 
 
 def test_a_record_that_a_foreign_client_put_elsewhere_is_found_too(make: Callable[..., Instance]) -> None:
-    source = store_facts(is_repartitioned=False)
+    source = store_facts(is_placed=False)
     instance = make(stores=(source,))
     for partition in (0, 1):
         instance.take(partition)

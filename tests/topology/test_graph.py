@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidemill import JoinWindows, Materialized, StreamJoined, StreamsBuilder, TimeWindows, Topology
-from tidemill.topology.graph import changelog_of, copartition_groups, internal_topics, node_groups, subtopologies, united
+from tidemill import JoinWindows, Materialized, Serdes, Stores, StreamJoined, StreamsBuilder, TimeWindows, Topology
+from tidemill.topology.graph import (
+    changelog_of,
+    copartition_groups,
+    internal_topics,
+    keys_are_placed,
+    node_groups,
+    subtopologies,
+    united,
+)
 from tidemill.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
 from tidemill.topology.operations import PassThrough
 
@@ -110,3 +118,31 @@ def test_the_programs_own_retention_of_a_changelog_stands() -> None:
     topics = internal_topics(builder.build(), "app")
     assert topics["app-w-changelog"].properties()["retention.ms"] == "7"
     assert topics["app-v-changelog"].properties(additional_retention_ms=1)["min.compaction.lag.ms"] == "86400005"
+
+
+def test_only_keys_that_tidemill_itself_has_partitioned_are_where_the_default_partitioner_says() -> None:
+    class Totals:
+        def process(self, record: object) -> None: ...
+
+    builder, text = StreamsBuilder(), Serdes.string()
+    words = builder.stream("words", key=text, value=text)
+    words.group_by(lambda key, value: value, key=text, value=text).count(store="counts")
+    words.repartition(name="by-key", key=text, value=text).to_table(store="latest")
+    words.repartition(name="chosen", key=text, value=text, partitioner=lambda _t, _k, _v, _n: 0).to_table(store="elsewhere")
+    builder.table("table", key=text, value=text, store="source")
+    builder.add_state_store(Stores.key_value_store("totals", key=text, value=text))
+    words.repartition(name="totalled", key=text, value=text).process(Totals, "totals")
+    few = words.repartition(name="few", key=text, value=text, partitions=2)
+    few.merge(words.repartition(name="many", key=text, value=text, partitions=5)).to_table(store="merged")
+    made = builder.build()
+    assert {name for name in made.stores if keys_are_placed(made, name)} == {"counts", "latest"}
+    assert set(made.stores) > {"elsewhere", "source", "totals", "merged"}
+
+
+def test_keys_of_aggregates_over_several_co_partitioned_streams_are_placed() -> None:
+    builder, text = StreamsBuilder(), Serdes.string()
+    groups = [builder.stream(topic).group_by(lambda key, value: value, key=text, value=text, name=topic) for topic in ("a", "b")]
+    groups[0].cogroup(lambda _key, value, _sum: value).cogroup(groups[1], lambda _key, value, _sum: value).aggregate(
+        lambda: "", value=text, store="sums"
+    )
+    assert keys_are_placed(builder.build(), "sums")

@@ -253,8 +253,8 @@ class ReadsApp:
         question = ask(request, store, key, partition, count)
         found = await self._read(request, store, question)
         others = frozenset(range(count)) - question.partitions
-        if not found.rows and others and not store.is_repartitioned and "partition" not in request.parameters:
-            # A foreign client may have placed the key elsewhere.
+        if not found.rows and others and not store.is_placed and "partition" not in request.parameters:
+            # A foreign client, a partitioner or a processor may have placed the key elsewhere.
             found = await self._read(request, store, replace(question, partitions=others))
         hex_keys = request.parameters.get("keys") == "hex"
         if not found.rows:

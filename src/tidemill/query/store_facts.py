@@ -30,8 +30,8 @@ class StoreFacts:
     timestamped: bool
     changelog: str | None
     source_topics: tuple[str, ...]
-    is_repartitioned: bool
-    """All it reads are repartition topics, which Tidemill writes itself: its keys are where the partitioner says."""
+    is_placed: bool
+    """Its keys are where the default partitioner says (``keys_are_placed``)."""
     folder: str = ""
     store: Store | None = None
     """The topology's: its kind, and what it needs to know of windows."""

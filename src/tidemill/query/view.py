@@ -76,9 +76,9 @@ class ReadOnlyStore:
         data = self.store.key_bytes(key)
         self.around.require_started()
         partition = self.partition if self.partition is not None else self.around.partition_of(self.store, data)
-        # Records that a foreign client wrote may be in any partition: only all of them together can show that there is none.
+        # A foreign client, a partitioner or a processor may have placed it anywhere: only all together show that there is none.
         needed = [partition]
-        if self.partition is None and not self.store.is_repartitioned:
+        if self.partition is None and not self.store.is_placed:
             needed += [number for number in range(self.around.partition_count(self.store)) if number != partition]
         copies = self.around.copies.open(self.store, stale=self.stale, partitions=needed)
         for number in needed:

@@ -14,7 +14,8 @@ from enum import Enum
 
 from tidemill.topology import naming
 from tidemill.topology.java_order import hash_order
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
+from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
+from tidemill.topology.operations import ProcessRecords, TableTransformValues
 from tidemill.topology.windows import MAX_TIME
 
 
@@ -173,6 +174,52 @@ def _subtopology(topology: Topology, application_id: str, number: int, names: tu
         changelog_topics=() if is_global else tuple(sorted(topic for topic in changelogs if topic is not None)),
         is_global=is_global,
     )
+
+
+def keys_are_placed(topology: Topology, store: str) -> bool:
+    """True if each key of the store is in the partition that the default partitioner gives it.
+
+    So it is if Tidemill itself has placed all records that the store is made from: in repartition topics without a partitioner of
+    the program's, with equally many partitions. A processor may put any key into a store of its own.
+    """
+    names = next(group for group in node_groups(topology) if any(_uses(topology.nodes[name], store) for name in group))
+    nodes = [topology.nodes[name] for name in names]
+    if any(_is_of_the_program(node, store) for node in nodes):
+        return False
+    topics = frozenset(topic for node in nodes if isinstance(node, SourceNode) and not node.is_global for topic in node.topics)
+    chosen = {node.topic for node in topology.nodes.values() if isinstance(node, SinkNode) and node.partitioner is not None}
+    return topics <= topology.repartition_topics.keys() and topics.isdisjoint(chosen) and _have_equal_partitions(topology, topics)
+
+
+def _have_equal_partitions(topology: Topology, topics: frozenset[str]) -> bool:
+    """True if these repartition topics are known to have equally many partitions, or those do that they are written from."""
+    if len(topics) == 1 or any(topics <= group for group in topology.copartition_groups):
+        return True
+    sinks = [name for name, node in topology.nodes.items() if isinstance(node, SinkNode) and node.topic in topics]
+    sources = _topics_above(topology, sinks)
+    are_alike = len({topology.repartition_topics[topic].partitions for topic in topics}) == 1
+    return are_alike and (len(sources) == 1 or any(sources <= group for group in topology.copartition_groups))
+
+
+def _topics_above(topology: Topology, names: Iterable[str]) -> frozenset[str]:
+    """The source topics whose records come to these nodes."""
+    found, left = set[str](), list(names)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += topology.parents[name]
+    return frozenset(topic for node in map(topology.nodes.get, found) if isinstance(node, SourceNode) for topic in node.topics)
+
+
+def _uses(node: Node, store: str) -> bool:
+    return isinstance(node, ProcessorNode) and store in node.stores
+
+
+def _is_of_the_program(node: Node, store: str) -> bool:
+    """True if a processor or transformer of the program has the store."""
+    operation = node.operation if isinstance(node, ProcessorNode) else None
+    return isinstance(operation, (ProcessRecords, TableTransformValues)) and store in operation.stores
 
 
 def internal_topics(topology: Topology, application_id: str) -> dict[str, InternalTopic]:

@@ -42,7 +42,7 @@ from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.state.meta import StateIdentity
 from tidemill.task.lifecycle import ActiveTask, Phase
-from tidemill.topology.graph import Subtopology, subtopologies
+from tidemill.topology.graph import Subtopology, keys_are_placed, subtopologies
 from tidemill.topology.nodes import StoreKind
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, St
             timestamped=spec.timestamped or compiled.topology.stores[name].kind is StoreKind.VERSIONED,
             changelog=spec.changelog or spec.source_topic,
             source_topics=parts[spec.subtopology].source_topics,
-            is_repartitioned=set(parts[spec.subtopology].source_topics)
-            <= set(parts[spec.subtopology].repartition_source_topics),
+            is_placed=keys_are_placed(compiled.topology, name),
             folder="" if spec.persistent else VOLATILE_FOLDER,
             store=spec.kept or compiled.topology.stores[name],
         )
