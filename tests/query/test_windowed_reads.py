@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -127,6 +127,37 @@ def test_a_view_sees_what_later_batches_write(instance: Instance) -> None:
         assert view.fetch(HERE, start) == start // 100
     with pytest.raises(QueryError, match="plain keeps no timestamps"):
         _ = view.timestamped
+
+
+@dataclass
+class Meanwhile:
+    """A serde of keys during whose ``at``-th call something else happens."""
+
+    happens: Callable[[], None]
+    at: int
+    calls: int = 0
+    name: str = "string"
+    sql_type: str = "string"
+
+    def serialize(self, value: object) -> bytes | None:
+        self.calls += 1
+        if self.calls == self.at:
+            self.happens()
+        return Serdes.string().serialize(value)
+
+    def deserialize(self, data: bytes | None) -> object:
+        return Serdes.string().deserialize(data)
+
+
+@pytest.mark.parametrize("at", range(1, 4))
+def test_a_key_s_windows_are_those_of_one_commit(instance: Instance, at: int) -> None:
+    """A batch that is applied between two segments: all of it is seen, or nothing."""
+    _put_windows(instance, PLAIN, HERE, (1000,), 0)
+    serde = Meanwhile(lambda: _put_windows(instance, PLAIN, HERE, (1100, 150_000), 0), at)
+    view = _windows(instance, "plain")
+    view = replace(view, copies=replace(view.copies, store=replace(view.copies.store, key_serde=serde)))
+    found = view.fetch_range(HERE, 0, 10**6)
+    assert found in ([(1000, 10)], [(1000, 10), (1100, 11), (150_000, 1500)])
 
 
 def test_a_key_s_sessions_are_found_by_their_bounds(instance: Instance) -> None:

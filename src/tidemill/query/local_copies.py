@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -44,6 +44,18 @@ class LocalCopy:
     positions: Mapping[str, int] = field(default_factory=dict)
 
 
+class StoreSnapshot(Protocol):
+    """A task's stores as one commit has left them."""
+
+    def positions(self) -> Positions: ...
+
+    def get(self, store: str, key: bytes) -> bytes | None: ...
+
+    def scan(
+        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]: ...
+
+
 class ReadState(Protocol):
     """A task's stores, open for reading, wherever they lie."""
 
@@ -59,6 +71,9 @@ class ReadState(Protocol):
     ) -> Iterator[tuple[bytes, bytes]]: ...
 
     def entries(self, store: str) -> int: ...
+
+    def snapshot(self) -> AbstractContextManager[StoreSnapshot]:
+        """Many reads of one commit; to be closed soon."""
 
     def close(self, *, clean: bool) -> None: ...
 
@@ -90,9 +105,12 @@ class CopyReader:
     def position(self) -> int:
         """The changelog offset up to which the store has everything (the next to read)."""
         try:
-            found = self._state.positions().changelog.get(self._store.name, 0)
+            return self._believed(self._state.positions())
         except StateError as error:
             raise self._gone(str(error)) from error
+
+    def _believed(self, positions: Positions) -> int:
+        found = positions.changelog.get(self._store.name, 0)
         if found < self.least_position:
             raise self._gone(f"its files were wiped and are being restored (offset {found} of {self.least_position})")
         self.reached = found
@@ -152,6 +170,16 @@ class CopyReader:
             low, end = (low, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", end)
             size = min(_LARGEST_CHUNK, 4 * size, max(_FIRST_CHUNK, _CHUNK_BYTES * size // max(1, held_bytes)))
         self.position()
+
+    @contextmanager
+    def at_one_commit(self) -> Iterator[StoreSnapshot]:
+        """Many reads of one commit: for a few rows, since files can't grow meanwhile."""
+        try:
+            with self._state.snapshot() as view:
+                self._believed(view.positions())
+                yield view
+        except StateError as error:
+            raise self._gone(str(error)) from error
 
     def entries(self) -> int:
         if self._store.is_versioned:  # which has rows of older versions, too

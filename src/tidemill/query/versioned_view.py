@@ -1,7 +1,7 @@
 """``streams.versioned_store(name)``: a versioned store as this instance has it, read-only, with its older versions.
 
 Decides nothing about copies, which is ``view``'s, nor about which versions can still be found, which is the operators' store's:
-a read opens that store over the rows of a copy.
+a read opens that store over one snapshot of a copy.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemill.query.position import Position
 from tidemill.query.store_facts import ValueAndTimestamp
 from tidemill.query.store_html import store_html
 from tidemill.query.view import ReadOnlyStore
-from tidemill.query.windowed_rows import opened_store
+from tidemill.query.windowed_rows import store_at_one_commit
 from tidemill.topology.values import Key, TableRow
 
 
@@ -48,7 +48,8 @@ class ReadOnlyVersionedStore:
         """The version that held at ``timestamp_ms``; None if there was none, or if that is behind the history retention."""
 
         def read(reader: CopyReader) -> list[TableRow]:
-            found = self._opened(reader).get_as_of(key, timestamp_ms)
+            with store_at_one_commit(reader, self.copies.store, VersionedStore) as store:
+                found = store.get_as_of(key, timestamp_ms)
             return [] if found is None else [found]
 
         found = self.copies.first_found(key, read)
@@ -58,15 +59,17 @@ class ReadOnlyVersionedStore:
         self, key: object, first: int = 0, last: int = LONG_MAX, *, reverse: bool = False
     ) -> list[ValueAndTimestamp]:
         """The versions that held at a time in ``first .. last``, without deletions, oldest first; ``reverse``: newest first."""
-        found = self.copies.first_found(key, lambda reader: self._opened(reader).history(key, first, last)) or []
+
+        def read(reader: CopyReader) -> list[TableRow]:
+            with store_at_one_commit(reader, self.copies.store, VersionedStore) as store:
+                return store.history(key, first, last)
+
+        found = self.copies.first_found(key, read) or []
         return [ValueAndTimestamp(*version) for version in (reversed(found) if reverse else found)]
 
     def all(self) -> Iterator[tuple[Key, ValueAndTimestamp]]:
         """(key, newest version) of the partitions that are here."""
         return self.copies.timestamped.all()
-
-    def _opened(self, reader: CopyReader) -> VersionedStore:
-        return opened_store(reader, self.copies.store, VersionedStore)
 
 
 def versioned_view(copies: ReadOnlyStore) -> ReadOnlyVersionedStore:

@@ -6,8 +6,10 @@ bytes each, and the value as the store has it. The operators' stores apply the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from struct import Struct
 from typing import NoReturn, TypeVar
 
@@ -58,13 +60,17 @@ def require_windows(store: StoreFacts, rows: FoundRows, key: bytes) -> None:
 def _windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
     times = question.times or (0, LONG_MAX)
     timestamped = kind_of(store) is StoreKind.TIMESTAMPED_WINDOW
-    for start, found in opened_store(reader, store, WindowStore).fetch_range(question.key, *times):
+    with store_at_one_commit(reader, store, WindowStore) as kept:
+        windows = list(kept.fetch_range(question.key, *times))
+    for start, found in windows:
         yield _LONG.pack(start), _LONG.pack(found[1]) + found[0] if timestamped else found
 
 
 def _sessions(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
     first, last = question.times or (0, LONG_MAX)
-    for session, value in opened_store(reader, store, SessionStore).find_sessions(question.key, first, last):
+    with store_at_one_commit(reader, store, SessionStore) as kept:
+        sessions = list(kept.find_sessions(question.key, first, last))
+    for session, value in sessions:
         yield _TWO_LONGS.pack(session.end, session.start), value
 
 
@@ -85,10 +91,22 @@ def window_entry(store: StoreFacts, row: Row) -> dict[str, object]:
 
 
 def opened_store(reader: CopyReader, store: StoreFacts, kind: type[Kind]) -> Kind:
-    """The operators' store over the rows of a copy, as they are now."""
+    """The operators' store over the rows of a copy, as they are now; each chunk of a scan is a snapshot of its own."""
+    return _over(_CopyRows(reader.row, reader.rows), store, kind)
+
+
+@contextmanager
+def store_at_one_commit(reader: CopyReader, store: StoreFacts, kind: type[Kind]) -> Iterator[Kind]:
+    """The operators' store over one snapshot of a copy, for what takes several reads: a key's windows, sessions and versions lie
+    in several places, between which a batch moves them."""
+    with reader.at_one_commit() as view:
+        yield _over(_CopyRows(partial(view.get, store.name), partial(view.scan, store.name)), store, kind)
+
+
+def _over(rows: _CopyRows, store: StoreFacts, kind: type[Kind]) -> Kind:
     assert store.store is not None
     described = replace(store.store, key_serde=store.key_serde, value_serde=store.value_serde)
-    opened = store_of(described, _CopyRows(reader), store.key_serde, store.value_serde)
+    opened = store_of(described, rows, store.key_serde, store.value_serde)
     assert isinstance(opened, kind)
     return opened
 
@@ -96,16 +114,8 @@ def opened_store(reader: CopyReader, store: StoreFacts, kind: type[Kind]) -> Kin
 class _CopyRows:
     """A copy's rows, to be read only."""
 
-    def __init__(self, reader: CopyReader) -> None:
-        self._reader = reader
-
-    def get(self, key: bytes) -> bytes | None:
-        return self._reader.row(key)
-
-    def scan(
-        self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        return self._reader.rows(low, high, reverse=reverse)
+    def __init__(self, get: Callable[[bytes], bytes | None], scan: Callable[..., Iterator[tuple[bytes, bytes]]]) -> None:
+        self.get, self.scan = get, scan
 
     def put(self, *_row: object) -> NoReturn:
         raise TypeError("a store that is read from outside can't be written")

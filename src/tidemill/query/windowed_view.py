@@ -19,7 +19,7 @@ from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_html import store_html
 from tidemill.query.view import ReadOnlyStore
-from tidemill.query.windowed_rows import WINDOWS, is_windowed, kind_of, opened_store
+from tidemill.query.windowed_rows import WINDOWS, is_windowed, kind_of, opened_store, store_at_one_commit
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
@@ -61,7 +61,8 @@ class ReadOnlyWindowStore:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``; ``reverse``: the newest first."""
 
         def read(reader: CopyReader) -> list[tuple[int, Value]]:
-            return list(opened_store(reader, self.copies.store, WindowStore).fetch_range(key, first, last, reverse=reverse))
+            with store_at_one_commit(reader, self.copies.store, WindowStore) as store:
+                return list(store.fetch_range(key, first, last, reverse=reverse))
 
         return [(start, self._value(value)) for start, value in self.copies.first_found(key, read) or ()]
 
@@ -117,8 +118,8 @@ class ReadOnlySessionStore:
         ``reverse``: the newest first."""
 
         def read(reader: CopyReader) -> list[tuple[Windowed, Value]]:
-            store = opened_store(reader, self.copies.store, SessionStore)
-            return list(store.find_sessions(key, earliest_end, latest_start, reverse=reverse))
+            with store_at_one_commit(reader, self.copies.store, SessionStore) as store:
+                return list(store.find_sessions(key, earliest_end, latest_start, reverse=reverse))
 
         return self.copies.first_found(key, read) or []
 

@@ -90,6 +90,18 @@ def test_a_driver_reads_what_a_worker_has(tmp_path: Path) -> None:
     state.close(clean=True)
 
 
+def test_reads_of_one_commit_fail_if_a_batch_comes_between_them(tmp_path: Path) -> None:
+    disk = disk_at(tmp_path)
+    state = TaskState.open(disk.directory.task_path(TASK), ["counts"])
+    before = state.claim("e")
+    far = RemoteState(tmp_path / "nowhere" / "1_0", partial(disk.answer, TASK, ""))
+    with far.snapshot() as view:
+        assert view.get("counts", b"k") is None
+    with pytest.raises(StateError, match="a batch was applied while it was read; ask again"), far.snapshot():
+        state.apply(expected=before, new=Positions(changelog={"counts": 1}, epoch="e"), writes={"counts": [(b"k", b"v")]})
+    state.close(clean=True)
+
+
 def test_another_tasks_state_on_the_executor_is_not_read(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
     its_own = StateIdentity(application_id="app", task=TaskId(9, 9))

@@ -7,6 +7,7 @@ disk; whatever goes wrong on the way is a StateError, and the reader asks again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -83,6 +84,17 @@ class RemoteState:
 
     def entries(self, store: str) -> int:
         return self._read(CountEntries(store=store), int)
+
+    @contextmanager
+    def snapshot(self) -> Iterator[RemoteState]:
+        """StateError at its end if a batch was applied meanwhile."""
+        before = self.positions()
+        yield self
+        if self.positions() != before:
+            raise StateError("a batch was applied while it was read; ask again")
+
+    def get(self, store: str, key: bytes) -> bytes | None:
+        return self.get_many(store, [key])[0]
 
     def _read(self, read: StoreRead, kind: type[T]) -> T:
         try:
