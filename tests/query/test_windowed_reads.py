@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -127,6 +128,21 @@ def test_a_view_sees_what_later_batches_write(instance: Instance) -> None:
         assert view.fetch(HERE, start) == start // 100
     with pytest.raises(QueryError, match="plain keeps no timestamps"):
         _ = view.timestamped
+
+
+@pytest.mark.parametrize("time", [None, "1000", 1000.5, 1 << 63])
+def test_what_is_no_time_is_refused(instance: Instance, time: Any) -> None:
+    says = f"a time is {re.escape(repr(time))}, expected ms as a whole number below 2\\^63"
+    windows, sessions = _windows(instance), _sessions(instance)
+    for read in (
+        lambda: windows.fetch(HERE, time),
+        lambda: windows.fetch_range(HERE, 0, time),
+        lambda: list(windows.fetch_all(time, 10)),
+        lambda: sessions.fetch_session(HERE, time, 10),
+        lambda: sessions.find_sessions(HERE, time),
+    ):
+        with pytest.raises(QueryError, match=says):
+            read()
 
 
 @dataclass

@@ -11,6 +11,7 @@ from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
 
+_MOST_MS = (1 << 63) - 1
 
 class ValueAndTimestamp(NamedTuple):
     """A value and the timestamp of the record that made it, in ms."""
@@ -50,6 +51,12 @@ class StoreFacts:
         if data is None:
             raise QueryError(f"{self.name}: null is no key: give a key of {self.key_serde.name}")
         return data
+
+    def require_times(self, *times: object) -> None:
+        """QueryError if one is no time in ms."""
+        for given in times:
+            if not isinstance(given, int) or given > _MOST_MS:
+                raise QueryError(f"{self.name}: a time is {given!r}, expected ms as a whole number below 2^63")
 
     def key(self, data: bytes) -> Any:
         return self.key_serde.deserialize(data)

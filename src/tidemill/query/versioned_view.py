@@ -46,6 +46,7 @@ class ReadOnlyVersionedStore:
 
     def get_as_of(self, key: object, timestamp_ms: int) -> ValueAndTimestamp | None:
         """The version that held at ``timestamp_ms``; None if there was none, or if that is behind the history retention."""
+        self.copies.store.require_times(timestamp_ms)
 
         def read(reader: CopyReader) -> list[TableRow]:
             with store_at_one_commit(reader, self.copies.store, VersionedStore) as store:
@@ -59,6 +60,7 @@ class ReadOnlyVersionedStore:
         self, key: object, first: int = 0, last: int = LONG_MAX, *, reverse: bool = False
     ) -> list[ValueAndTimestamp]:
         """The versions that held at a time in ``first .. last``, without deletions, oldest first; ``reverse``: newest first."""
+        self.copies.store.require_times(first, last)
 
         def read(reader: CopyReader) -> list[TableRow]:
             with store_at_one_commit(reader, self.copies.store, VersionedStore) as store:

@@ -59,6 +59,7 @@ class ReadOnlyWindowStore:
 
     def fetch_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``; ``reverse``: the newest first."""
+        self.copies.store.require_times(first, last)
 
         def read(reader: CopyReader) -> list[tuple[int, Value]]:
             with store_at_one_commit(reader, self.copies.store, WindowStore) as store:
@@ -69,6 +70,7 @@ class ReadOnlyWindowStore:
     def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """(window with its key, value) of the windows that begin at ``first .. last``, of all keys, one partition after the
         other; ``reverse``: from the last one."""
+        self.copies.store.require_times(first, last)
         readers = self.copies.readers()
         for reader in reversed(readers) if reverse else readers:
             for window, value in opened_store(reader, self.copies.store, WindowStore).fetch_all(first, last, reverse=reverse):
@@ -116,6 +118,7 @@ class ReadOnlySessionStore:
     ) -> list[tuple[Windowed, Value]]:
         """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier;
         ``reverse``: the newest first."""
+        self.copies.store.require_times(earliest_end, latest_start)
 
         def read(reader: CopyReader) -> list[tuple[Windowed, Value]]:
             with store_at_one_commit(reader, self.copies.store, SessionStore) as store:
