@@ -375,6 +375,16 @@ def test_text_that_is_no_key_of_the_store_is_refused(key: str) -> None:
     assert ask(app({1: 1}, store_facts(key=Serdes.long())), f"/stores/counts/{key}").status == 400
 
 
+@pytest.mark.parametrize("key", ["1_2", " 12", "12 ", "1\n2", "\u0661\u0662"])
+@pytest.mark.parametrize("kind", [Serdes.long(), Serdes.integer(), Serdes.double(), Serdes.bytes()], ids=lambda serde: serde.name)
+def test_numbers_and_bytes_are_digits_and_nothing_else(kind: Any, key: str) -> None:
+    """Python itself would read most of these as 12."""
+    entries: list[tuple[Any, Any]] = [(b"\x12" if kind.name == "bytes" else 12, 1)]
+    assert ask(app(entries, store_facts(key=kind)), "/stores/counts/12").status == 200
+    assert ask(app(entries, store_facts(key=kind)), f"/stores/counts/{quote(key)}").status == 400
+    assert ask(app(entries, store_facts(key=kind)), f"/stores/counts/{quote(key)}?keys=hex").status == 400
+
+
 @pytest.mark.parametrize("key", ["x", "[1]", '{"id":"x"}', "[" * 5000, "null"])
 def test_text_that_is_no_json_key_is_refused(key: str) -> None:
     reply = ask(app({}, store_facts(key=Serdes.json("id bigint"))), f"/stores/counts/{quote(key, safe='')}")

@@ -182,12 +182,9 @@ def _read_key(store: StoreFacts, text: str) -> object:
     try:
         if kind == "string":
             return text
-        if kind in ("long", "integer"):
-            return int(text)
-        if kind == "double":
-            return float(text)
-        if kind == "bytes":
-            return bytes.fromhex(text)
+        if kind in ("long", "integer", "double", "bytes"):
+            _require_plain(text)
+            return bytes.fromhex(text) if kind == "bytes" else float(text) if kind == "double" else int(text)
         if kind == "json":  # times and decimals are text there
             return store.key_serde.deserialize(text.encode("utf-8", "surrogatepass"))
         return json.loads(text)
@@ -199,8 +196,15 @@ def _read_key(store: StoreFacts, text: str) -> object:
         ) from None
 
 
+def _require_plain(text: str) -> None:
+    """ValueError for what Python reads in numbers and hex beside their digits: spaces, underscores, digits of other scripts."""
+    if not text.isascii() or "_" in text or any(character.isspace() for character in text):
+        raise ValueError(text)
+
+
 def _from_hex(text: str) -> bytes:
     try:
+        _require_plain(text)
         return bytes.fromhex(text)
     except ValueError:
         raise QueryError(f"{text[:80]!r} is not hex: expected two of 0-9 and a-f for each byte") from None
