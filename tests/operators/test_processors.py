@@ -62,11 +62,12 @@ def test_ranges_include_both_ends_and_prefixes_are_of_bytes() -> None:
     def calls(s: Any, r: Record) -> Any:
         s.put(r.key, r.value)
         found = s.range("b", "c"), s.range("b", "c", reverse=True), s.range(high="a"), s.prefix_scan("b", STRING)
+        found += (s.prefix_scan("b", STRING, reverse=True),)
         return [[key for key, _ in rows] for rows in found]
 
     run = using(Stores.key_value_store("s"), calls)
     assert pipe(run, ("a", "1", 1), ("b", "1", 1), ("bb", "1", 1), ("c", "1", 1), ("d", "1", 1))[-1] == [
-        ["b", "bb", "c"], ["c", "bb", "b"], ["a"], ["b", "bb"],
+        ["b", "bb", "c"], ["c", "bb", "b"], ["a"], ["b", "bb"], ["bb", "b"],
     ]
 
 

@@ -61,10 +61,10 @@ class KeyValueStore:
         above = None if high is None else self._key(high) + b"\x00"
         return self._decoded(self._rows.scan(None if low is None else self._key(low), above, reverse=reverse))
 
-    def prefix_scan(self, prefix: object, serde: Serde) -> Iterator[tuple[object, object]]:
+    def prefix_scan(self, prefix: object, serde: Serde, *, reverse: bool = False) -> Iterator[tuple[object, object]]:
         """(key, value) of the keys whose bytes begin with those of ``prefix``."""
         low = _bytes_of_prefix(prefix, serde)
-        return self._decoded(self._rows.scan(low, after_prefix(low)))
+        return self._decoded(self._rows.scan(low, after_prefix(low), reverse=reverse))
 
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
         self._rows.put(key, value)
@@ -148,10 +148,10 @@ class TimestampedKeyValueStore:
         above = None if high is None else self._key(high) + b"\x00"
         return self._decoded(self._rows.scan(None if low is None else self._key(low), above, reverse=reverse))
 
-    def prefix_scan(self, prefix: object, serde: Serde) -> Iterator[tuple[object, TableRow]]:
+    def prefix_scan(self, prefix: object, serde: Serde, *, reverse: bool = False) -> Iterator[tuple[object, TableRow]]:
         """(key, (value, timestamp)) of the keys whose bytes begin with those of ``prefix``."""
         low = _bytes_of_prefix(prefix, serde)
-        return self._decoded(self._rows.scan(low, after_prefix(low)))
+        return self._decoded(self._rows.scan(low, after_prefix(low), reverse=reverse))
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         self._put(key, None if value is None else _pack(timestamp) + value)
