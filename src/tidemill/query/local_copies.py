@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tidemill.errors import InvalidStateStoreError, StateError
 from tidemill.ids import TaskId
@@ -28,6 +28,8 @@ from tidemill.state.store import Positions
 
 _FIRST_CHUNK, _LARGEST_CHUNK, _CHUNK_BYTES = 16, 1000, 1 << 20
 """Chunks of a scan: rows of the first and of the largest one, and bytes, by the size of the rows before."""
+_TRIES = 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,10 @@ class LocalCopy:
     is_confirmed: bool = False
     epoch: str = ""
     positions: Mapping[str, int] = field(default_factory=dict)
+
+
+class BatchBetweenError(StateError):
+    """A batch was applied between reads that were to see one commit."""
 
 
 class StoreSnapshot(Protocol):
@@ -73,7 +79,7 @@ class ReadState(Protocol):
     def entries(self, store: str) -> int: ...
 
     def snapshot(self) -> AbstractContextManager[StoreSnapshot]:
-        """Many reads of one commit; to be closed soon."""
+        """Many reads of one commit; to be closed soon. BatchBetweenError at its end: they were not, read again."""
 
     def close(self, *, clean: bool) -> None: ...
 
@@ -171,15 +177,19 @@ class CopyReader:
             size = min(_LARGEST_CHUNK, 4 * size, max(_FIRST_CHUNK, _CHUNK_BYTES * size // max(1, held_bytes)))
         self.position()
 
-    @contextmanager
-    def at_one_commit(self) -> Iterator[StoreSnapshot]:
-        """Many reads of one commit: for a few rows, since files can't grow meanwhile."""
-        try:
-            with self._state.snapshot() as view:
-                self._believed(view.positions())
-                yield view
-        except StateError as error:
-            raise self._gone(str(error)) from error
+    def at_one_commit(self, read: Callable[[StoreSnapshot], T]) -> T:
+        """The result of many reads of one commit: for a few rows, since files can't grow meanwhile."""
+        between: StateError | None = None
+        for _ in range(_TRIES):
+            try:
+                with self._state.snapshot() as view:
+                    self._believed(view.positions())
+                    return read(view)
+            except BatchBetweenError as error:
+                between = error
+            except StateError as error:
+                raise self._gone(str(error)) from error
+        raise self._gone(f"{between}, {_TRIES} times over") from between
 
     def entries(self) -> int:
         if self._store.is_versioned:  # which has rows of older versions, too

@@ -6,18 +6,17 @@ a read opens that store over one snapshot of a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tidemill.errors import QueryError
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.versioned_store import VersionedStore
-from tidemill.query.local_copies import CopyReader
 from tidemill.query.position import Position
 from tidemill.query.store_facts import ValueAndTimestamp
 from tidemill.query.store_html import store_html
 from tidemill.query.view import ReadOnlyStore
-from tidemill.query.windowed_rows import store_at_one_commit
+from tidemill.query.windowed_rows import at_one_commit
 from tidemill.topology.values import Key, TableRow
 
 
@@ -48,12 +47,11 @@ class ReadOnlyVersionedStore:
         """The version that held at ``timestamp_ms``; None if there was none, or if that is behind the history retention."""
         self.copies.store.require_times(timestamp_ms)
 
-        def read(reader: CopyReader) -> list[TableRow]:
-            with store_at_one_commit(reader, self.copies.store, VersionedStore) as store:
-                found = store.get_as_of(key, timestamp_ms)
+        def read(store: VersionedStore) -> list[TableRow]:
+            found = store.get_as_of(key, timestamp_ms)
             return [] if found is None else [found]
 
-        found = self.copies.first_found(key, read)
+        found = self._found(key, read)
         return ValueAndTimestamp(*found[0]) if found else None
 
     def history(
@@ -62,16 +60,16 @@ class ReadOnlyVersionedStore:
         """The versions that held at a time in ``first .. last``, without deletions, oldest first; ``reverse``: newest first."""
         self.copies.store.require_times(first, last)
 
-        def read(reader: CopyReader) -> list[TableRow]:
-            with store_at_one_commit(reader, self.copies.store, VersionedStore) as store:
-                return store.history(key, first, last)
-
-        found = self.copies.first_found(key, read) or []
+        found = self._found(key, lambda store: store.history(key, first, last)) or []
         return [ValueAndTimestamp(*version) for version in (reversed(found) if reverse else found)]
 
     def all(self) -> Iterator[tuple[Key, ValueAndTimestamp]]:
         """(key, newest version) of the partitions that are here."""
         return self.copies.timestamped.all()
+
+    def _found(self, key: object, read: Callable[[VersionedStore], list[TableRow]]) -> list[TableRow] | None:
+        store = self.copies.store
+        return self.copies.first_found(key, lambda reader: at_one_commit(reader, store, VersionedStore, read))
 
 
 def versioned_view(copies: ReadOnlyStore) -> ReadOnlyVersionedStore:

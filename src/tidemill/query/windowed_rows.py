@@ -7,11 +7,10 @@ bytes each, and the value as the store has it. The operators' stores apply the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from struct import Struct
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.operators.segments import LONG_MAX
@@ -19,13 +18,15 @@ from tidemill.operators.session_store import SessionStore
 from tidemill.operators.stores import store_of
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
-from tidemill.query.local_copies import CopyReader
+from tidemill.query.local_copies import CopyReader, StoreSnapshot
 from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import StoreKind
+from tidemill.topology.windows import Windowed
 
 WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
+T = TypeVar("T")
 Kind = TypeVar("Kind", WindowStore, SessionStore, VersionedStore)
 _LONG, _TWO_LONGS = Struct(">q"), Struct(">qq")
 
@@ -60,17 +61,19 @@ def require_windows(store: StoreFacts, rows: FoundRows, key: bytes) -> None:
 def _windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
     times = question.times or (0, LONG_MAX)
     timestamped = kind_of(store) is StoreKind.TIMESTAMPED_WINDOW
-    with store_at_one_commit(reader, store, WindowStore) as kept:
-        windows = list(kept.fetch_range(question.key, *times))
-    for start, found in windows:
+    def read(kept: WindowStore) -> list[tuple[int, Any]]:
+        return list(kept.fetch_range(question.key, *times))
+
+    for start, found in at_one_commit(reader, store, WindowStore, read):
         yield _LONG.pack(start), _LONG.pack(found[1]) + found[0] if timestamped else found
 
 
 def _sessions(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
     first, last = question.times or (0, LONG_MAX)
-    with store_at_one_commit(reader, store, SessionStore) as kept:
-        sessions = list(kept.find_sessions(question.key, first, last))
-    for session, value in sessions:
+    def read(kept: SessionStore) -> list[tuple[Windowed, Any]]:
+        return list(kept.find_sessions(question.key, first, last))
+
+    for session, value in at_one_commit(reader, store, SessionStore, read):
         yield _TWO_LONGS.pack(session.end, session.start), value
 
 
@@ -95,12 +98,14 @@ def opened_store(reader: CopyReader, store: StoreFacts, kind: type[Kind]) -> Kin
     return _over(_CopyRows(reader.row, reader.rows), store, kind)
 
 
-@contextmanager
-def store_at_one_commit(reader: CopyReader, store: StoreFacts, kind: type[Kind]) -> Iterator[Kind]:
-    """The operators' store over one snapshot of a copy, for what takes several reads: a key's windows, sessions and versions lie
-    in several places, between which a batch moves them."""
-    with reader.at_one_commit() as view:
-        yield _over(_CopyRows(partial(view.get, store.name), partial(view.scan, store.name)), store, kind)
+def at_one_commit(reader: CopyReader, store: StoreFacts, kind: type[Kind], read: Callable[[Kind], T]) -> T:
+    """What ``read`` finds in the operators' store over one snapshot of a copy: a key's windows, sessions and versions lie in
+    several places, between which a batch moves them."""
+
+    def from_view(view: StoreSnapshot) -> T:
+        return read(_over(_CopyRows(partial(view.get, store.name), partial(view.scan, store.name)), store, kind))
+
+    return reader.at_one_commit(from_view)
 
 
 def _over(rows: _CopyRows, store: StoreFacts, kind: type[Kind]) -> Kind:

@@ -19,7 +19,7 @@ from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_html import store_html
 from tidemill.query.view import ReadOnlyStore
-from tidemill.query.windowed_rows import WINDOWS, is_windowed, kind_of, opened_store, store_at_one_commit
+from tidemill.query.windowed_rows import WINDOWS, at_one_commit, is_windowed, kind_of, opened_store
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
@@ -61,9 +61,11 @@ class ReadOnlyWindowStore:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``; ``reverse``: the newest first."""
         self.copies.store.require_times(first, last)
 
+        def in_store(store: WindowStore) -> list[tuple[int, Value]]:
+            return list(store.fetch_range(key, first, last, reverse=reverse))
+
         def read(reader: CopyReader) -> list[tuple[int, Value]]:
-            with store_at_one_commit(reader, self.copies.store, WindowStore) as store:
-                return list(store.fetch_range(key, first, last, reverse=reverse))
+            return at_one_commit(reader, self.copies.store, WindowStore, in_store)
 
         return [(start, self._value(value)) for start, value in self.copies.first_found(key, read) or ()]
 
@@ -120,9 +122,11 @@ class ReadOnlySessionStore:
         ``reverse``: the newest first."""
         self.copies.store.require_times(earliest_end, latest_start)
 
+        def in_store(store: SessionStore) -> list[tuple[Windowed, Value]]:
+            return list(store.find_sessions(key, earliest_end, latest_start, reverse=reverse))
+
         def read(reader: CopyReader) -> list[tuple[Windowed, Value]]:
-            with store_at_one_commit(reader, self.copies.store, SessionStore) as store:
-                return list(store.find_sessions(key, earliest_end, latest_start, reverse=reverse))
+            return at_one_commit(reader, self.copies.store, SessionStore, in_store)
 
         return self.copies.first_found(key, read) or []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from functools import partial
 from pathlib import Path
@@ -9,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from tidemill.deadline import Deadline
-from tidemill.errors import BatchLostError, QueryError, StateError
+from tidemill.dsl.serdes import Serdes
+from tidemill.errors import BatchLostError, InvalidStateStoreError, QueryError, StateError
 from tidemill.ids import TaskId
+from tidemill.membership.member_state import Role
+from tidemill.query.local_copies import CopyReader, LocalCopy, StoreSnapshot
+from tidemill.query.store_facts import StoreFacts
 from tidemill.runtime.reads.executor_reads import RemoteState
 from tidemill.runtime.worker import executor_state
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
@@ -90,15 +95,32 @@ def test_a_driver_reads_what_a_worker_has(tmp_path: Path) -> None:
     state.close(clean=True)
 
 
-def test_reads_of_one_commit_fail_if_a_batch_comes_between_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batches", [0, 1, 1000])
+def test_reads_of_one_commit_are_made_again_if_a_batch_comes_between_them(tmp_path: Path, batches: int) -> None:
     disk = disk_at(tmp_path)
     state = TaskState.open(disk.directory.task_path(TASK), ["counts"])
-    before = state.claim("e")
+    position = [state.claim("e")]
     far = RemoteState(tmp_path / "nowhere" / "1_0", partial(disk.answer, TASK, ""))
-    with far.snapshot() as view:
-        assert view.get("counts", b"k") is None
-    with pytest.raises(StateError, match="a batch was applied while it was read; ask again"), far.snapshot():
-        state.apply(expected=before, new=Positions(changelog={"counts": 1}, epoch="e"), writes={"counts": [(b"k", b"v")]})
+    facts = StoreFacts(
+        name="counts", subtopology=1, key_serde=Serdes.bytes(), value_serde=Serdes.bytes(), timestamped=False, changelog="counts",
+        source_topics=("in",), is_placed=True,
+    )  # fmt: skip
+    reader = CopyReader(far, facts, LocalCopy(task=TASK, directory=tmp_path, role=Role.ACTIVE), 0)
+    calls = itertools.count(1)
+
+    def twice(view: StoreSnapshot) -> list[bytes | None]:
+        first, call = view.get("counts", b"k"), next(calls)
+        if call <= batches:
+            new = Positions(changelog={"counts": call}, epoch="e")
+            state.apply(expected=position.pop(), new=new, writes={"counts": [(b"k", b"%d" % call)]})
+            position.append(new)
+        return [first, view.get("counts", b"k")]
+
+    if batches == 1000:
+        with pytest.raises(InvalidStateStoreError, match="a batch was applied while it was read, 20 times over"):
+            reader.at_one_commit(twice)
+    else:
+        assert reader.at_one_commit(twice) == [[None, None], [b"1", b"1"]][batches]
     state.close(clean=True)
 
 

@@ -15,6 +15,7 @@ from tidemill.control.messages import CountEntries, ReadPositions, ReadRows, Sca
 from tidemill.control.worker_process import RemoteWorker
 from tidemill.errors import MisfitError, QueryError, StateError
 from tidemill.ids import TaskId
+from tidemill.query.local_copies import BatchBetweenError
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.state.directory import StateDirectory
 from tidemill.state.store import Positions
@@ -87,11 +88,11 @@ class RemoteState:
 
     @contextmanager
     def snapshot(self) -> Iterator[RemoteState]:
-        """StateError at its end if a batch was applied meanwhile."""
+        """BatchBetweenError at its end if a batch was applied meanwhile: there is no transaction over several requests."""
         before = self.positions()
         yield self
         if self.positions() != before:
-            raise StateError("a batch was applied while it was read; ask again")
+            raise BatchBetweenError("a batch was applied while it was read")
 
     def get(self, store: str, key: bytes) -> bytes | None:
         return self.get_many(store, [key])[0]
