@@ -36,6 +36,7 @@ from tidemill.runtime.worker.read_stores import ReadStores
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.launch.session import SparkHandle
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
+from tidemill.spark.plan_session import plan_session
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
 from tidemill.steps.step_state import Written
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, times_after
@@ -97,11 +98,12 @@ class TopologyTestDriver:
         self.skipped = 0
         """Number of records that could not be read and were skipped."""
         session = session or shared_session()
+        plans = plan_session(session)
         self._compiled = compile_topology(
-            session, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False,
-            one_by_one=takes_one_by_one(self._exceptions),
+            plans, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False,
+            one_by_one=takes_one_by_one(self._exceptions), owner=session,
         )  # fmt: skip
-        self._engine = self._make_engine(session, self._compiled)
+        self._engine = self._make_engine(plans, self._compiled)
         self._handover = BatchHandover(session, self._application, self._compiled.batch_functions)
 
     # --- topics and time ---

@@ -62,6 +62,7 @@ from tidemill.spark.batch_failures import needing_the_jvm
 from tidemill.spark.launch.session import SparkHandle, adopt_session, require_classic
 from tidemill.spark.placement import Placement, SlotShare, placement_of
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
+from tidemill.spark.plan_session import plan_session
 from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
@@ -175,6 +176,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         local=local,
         server=server,
         spark=engine.spark,
+        plans=engine.plans,
         share=engine.share,
         placement=engine.placement,
         disk=disk,
@@ -254,6 +256,8 @@ class EngineParts:
     """A Spark session, the topology compiled for it, and the workers' processes on their way."""
 
     spark: SparkHandle
+    plans: SparkSession
+    """The session that plans are made in."""
     share: SlotShare
     placement: Placement
     starters: WorkerStarters
@@ -282,22 +286,30 @@ def _engine_parts(
         spark = adopt_session(instance.session, wanted, share.taken_before)
         parts.opened("Spark", spark.close)
     instance.phases.begin(StartPhase.PLAN)
-    placement = placement_of(spark.session, config.num_stream_threads)
+    plans = plan_session(spark.session)
+    placement = placement_of(plans, config.num_stream_threads)
     starters = WorkerStarters(
-        spark, config.application_id, instance.topology, placement, one_by_one=takes_one_by_one(config.slice(ExceptionConfig))
+        plans, config.application_id, instance.topology, placement, one_by_one=takes_one_by_one(config.slice(ExceptionConfig))
     )
     for number in range(1, config.num_stream_threads + 1):
         starters.start(thread_name(config, process_id, number))
     with span("topology compiled, types inferred"):
-        compiled = compiled_for(config.slice(TopologyConfig), config.slice(ExceptionConfig), instance.topology, spark.session)
+        compiled = compiled_for(
+            config.slice(TopologyConfig), config.slice(ExceptionConfig), instance.topology, plans, owner=spark.session
+        )
     require_one_machine(config.slice(SparkConfig), instance.session, compiled.batch_functions)
-    return EngineParts(spark=spark, share=share, placement=placement, starters=starters, compiled=compiled)
+    return EngineParts(spark=spark, plans=plans, share=share, placement=placement, starters=starters, compiled=compiled)
 
 
 def compiled_for(
-    config: TopologyConfig, exceptions: ExceptionConfig, topology: Topology, session: SparkSession
+    config: TopologyConfig,
+    exceptions: ExceptionConfig,
+    topology: Topology,
+    session: SparkSession,
+    *,
+    owner: SparkSession | None = None,
 ) -> CompiledTopology:
-    """The topology as the instance's stream threads run it."""
+    """The topology as the instance's stream threads run it. ``owner``: as ``compile_topology`` has it."""
     return compile_topology(
         session,
         topology,
@@ -308,4 +320,5 @@ def compiled_for(
         by_time=True,
         idle_ms=config.max_task_idle_ms,
         one_by_one=takes_one_by_one(exceptions),
+        owner=owner,
     )

@@ -11,6 +11,8 @@ import threading
 from dataclasses import dataclass, replace
 from functools import partial
 
+from pyspark.sql import SparkSession
+
 from tidemill.config.slices import ClientsConfig, ExceptionConfig, GroupConfig, ThreadConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.values import ProcessingGuarantee, RebalanceProtocol
@@ -57,16 +59,16 @@ class WorkerStarters:
     """Starts the Python workers of each thread while its plan is still being made."""
 
     def __init__(
-        self, spark: SparkHandle, application_id: str, topology: Topology, placement: Placement, *, one_by_one: bool
+        self, plans: SparkSession, application_id: str, topology: Topology, placement: Placement, *, one_by_one: bool
     ) -> None:
-        self._spark, self._application_id, self._placement = spark, application_id, placement
+        self._plans, self._application_id, self._placement = plans, application_id, placement
         last = stages(topology, one_by_one=one_by_one).last
         self._steps = ["source", *(f"step-{number}" for number in range(1, last + 1))]
         self._starters: dict[str, threading.Thread] = {}
 
     def start(self, name: str) -> None:
         self._starters[name] = start_workers(
-            self._spark.session, self._application_id, name, self._steps, warm, self._placement
+            self._plans, self._application_id, name, self._steps, warm, self._placement
         )
 
     def wait(self, name: str, limit_s: float) -> None:
@@ -92,6 +94,8 @@ class ThreadMaker:
     local: LocalState
     server: ControlServer
     spark: SparkHandle
+    plans: SparkSession
+    """The session that plans are made in."""
     share: SlotShare
     compiled: CompiledTopology
     reads: InstanceReads
@@ -200,7 +204,7 @@ class ThreadMaker:
             disk=self.disk,
         )
         return BatchEngine(
-            self.spark.session,
+            self.plans,
             compiled,
             thread.name,
             source_function(source),

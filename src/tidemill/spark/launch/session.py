@@ -83,8 +83,6 @@ REQUIRED: Mapping[str, str] = {
     "spark.speculation": "false",
     # The transactional producer, the consumers and open stores live in the workers from batch to batch.
     "spark.python.worker.reuse": "true",
-    # Adaptive execution would put exchanges and re-planning into a plan that must stay as it is (rule 18).
-    "spark.sql.adaptive.enabled": "false",
 }
 
 _DEFAULTS: Mapping[str, str] = {
@@ -94,6 +92,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.scheduler.mode": "FAIR",
+    # What foreach_batch asks of a micro-batch is small; plans of streams never have it (plan_session).
+    "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     # What a reduce of Columns merges has more keys than the 128 from which on Spark would sort all rows.
@@ -245,8 +245,6 @@ def adopt_session(session: SparkSession, threads: int, taken: int = 0) -> SparkH
     conf = session.sparkContext.getConf()
     found = {name: conf.get(name, None) for name in REQUIRED}
     check_settings({name: value for name, value in found.items() if value is not None})
-    if found["spark.sql.adaptive.enabled"] is None:
-        session.conf.set("spark.sql.adaptive.enabled", "false")
     if is_cluster(session.sparkContext.master or ""):
         check_cluster_settings(dict(conf.getAll()))
         return SparkHandle(session=session, jvm=None, scratch=None)  # its executors may be on their way

@@ -85,6 +85,7 @@ def compile_topology(
     by_time: bool = False,
     idle_ms: int = 0,
     one_by_one: bool = False,
+    owner: SparkSession | None = None,
 ) -> CompiledTopology:
     """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
     ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and unmatched join records.
@@ -92,13 +93,14 @@ def compile_topology(
     ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come, and a
     topic that has nothing is waited for as ``idle_ms`` says.
     ``one_by_one``: single records may have to be left out (exception handlers), so Python functions get one at a time.
+    ``owner``: the session that functions of ``join_dataframe`` get, where ``session`` is one for plans only.
 
     Raises:
         TopologyError: a serde is missing or does not fit a column, or an expression can't be part of a static plan.
     """
     program, topology = topology, planned(topology)
     plan = stages(topology, without_jvm=session is None, one_by_one=one_by_one)
-    lookups = Lookups(operations_of(topology, DataFrameJoin), session, application_id)
+    lookups = Lookups(operations_of(topology, DataFrameJoin), owner or session, application_id)
     lookups.read()
     compiler = Compiler(
         topology,

@@ -1,0 +1,73 @@
+"""Plans are made in a session of their own, so what the owner's code changes in its session meanwhile changes no plan, and the
+other way round."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark import RDD
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.spark.launch.session import adopt_session
+from tidemill.spark.plan_session import plan_session
+from tidemill.testing import TopologyTestDriver
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+TEXT, LONG = Serdes.string(), Serdes.long()
+CHANGED = {
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.optimizer.disableHints": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.ansi.enabled": "false",
+}
+
+
+@pytest.fixture
+def owners(spark: SparkSession) -> SparkSession:
+    """A session whose settings are the test's alone."""
+    return plan_session(spark)
+
+
+def test_neither_session_changes_the_other(owners: SparkSession) -> None:
+    owners.conf.set("spark.sql.adaptive.enabled", "true")
+    owners.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    to_frame = RDD.toDF
+    plans = plan_session(owners)
+    assert RDD.toDF is to_frame
+    owners.conf.set("spark.sql.session.timeZone", "UTC")
+    names = ("spark.sql.adaptive.enabled", "spark.sql.session.timeZone")
+    assert [plans.conf.get(name) for name in names] == ["false", "Asia/Tokyo"]
+    adopt_session(owners, 1)
+    assert [owners.conf.get(name) for name in names] == ["true", "UTC"]
+
+
+def test_a_plan_that_is_built_again_has_the_settings_of_the_start(owners: SparkSession) -> None:
+    """With those of the owner it would hold an exchange, or give null where it has raised."""
+    given: list[SparkSession] = []
+
+    def names(session: SparkSession) -> DataFrame:
+        given.append(session)
+        return session.sql("SELECT id, text FROM names")
+
+    def label(value: Column, row: Column) -> Column:
+        return F.concat_ws(":", value.cast("bigint"), row["text"])
+
+    owners.sql("SELECT 1 AS id, 'one' AS text").createOrReplaceTempView("names")
+    builder = StreamsBuilder()
+    joined = builder.stream("in", key=LONG, value=TEXT).join_dataframe(names, label, on="id")
+    joined.to("out", key=LONG, value=TEXT)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        source = driver.create_input_topic("in", LONG, TEXT)
+        for name, value in CHANGED.items():
+            owners.conf.set(name, value)
+        owners.sql("SELECT stack(2, 1, 'uno', 2, 'due') AS (id, text)").createOrReplaceTempView("names")
+        driver.refresh_dataframes()
+        source.pipe_input(1, "10")
+        source.pipe_input(2, "20")
+        out = driver.create_output_topic("out", LONG, TEXT)
+        assert out.read_key_values() == [(1, "10:uno"), (2, "20:due")]
+        with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
+            source.pipe_input(1, "no number")
+    assert given == [owners, owners]
