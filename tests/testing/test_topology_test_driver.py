@@ -67,6 +67,23 @@ def test_records_go_in_and_results_stores_and_internal_topics_can_be_read(topolo
         counts.read_value()
 
 
+def test_what_is_written_to_a_topic_that_is_read_is_read(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    work = builder.stream(["work", "again"], key=TEXT, value=LONG)
+    known = builder.global_table("known", key=TEXT, value=LONG)
+    tried = work.map_values(lambda left: left - 1)
+    tried.filter(lambda _, left: left > 0).to(lambda _key, _left, _record: "again")
+    tried.filter(lambda _, left: left == 0).to("known")
+    work.join(known, per_record(lambda left, done: f"{left} {done}", TEXT), selector=lambda key, _: key).to("late")
+    driver = topology_test_driver(builder)
+    inputs = driver.create_input_topic("work", TEXT, LONG)
+    inputs.pipe_records([TestRecord("a", 3), TestRecord("b", 1), TestRecord("a", 1)])
+    assert driver.create_output_topic("again", TEXT, LONG).read_key_values() == [("a", 2), ("a", 1)]
+    assert driver.create_output_topic("known", TEXT, LONG).read_key_values() == [("a", 0), ("b", 0), ("a", 0)]
+    assert driver.create_output_topic("late", TEXT, TEXT).read_key_values() == [("a", "1 0")]
+    assert set(driver.sink_topics) >= {"known", "late"}
+
+
 def test_a_batch_may_hold_many_records(topology_test_driver: Any) -> None:
     driver = topology_test_driver(wordcount())
     lines = driver.create_input_topic("lines", TEXT, TEXT)

@@ -1,7 +1,8 @@
 """TopologyTestDriver: a topology on its real Spark plan, without a broker, a record or a batch at a time.
 
-Decides what replaces the rest of an instance: every topic has one partition, each sub-topology is one task, records of
-repartition topics are read in a batch of their own before the next input, the wall clock moves only when a test moves it.
+Decides what replaces the rest of an instance: every topic has one partition, each sub-topology is one task, records that the
+topology writes to topics that it reads (repartition topics, also sources) are read in a batch of their own before the next
+input, the wall clock moves only when a test moves it.
 State is kept in a folder that goes with the driver. Plans, steps, stores and operators are those of an instance.
 
 The drivers of a process share one Spark session, started by the first and ended with the process: starting one takes seconds,
@@ -112,7 +113,7 @@ class TopologyTestDriver:
         self, topic: str, key: Serde, value: Serde, *, start: int = 0, advance: Duration = 0
     ) -> TestInputTopic:
         """A source topic to write; records without a timestamp get ``start`` ms, and ``advance`` more each."""
-        read = {partition.topic for partition in (*self._positions, *self._globals)}
+        read = self._topics_read
         if topic not in read:
             known = ", ".join(sorted(read))
             raise TopologyError(
@@ -224,6 +225,10 @@ class TopologyTestDriver:
         )
 
     @property
+    def _topics_read(self) -> set[str]:
+        return {partition.topic for partition in (*self._positions, *self._globals)}
+
+    @property
     def _address(self) -> str:
         return str(Path(self._folder.name) / "batch.json")
 
@@ -231,12 +236,13 @@ class TopologyTestDriver:
         return TaskRun(task=TaskId(part.id, 0), directory=str(Path(self._folder.name) / f"{part.id}_0"), epoch="driver")
 
     def _pipe(self, records: Sequence[RawRecord]) -> None:
-        """One batch, then what it sent to repartition topics, until nothing is left."""
+        """One batch, then what it sent to topics that the topology reads, until nothing is left."""
+        read = self._topics_read
         while True:
             sent, _ = self._run(records)
             for record in sent:
                 self._written.setdefault(record.topic, []).append(record)
-            records = [record for record in sent if record.topic in self._internal]
+            records = [record for record in sent if record.topic in read]
             if not records:
                 return
 
