@@ -215,7 +215,8 @@ def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Co
             yield from _in_any(column, inner, f"{where}[]")
         case MapType(inner):
             is_too_long = F.exists(F.map_keys(column), lambda name: F.octet_length(name) > MAX_NAME)
-            yield _known(is_too_long), f"{where}[]: json: a value is under a name of more than {MAX_NAME} bytes, which no reader takes"
+            problem = f"a value is under a name of more than {MAX_NAME} bytes, which no reader takes"
+            yield _known(is_too_long), f"{where}[]: json: {problem}"
             yield from _in_any(F.map_values(column), inner, f"{where}[]")
         case ScalarType("float" | "double"):
             is_infinite = F.isnan(column) | (F.abs(column) == F.lit(float("inf")))
