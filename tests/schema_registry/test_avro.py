@@ -128,6 +128,14 @@ def test_a_value_that_does_not_fit_the_schema_is_refused_with_the_field() -> Non
         avro(ORDER).serialize({**VALUE, "id": "one"})
 
 
+@pytest.mark.parametrize(("kind", "value"), [
+    ("int", 1.5), ("int", 1 << 31), ("long", 1 << 63), ("int", True), (["null", "int"], 2.5),
+])  # fmt: skip
+def test_a_number_that_is_none_of_its_type_is_refused_and_not_cut(kind: Any, value: Any) -> None:
+    with pytest.raises(SerdeError, match=r"avro: can't write a value: ValueError: R\.a is <.*expected"):
+        avro(record(("a", kind))).serialize({"a": value})
+
+
 def test_names_have_the_namespace_that_they_are_in() -> None:
     def record(name: str, *types: Any, **others: str) -> dict[str, Any]:
         fields = [{"name": f"f{at}", "type": kind} for at, kind in enumerate(types)]

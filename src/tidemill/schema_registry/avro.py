@@ -46,7 +46,17 @@ class AvroSerde:
         if value is None:
             return None
         write, _ = self._codec()
-        return self.registry.call("avro", "write a value", lambda: write(value, any_topic()))
+
+        def written() -> bytes | None:
+            from fastavro.validation import ValidationError, validate
+
+            try:
+                validate(value, _of_fastavro(self.schema))  # the writer itself would write 1.5 as the int 1
+            except ValidationError as misfit:
+                raise ValueError("; ".join(map(str, misfit.errors))) from None
+            return write(value, any_topic())
+
+        return self.registry.call("avro", "write a value", written)
 
     def deserialize(self, data: bytes | None) -> Value:
         if data is None:
@@ -131,6 +141,13 @@ def ddl_of(schema: str) -> str:
 @cache
 def _parsed(schema: str) -> AvroSchema:
     return _with_full_names(json.loads(schema), "")
+
+
+@cache
+def _of_fastavro(schema: str) -> Value:
+    from fastavro import parse_schema
+
+    return parse_schema(json.loads(schema))
 
 
 def _with_full_names(schema: AvroSchema, space: str) -> AvroSchema:
