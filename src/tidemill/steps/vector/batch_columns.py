@@ -143,7 +143,7 @@ def _series(array: pa.Array) -> pd.Series[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GivenRecords:
     """The records that a function is called with. ``columns``: what it gets of them."""
 
     count: int
@@ -160,31 +160,31 @@ def _contains_null(value: Any) -> bool:
     return value is None or (isinstance(value, (list, tuple)) and any(map(_contains_null, value)))
 
 
-def result_values(result: Any, asked: Asked, kind: JsonType) -> list[Any]:
+def result_values(result: Any, records: GivenRecords, kind: JsonType) -> list[Any]:
     """The values of this type that a function gave for the records: dicts of a table's columns, else the values of one column.
 
     Raises:
         ResultShapeError: they are not so many, or in another order.
     """
-    values = _values(result, asked, kind)
-    if len(values) != asked.count:
-        raise ResultShapeError(f"it gave {len(values)} results for {asked.count} records, expected one for each, in their order")
+    values = _values(result, records, kind)
+    if len(values) != records.count:
+        raise ResultShapeError(f"it gave {len(values)} results for {records.count} records, expected one for each, in order")
     return values
 
 
-def _values(result: Any, asked: Asked, kind: JsonType) -> list[Any]:
+def _values(result: Any, records: GivenRecords, kind: JsonType) -> list[Any]:
     if isinstance(result, (pa.Table, pa.RecordBatch)):
         return result.to_pylist(maps_as_pydicts="strict")
     if isinstance(result, Mapping):
         columns = {str(name): column for name, column in result.items()}
     elif _is_of_pandas(result, "DataFrame"):
-        _check_index(result, asked.count)
+        _check_index(result, records.count)
         if not result.columns.is_unique:
             raise ResultShapeError(f"it gave a DataFrame with the columns {list(result.columns)}, expected each name once")
         columns = {str(name): result[name] for name in result.columns}
     else:
-        return _column(result, asked, kind)
-    return _rows({name: _column(column, asked, _field(kind, name)) for name, column in columns.items()}, asked.count)
+        return _column(result, records, kind)
+    return _rows({name: _column(column, records, _field(kind, name)) for name, column in columns.items()}, records.count)
 
 
 def _field(kind: JsonType | None, name: str) -> JsonType | None:
@@ -206,13 +206,13 @@ def _rows(columns: Mapping[str, list[Any]], count: int) -> list[Any]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else [{}] * count
 
 
-def _column(column: Any, asked: Asked, kind: JsonType | None) -> list[Any]:
+def _column(column: Any, records: GivenRecords, kind: JsonType | None) -> list[Any]:
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column.to_pylist(maps_as_pydicts="strict")
-    found = _items(column, asked.count)
-    if len(found) != asked.count:
+    found = _items(column, records.count)
+    if len(found) != records.count:
         return found
-    return [_settled(item, kind, partial(asked.has_null, at)) for at, item in enumerate(found)]
+    return [_settled(item, kind, partial(records.has_null, at)) for at, item in enumerate(found)]
 
 
 def _items(column: Any, count: int) -> list[Any]:
@@ -277,18 +277,18 @@ def _plain(value: Any) -> Any:
     return None if type(value).__name__ in ("NAType", "NaTType") else value
 
 
-def result_pairs(result: Any, asked: Asked, kinds: tuple[JsonType, JsonType]) -> list[tuple[Any, Any]]:
+def result_pairs(result: Any, records: GivenRecords, kinds: tuple[JsonType, JsonType]) -> list[tuple[Any, Any]]:
     """Like ``result_values``, for a pair of keys and values."""
     sides = zip(_pair(result), kinds, strict=True)
-    return list(zip(*(result_values(side, asked, kind) for side, kind in sides), strict=True))
+    return list(zip(*(result_values(side, records, kind) for side, kind in sides), strict=True))
 
 
-def result_lists(result: Any, asked: Asked, kind: JsonType) -> list[list[Any]]:
+def result_lists(result: Any, records: GivenRecords, kind: JsonType) -> list[list[Any]]:
     """Like ``result_values``, with a list of such values for each record; null counts as an empty one, and what is no list is a
     ResultShapeError."""
     if isinstance(result, np.ndarray) and result.ndim > 1:
         result = list(result)
-    lists = result_values(result, asked, ArrayType(kind))
+    lists = result_values(result, records, ArrayType(kind))
     for found in lists:
         if found is not None and not isinstance(found, list):
             raise ResultShapeError(
@@ -297,10 +297,10 @@ def result_lists(result: Any, asked: Asked, kind: JsonType) -> list[list[Any]]:
     return [found or [] for found in lists]
 
 
-def result_list_pairs(result: Any, asked: Asked, kinds: tuple[JsonType, JsonType]) -> list[list[tuple[Any, Any]]]:
+def result_list_pairs(result: Any, records: GivenRecords, kinds: tuple[JsonType, JsonType]) -> list[list[tuple[Any, Any]]]:
     """Like ``result_lists``, for a pair of keys and values; a record's lists of different lengths are a ResultShapeError."""
     sides = zip(_pair(result), kinds, strict=True)
-    found = list(zip(*(result_lists(side, asked, kind) for side, kind in sides), strict=True))
+    found = list(zip(*(result_lists(side, records, kind) for side, kind in sides), strict=True))
     for keys, values in found:
         if len(keys) != len(values):
             raise ResultShapeError(f"it gave {len(keys)} keys and {len(values)} values for a record, expected one for one")
@@ -313,9 +313,9 @@ def _pair(result: Any) -> tuple[Any, Any]:
     return result
 
 
-def truths(result: Any, asked: Asked) -> list[bool]:
+def truths(result: Any, records: GivenRecords) -> list[bool]:
     """Like ``result_values``, for a predicate: null counts as false, and what is no boolean is a ResultShapeError, too."""
-    values = result_values(result, asked, ScalarType("boolean"))
+    values = result_values(result, records, ScalarType("boolean"))
     for value in values:
         if value is not None and not isinstance(value, bool):
             raise ResultShapeError(f"it gave {value!r} of type {type(value).__name__}, expected a boolean")

@@ -19,7 +19,7 @@ from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.batch_calls import Call, FailedCall, NodeBatch
 from tidemill.steps.vector.batch_columns import (
-    Asked,
+    GivenRecords,
     result_list_pairs,
     result_lists,
     result_pairs,
@@ -131,8 +131,8 @@ def peek_in_batches(node: NodeSpec, operation: PeekInBatches, table: pa.Table, s
     return batch.records.without(refused) if refused else batch.records
 
 
-def _ignored(_result: Any, asked: Asked) -> list[Any]:
-    return [None] * asked.count
+def _ignored(_result: Any, records: GivenRecords) -> list[Any]:
+    return [None] * records.count
 
 
 def _types(node: NodeSpec) -> tuple[JsonType, JsonType]:
