@@ -128,6 +128,14 @@ def test_a_value_that_does_not_fit_the_schema_is_refused_with_the_field() -> Non
         avro(ORDER).serialize({**VALUE, "id": "one"})
 
 
+@pytest.mark.parametrize(("kind", "value"), [
+    ("int", 1.5), ("int", 1 << 31), ("long", 1 << 63), ("int", True), (["null", "int"], 2.5),
+])  # fmt: skip
+def test_a_number_that_is_none_of_its_type_is_refused_and_not_cut(kind: Any, value: Any) -> None:
+    with pytest.raises(SerdeError, match=r"avro: can't write a value: ValueError: R\.a is <.*expected"):
+        avro(record(("a", kind))).serialize({"a": value})
+
+
 def test_names_have_the_namespace_that_they_are_in() -> None:
     def record(name: str, *types: Any, **others: str) -> dict[str, Any]:
         fields = [{"name": f"f{at}", "type": kind} for at, kind in enumerate(types)]
@@ -175,3 +183,46 @@ def test_an_unknown_setting_is_refused_and_credentials_are_not_shown() -> None:
     with pytest.raises(ConfigError, match=r"no\.such\.setting") as refused:
         registry.client()
     assert "secret" not in str(refused.value)
+
+
+def record(*fields: Any) -> Any:
+    return {"type": "record", "name": "R", "fields": [{"name": name, "type": kind, **more} for name, kind, *rest in fields
+                                                      for more in (rest or [{}])]}  # fmt: skip
+
+
+def logical(kind: str, name: str) -> Any:
+    return {"type": kind, "logicalType": name}
+
+
+@pytest.mark.parametrize(("writer", "reader", "stored"), [
+    (logical("long", "timestamp-millis"), "long", 5), (logical("int", "date"), "int", 5),
+    (logical("int", "time-millis"), "int", 5),
+    (logical("long", "timestamp-micros"), ["null", "long"], 5), ("long", logical("long", "timestamp-millis"), 5),
+    (logical("long", "timestamp-micros"), logical("long", "timestamp-millis"), 5_000),
+    ({**logical("bytes", "decimal"), "precision": 4, "scale": 2}, "bytes", b"\x01"),
+    (logical("long", "timestamp-micros"), logical("long", "timestamp-micros"), 1 << 62),
+    (logical("int", "date"), logical("int", "date"), 1 << 30), (*[logical("int", "time-millis")] * 2, 86_400_000),
+    (logical("string", "uuid"), "string", "12345678-1234-5678-1234-56781234ABCD"), (*[logical("string", "uuid")] * 2, "none"),
+])  # fmt: skip
+def test_values_are_read_as_they_are_stored_whatever_logical_type_their_writer_or_reader_has(
+    writer: Any, reader: Any, stored: Any
+) -> None:
+    text = stored.encode() if isinstance(stored, str) else stored
+    payload = long(stored) if isinstance(stored, int) else long(len(text)) + text
+    data = written(record(("a", writer)), payload, "stored")
+    assert avro(record(("a", reader)), "stored").deserialize(data) == {"a": stored}
+
+
+def test_defaults_are_values_of_their_types_at_every_depth() -> None:
+    inner = {"type": "record", "name": "S", "fields": [
+        {"name": "x", "type": "int", "default": 7}, {"name": "y", "type": "bytes", "default": "\u00ff"},
+    ]}  # fmt: skip
+    reader = record(
+        ("b", "bytes", {"default": "\u00ff\u0001"}), ("f", {"type": "fixed", "name": "F", "size": 1}, {"default": "\u00fe"}),
+        ("u", ["bytes", "null"], {"default": "a"}), ("s", inner, {"default": {"y": "\u00fd"}}),
+        ("l", {"type": "array", "items": "S"}, {"default": [{}]}), ("n", ["null", "S"], {"default": None}),
+    )  # fmt: skip
+    data = written(record(("gone", "int")), long(1), "defaults")
+    assert avro(reader, "defaults").deserialize(data) == {
+        "b": b"\xff\x01", "f": b"\xfe", "u": b"a", "s": {"x": 7, "y": b"\xfd"}, "l": [{"x": 7, "y": b"\xff"}], "n": None,
+    }  # fmt: skip

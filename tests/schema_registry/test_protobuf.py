@@ -26,6 +26,7 @@ def _messages() -> descriptor_pool.DescriptorPool:
     order.field.add(name="raw", number=4, type=_TYPES.TYPE_BYTES, label=1)
     order.field.add(name="kind", number=5, type=_TYPES.TYPE_ENUM, type_name=".shop.Kind", label=1)
     order.field.add(name="weight", number=6, type=_TYPES.TYPE_FLOAT, label=1)
+    order.field.add(name="kinds", number=8, type=_TYPES.TYPE_ENUM, type_name=".shop.Kind", label=3)
     entry = order.nested_type.add(name="StockEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=_TYPES.TYPE_STRING, label=1)
@@ -42,7 +43,7 @@ def _messages() -> descriptor_pool.DescriptorPool:
 POOL = _messages()
 VALUE = {
     "id": 5, "items": [{"sku": "a"}, {"sku": "b"}], "first": None, "raw": b"\x01", "kind": "PAID",
-    "weight": 1.5, "stock": {"a": 3},
+    "weight": 1.5, "stock": {"a": 3}, "kinds": ["NEW"],
 }  # fmt: skip
 
 
@@ -58,8 +59,16 @@ def test_a_message_comes_back_as_it_was_with_null_for_what_was_not_set() -> None
     assert serde.deserialize(None) is None
     assert serde.sql_type == (
         "struct<`id`:bigint,`items`:array<struct<`sku`:string>>,`first`:struct<`sku`:string>,`raw`:binary,`kind`:string,"
-        "`weight`:float,`stock`:map<string,bigint>>"
+        "`weight`:float,`kinds`:array<string>,`stock`:map<string,bigint>>"
     )
+
+
+def test_an_enum_number_that_this_version_has_no_name_for_is_written_as_it_came() -> None:
+    serde = SchemaRegistry("mock://protobuf").protobuf(message("Order"))
+    data = serde.serialize({**VALUE, "kind": 5, "kinds": [1, -7]})
+    value = serde.deserialize(data)
+    assert (value["kind"], value["kinds"]) == ("5", ["PAID", "-7"])
+    assert serde.serialize(value) == data
 
 
 @pytest.mark.parametrize("data", [b"", b"plain text", b"\x00\x00\x00\x00\x01\x00\xff\xff"])

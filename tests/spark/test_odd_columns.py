@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType
 
 from tests.spark.plan_harness import Program, Record
-from tidemill import Serdes, StreamsBuilder, of_columns
-from tidemill.errors import FunctionFailedError
+from tidemill import Serdes, StreamsBuilder, of_columns, per_record
+from tidemill.errors import FunctionFailedError, TopologyError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -103,3 +103,37 @@ def test_a_udf_beside_what_the_jvm_sums_and_merges(spark: SparkSession, tmp_path
         for topic in ("counts", "sums")
     }
     assert last == {"counts": {b"0": 2, b"1": 3}, "sums": {b"k": 15}}
+
+
+@pytest.mark.parametrize("is_read_here", [True, False])
+def test_a_map_is_not_written_under_a_name_that_no_reader_takes(spark: SparkSession, is_read_here: bool) -> None:
+    builder = StreamsBuilder()
+    named = builder.stream("in", key=TEXT, value=TEXT).map_values(
+        lambda v: F.struct(F.create_map(F.repeat(v, F.lit(25_000)), F.lit(1)).alias("m"))
+    )
+    if is_read_here:
+        named = named.map_values(per_record(lambda value: value, Serdes.json("m map<string,int>")))
+    named.to("out", key=TEXT, value=Serdes.json("m map<string,int>"))
+    with TopologyTestDriver(builder, session=spark) as made:
+        texts = made.create_input_topic("in", TEXT, TEXT)
+        texts.pipe_value("ab")
+        [(_, longest)] = made.create_output_topic("out", TEXT, Serdes.json("m map<string,int>")).read_key_values()
+        assert longest == {"m": {"ab" * 25_000: 1}}
+        with pytest.raises(FunctionFailedError, match="under a name of more than 50000 bytes, which no reader takes"):
+            texts.pipe_value("a\u00e9")
+
+
+def test_fields_that_differ_in_case_only_are_refused_with_what_to_do_or_told_apart(spark: SparkSession) -> None:
+    both = Serdes.json("a string, A string")
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=both).map_values(lambda value: value["A"]).to("out", key=TEXT, value=TEXT)
+    message = "called 'A' but for the case of their letters.*set spark.sql.caseSensitive to true"
+    with pytest.raises(TopologyError, match=message), TopologyTestDriver(builder, session=spark):
+        pass
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with TopologyTestDriver(builder, session=spark) as made:
+            made.create_input_topic("in", TEXT, both).pipe_value({"a": "1", "A": "2"})
+            assert made.create_output_topic("out", TEXT, TEXT).read_value() == "2"
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")

@@ -6,10 +6,8 @@ read as the numbers they are written as (ms or us since 1970, days), so that the
 
 from __future__ import annotations
 
-import datetime
 import json
 import struct
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -29,7 +27,6 @@ _SCALARS = {
     "boolean": "boolean",
 }  # fmt: skip
 _NAMED = ("record", "enum", "fixed")
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _HEADER = struct.Struct(">bI")
 
 
@@ -49,7 +46,17 @@ class AvroSerde:
         if value is None:
             return None
         write, _ = self._codec()
-        return self.registry.call("avro", "write a value", lambda: write(value, any_topic()))
+
+        def written() -> bytes | None:
+            from fastavro.validation import ValidationError, validate
+
+            try:
+                validate(value, _of_fastavro(self.schema))  # the writer itself would write 1.5 as the int 1
+            except ValidationError as misfit:
+                raise ValueError("; ".join(map(str, misfit.errors))) from None
+            return write(value, any_topic())
+
+        return self.registry.call("avro", "write a value", written)
 
     def deserialize(self, data: bytes | None) -> Value:
         if data is None:
@@ -59,7 +66,7 @@ class AvroSerde:
         _, read = self._codec()
         self._check_bounds(data)
         value = self.registry.call("avro", "read a value", lambda: read(bytes(data), any_topic()))
-        return _plain(value, _parsed(self.schema), {})
+        return _typed(value, _parsed(self.schema), {})
 
     def _check_bounds(self, data: bytes) -> None:
         """SerdeError if what the bytes could make a reader do has no bound (``avro_bounds``)."""
@@ -77,11 +84,15 @@ class AvroSerde:
         if self not in _codecs:
             from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 
+            class Reader(AvroDeserializer):
+                def _get_parsed_schema(self, schema: Schema) -> Value:
+                    return _stored(super()._get_parsed_schema(schema))
+
             client = self.registry.client()
             write = {**BY_RECORD, "auto.register.schemas": self.registry.auto_register}
             _codecs[self] = (
                 AvroSerializer(client, self.schema, conf=write),
-                AvroDeserializer(client, self.schema, conf=BY_RECORD),
+                Reader(client, self.schema, conf=BY_RECORD),
             )
         return _codecs[self]
 
@@ -130,6 +141,13 @@ def ddl_of(schema: str) -> str:
 @cache
 def _parsed(schema: str) -> AvroSchema:
     return _with_full_names(json.loads(schema), "")
+
+
+@cache
+def _of_fastavro(schema: str) -> Value:
+    from fastavro import parse_schema
+
+    return parse_schema(json.loads(schema))
 
 
 def _with_full_names(schema: AvroSchema, space: str) -> AvroSchema:
@@ -200,38 +218,34 @@ def _complex_ddl(schema: ComplexSchema, named: NamedSchemas, inside: tuple[str, 
     return _ddl(kind, named, inside)
 
 
-def _plain(value: Value, schema: AvroSchema, named: NamedSchemas) -> Value:
-    """``value`` with what fastavro makes of logical types turned back into the numbers and text that they are written as."""
+def _stored(schema: Value) -> Value:
+    """A schema as fastavro has parsed it, without logical types: values are read as they are stored, whatever the writer or the
+    reader calls them."""
+    if isinstance(schema, list):
+        return [_stored(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {part: inner if part == "default" else _stored(inner) for part, inner in schema.items() if part != "logicalType"}
+
+
+def _typed(value: Value, schema: AvroSchema, named: NamedSchemas) -> Value:
+    """``value`` with its defaults as values of their types: fastavro gives the JSON that the schema's text has."""
     if value is None:
         return None
     if isinstance(schema, list):
-        return _plain(value, next(branch for branch in schema if branch != "null"), named)
+        return _typed(value, next(branch for branch in schema if branch != "null"), named)
     if isinstance(schema, str):
-        return _plain(value, named[schema], named) if schema in named else value
+        if schema in named:
+            return _typed(value, named[schema], named)
+        return value.encode("latin-1") if schema == "bytes" and isinstance(value, str) else value
     name, kind = schema.get("name"), schema.get("type")
     if name:
         named[name] = schema
     if kind == "record":
-        return {f["name"]: _plain(value[f["name"]], f["type"], named) for f in schema["fields"]}
+        whole = {**{f["name"]: f["default"] for f in schema["fields"] if f["name"] not in value}, **value}
+        return {f["name"]: _typed(whole[f["name"]], f["type"], named) for f in schema["fields"]}
     if kind == "array":
-        return [_plain(item, schema["items"], named) for item in value]
+        return [_typed(item, schema["items"], named) for item in value]
     if kind == "map":
-        return {key: _plain(item, schema["values"], named) for key, item in value.items()}
-    logical = schema.get("logicalType")
-    return _plain(value, schema["type"], named) if logical is None else _written(value, logical)
-
-
-def _written(value: object, logical: str) -> object:
-    if isinstance(value, datetime.datetime):
-        since = value.replace(tzinfo=value.tzinfo or datetime.timezone.utc) - _EPOCH
-        return since // datetime.timedelta(**{_unit(logical): 1})
-    if isinstance(value, datetime.date):
-        return (value - _EPOCH.date()).days
-    if isinstance(value, datetime.time):
-        since = datetime.datetime.combine(_EPOCH.date(), value, datetime.timezone.utc) - _EPOCH
-        return since // datetime.timedelta(**{_unit(logical): 1})
-    return str(value) if isinstance(value, uuid.UUID) else value
-
-
-def _unit(logical: str) -> str:
-    return "microseconds" if logical.endswith("micros") else "milliseconds"
+        return {key: _typed(item, schema["values"], named) for key, item in value.items()}
+    return _typed(value, "bytes" if kind == "fixed" else schema["type"], named) if kind != "enum" else value

@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Any, TypedDict
 
 MAX_NESTED_BYTES = 4_000
 """Limit of a value whose schema contains itself: its levels are no more than its bytes."""
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
+class _Default(TypedDict, total=False):
+    default: Any
 
-class AvroField(TypedDict):
+
+class AvroField(_Default):
     """A field of a record."""
 
     name: str

@@ -1,15 +1,17 @@
 """Protobuf: the Spark type of a message class, and the serde that reads and writes it.
 
-Decides the types: messages are structs under their fields' names, enums the names of their values, unsigned numbers bigint.
+Decides the types: messages are structs under their fields' names, enums the names of their values (of an unknown one its number,
+as text), unsigned numbers bigint.
 A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not.
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 _HEADER = struct.Struct(">bI")
+_NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,9 @@ class ProtobufSerde:
         if not isinstance(value, Mapping):
             raise SerdeError(f"protobuf: can't write a value of type {type(value).__name__}, expected a dict of fields")
         write, _ = self._codec()
-        return self.registry.call("protobuf", "write a value", lambda: write(self.message(**value), any_topic()))
+        kind: Any = self.message  # a generated class
+        made = self.registry.call("protobuf", "write a value", lambda: kind(**_numbered(value, kind.DESCRIPTOR)))
+        return self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()))
 
     def deserialize(self, data: bytes | None) -> dict[str, Value] | None:
         if data is None:
@@ -133,3 +138,27 @@ def _as_value(described: FieldDescriptor, value: Value) -> Value:
         named = described.enum_type.values_by_number.get(value)
         return str(value) if named is None else named.name
     return value
+
+
+def _numbered(value: Mapping[str, Value], descriptor: Descriptor) -> dict[str, Value]:
+    """``value`` with the numbers of enums that have no name as numbers again."""
+
+    def of(described: FieldDescriptor, item: Value) -> Value:
+        if isinstance(item, Mapping) and described.cpp_type == described.CPPTYPE_MESSAGE:
+            return _numbered(item, described.message_type)
+        is_number = described.cpp_type == described.CPPTYPE_ENUM and isinstance(item, str) and _NUMBER.fullmatch(item) is not None
+        return int(item) if is_number else item
+
+    found = dict(value)
+    for name, item in value.items():
+        described = descriptor.fields_by_name.get(name)
+        if described is None or item is None:
+            continue
+        if _is_map(described) and isinstance(item, Mapping):
+            inner = described.message_type.fields_by_name["value"]
+            found[name] = {key: of(inner, each) for key, each in item.items()}
+        elif described.is_repeated and isinstance(item, (list, tuple)):
+            found[name] = [of(described, each) for each in item]
+        else:
+            found[name] = of(described, item)
+    return found

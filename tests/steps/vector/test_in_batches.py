@@ -110,18 +110,65 @@ def test_whole_numbers_among_which_some_are_null_keep_their_digits() -> None:
 
 
 def test_missing_values_of_pandas_are_null() -> None:
-    serde = Serdes.json("t timestamp, d double, o array<double>")
+    serde = Serdes.json("t timestamp, n bigint, s string, d double, o array<double>")
     times = pd.to_datetime(["2026-01-01", None], utc=True)
-    frame = pd.DataFrame({"t": times, "d": [math.nan, 1.0], "o": [np.array([1.0]), None]})
+    frame = pd.DataFrame({
+        "t": times, "n": pd.Series([1, math.nan], dtype=object), "s": [math.nan, "b"], "d": pd.array([None, 1.0], "Float64"),
+        "o": [np.array([1.0]), math.nan],
+    })  # fmt: skip
     assert mapped(per_batch(lambda _values: frame), LONG, serde, [1, 2]) == [
-        {"t": datetime(2026, 1, 1, tzinfo=timezone.utc), "d": None, "o": [1.0]}, {"t": None, "d": 1.0, "o": None}
-    ]  # fmt: skip
+        {"t": datetime(2026, 1, 1, tzinfo=timezone.utc), "n": 1, "s": None, "d": None, "o": [1.0]},
+        {"t": None, "n": None, "s": "b", "d": 1.0, "o": None},
+    ]
 
 
 def test_nulls_that_numpy_has_as_nan_are_null_again() -> None:
     serde = Serdes.json("n double")
     given = [{"n": 1.5}, {"n": None}]
     assert mapped(per_batch(lambda columns: columns, form="numpy"), serde, serde, given) == given
+
+
+@pytest.mark.parametrize("result", [
+    lambda zeros: zeros / zeros, lambda zeros: (zeros / zeros).to_numpy(), lambda zeros: list(zeros / zeros),
+    lambda zeros: (zeros / zeros).astype(object), lambda zeros: zeros.astype("Float64") / zeros.astype("Float64"),
+    lambda zeros: pa.array(zeros / zeros, from_pandas=False),
+])  # fmt: skip
+def test_a_nan_that_a_function_computes_is_a_number_in_every_form(result: Callable[[Any], Any]) -> None:
+    [found] = mapped(per_batch(result), DOUBLE, DOUBLE, [0.0])
+    assert found is not None
+    assert math.isnan(found)
+
+
+def test_a_nan_is_null_only_in_a_record_of_which_the_function_got_a_null() -> None:
+    """pandas writes both alike, so what came decides."""
+    ratio = Serdes.json("a double, b double, s string")
+
+    def divided(frame: pd.DataFrame) -> pd.Series[Any]:
+        return frame["a"] / frame["b"]
+
+    values = [{"a": 0.0, "b": 0.0, "s": ""}, {"a": None, "b": 1.0, "s": ""}, {"a": 3.0, "b": 2.0, "s": None}]
+    first, *others = mapped(per_batch(divided), ratio, DOUBLE, values)
+    assert first is not None
+    assert math.isnan(first)
+    assert others == [None, 1.5]
+
+
+def test_a_nan_in_a_record_stays_one_when_the_batch_is_halved_for_another() -> None:
+    def divided(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if (values == 1).any():
+            raise ValueError
+        return values / 0.0
+
+    going_on = state_of(ExceptionHandlers(processing=ExceptionResponse.CONTINUE))
+    with np.errstate(all="ignore"):
+        found = mapped(per_batch(divided, form="numpy"), DOUBLE, DOUBLE, [2.0, 1.0, 0.0], state=going_on)
+    assert found[0] == math.inf
+    assert math.isnan(found[1])
+
+
+def test_a_nan_that_json_has_no_form_for_is_refused_and_not_written_as_null() -> None:
+    with pytest.raises(RecordError, match=r"json: value\.d is not finite: NaN and infinite numbers have no form"):
+        mapped(per_batch(lambda values: pd.DataFrame({"d": values / values})), DOUBLE, Serdes.json("d double"), [0.0])
 
 
 @pytest.mark.parametrize(("function", "problem"), [

@@ -241,6 +241,12 @@ def _sentence(error: AnalysisException) -> str:
             f"the function names the column {name}, but there are none to be named: take those that it is called with "
             '(of a struct, its fields: value["field"])'
         )
+    if condition in ("AMBIGUOUS_REFERENCE", "AMBIGUOUS_REFERENCE_TO_FIELDS"):
+        name = (error.getMessageParameters() or {}).get("field" if "FIELDS" in condition else "name", "").replace("`", "'")
+        return (
+            f"the struct has several fields that are called {name} but for the case of their letters, which Spark takes for one: "
+            "set spark.sql.caseSensitive to true, or read the field with a function of Python values (per_record)"
+        )
     if condition in ("MISSING_GROUP_BY", "MISSING_AGGREGATION"):
         return OF_AN_AGGREGATE
     return f"Spark can't compute what the function gives: {said}"

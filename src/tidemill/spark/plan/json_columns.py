@@ -2,8 +2,8 @@
 
 Decides the expressions that read text which the serde has taken to the serde's values, and write the serde's text: fields in the
 schema's order, of the schema's types, whatever the order and the widths in the column. A column that the schema has no place for
-is refused when the plan is built; values that JSON has no form for (NaN, infinite numbers, years beyond 9999), and required ones
-that are null, when they are met.
+is refused when the plan is built; values that JSON has no form for (NaN, infinite numbers, years beyond 9999), required ones
+that are null, and names that no reader takes, when they are met.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
+from tidemill.dsl.json_reading import MAX_NAME
 from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, ScalarType, StructType, parts_of
 from tidemill.errors import TopologyError
 
@@ -213,6 +214,9 @@ def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Co
         case ArrayType(inner):
             yield from _in_any(column, inner, f"{where}[]")
         case MapType(inner):
+            is_too_long = F.exists(F.map_keys(column), lambda name: F.octet_length(name) > MAX_NAME)
+            problem = f"a value is under a name of more than {MAX_NAME} bytes, which no reader takes"
+            yield _known(is_too_long), f"{where}[]: json: {problem}"
             yield from _in_any(F.map_values(column), inner, f"{where}[]")
         case ScalarType("float" | "double"):
             is_infinite = F.isnan(column) | (F.abs(column) == F.lit(float("inf")))

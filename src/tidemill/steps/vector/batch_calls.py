@@ -20,7 +20,7 @@ from tidemill.steps.rows.records import Records, from_rows
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.async_calls import call_all
-from tidemill.steps.vector.batch_columns import ResultShapeError, given, side_array
+from tidemill.steps.vector.batch_columns import GivenRecords, ResultShapeError, given, side_array
 from tidemill.steps.vector.record_calls import refuse
 from tidemill.task.batch import FunctionCalls
 from tidemill.topology.batch_operations import BatchFunction, PerBatch, PerRecordAsync
@@ -35,10 +35,10 @@ class FailedCall:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How an operation calls a function. ``read``: the results of a vectorised one, of so many records; ``takes_nulls``: it gets
+    """How an operation calls a function. ``read``: the results of a vectorised one, of these records; ``takes_nulls``: it gets
     records whose value is null, too, as any other function does."""
 
-    read: Callable[[Any, int], list[Any]]
+    read: Callable[[Any, GivenRecords], list[Any]]
     takes_key: bool = True
     takes_nulls: bool = False
 
@@ -92,13 +92,14 @@ class NodeBatch:
         times_ms: list[float] = []
 
         def of(begin: int, end: int) -> list[Any]:
-            arguments = [given(column.slice(begin, end - begin), function.form) for column in columns]
+            own = [column.slice(begin, end - begin) for column in columns]
+            arguments = [given(column, function.form) for column in own]
             began = time.perf_counter()
             try:
                 result = function.function(*arguments)
             finally:
                 times_ms.append((time.perf_counter() - began) * 1e3)
-            return call.read(result, end - begin)
+            return call.read(result, GivenRecords(end - begin, own))
 
         try:
             found = _halved(of, 0, len(places))

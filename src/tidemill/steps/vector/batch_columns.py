@@ -2,19 +2,21 @@
 
 Decides how each form has them (``BatchForm``): fields of a struct are columns; whole numbers and booleans among which some are
 null are pandas' types with nulls, so that no number loses digits; times keep their microseconds. A result is taken by position:
-one of pandas whose index is in another order is refused.
+one of pandas whose index is in another order is refused. A NaN of pandas, numpy or Python is a number, except where it can only
+be a null: in a type that has no NaN, and in a record of which the function got a null.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, StructType, parse_type
+from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, ScalarType, StructType, parse_type
 from tidemill.steps.rows.codecs_wire import fixed_width, in_transit
 from tidemill.topology.batch_operations import BatchForm
 
@@ -65,6 +67,11 @@ def arrow_type(kind: JsonType) -> pa.DataType:
             return pa.decimal128(precision, scale)
         case _:
             return _ARROW[kind.ddl]
+
+
+def type_of(serde: Any) -> JsonType:
+    """The type of a serde's values."""
+    return parse_type(in_transit(serde).sql_type)
 
 
 def _for_arrow(value: Any, kind: JsonType) -> Any:
@@ -135,29 +142,60 @@ def _series(array: pa.Array) -> pd.Series[Any]:
 # --- what a function gives --------------------------------------------------------------------------------------------
 
 
-def result_values(result: Any, count: int) -> list[Any]:
-    """The values that a function gave for ``count`` records: dicts of a table's columns, else the values of one column.
+@dataclass(frozen=True, slots=True)
+class GivenRecords:
+    """The records that a function is called with. ``columns``: what it gets of them."""
+
+    count: int
+    columns: Sequence[pa.Array] = ()
+
+    def has_null(self, at: int) -> bool:
+        """True if what the function gets of this record is null, or contains a null."""
+        return any(_contains_null(column[at].as_py()) for column in self.columns)
+
+
+def _contains_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_contains_null, value.values()))
+    return value is None or (isinstance(value, (list, tuple)) and any(map(_contains_null, value)))
+
+
+def result_values(result: Any, records: GivenRecords, kind: JsonType) -> list[Any]:
+    """The values of this type that a function gave for the records: dicts of a table's columns, else the values of one column.
 
     Raises:
         ResultShapeError: they are not so many, or in another order.
     """
-    values = _values(result, count)
-    if len(values) != count:
-        raise ResultShapeError(f"it gave {len(values)} results for {count} records, expected one for each, in their order")
+    values = _values(result, records, kind)
+    if len(values) != records.count:
+        raise ResultShapeError(f"it gave {len(values)} results for {records.count} records, expected one for each, in order")
     return values
 
 
-def _values(result: Any, count: int) -> list[Any]:
+def _values(result: Any, records: GivenRecords, kind: JsonType) -> list[Any]:
     if isinstance(result, (pa.Table, pa.RecordBatch)):
         return result.to_pylist(maps_as_pydicts="strict")
     if isinstance(result, Mapping):
-        return _rows({str(name): _column(column, count) for name, column in result.items()}, count)
-    if _is_of_pandas(result, "DataFrame"):
-        _check_index(result, count)
+        columns = {str(name): column for name, column in result.items()}
+    elif _is_of_pandas(result, "DataFrame"):
+        _check_index(result, records.count)
         if not result.columns.is_unique:
             raise ResultShapeError(f"it gave a DataFrame with the columns {list(result.columns)}, expected each name once")
-        return _rows({str(name): _column(result[name], count) for name in result.columns}, count)
-    return _column(result, count)
+        columns = {str(name): result[name] for name in result.columns}
+    else:
+        return _column(result, records, kind)
+    return _rows({name: _column(column, records, _field(kind, name)) for name, column in columns.items()}, records.count)
+
+
+def _field(kind: JsonType | None, name: str) -> JsonType | None:
+    """The type of a field or of a map's values; None if there is none."""
+    match kind:
+        case StructType(fields):
+            return dict(fields).get(name)
+        case MapType(inner):
+            return inner
+        case _:
+            return None
 
 
 def _rows(columns: Mapping[str, list[Any]], count: int) -> list[Any]:
@@ -168,26 +206,48 @@ def _rows(columns: Mapping[str, list[Any]], count: int) -> list[Any]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else [{}] * count
 
 
-def _column(column: Any, count: int) -> list[Any]:
+def _column(column: Any, records: GivenRecords, kind: JsonType | None) -> list[Any]:
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column.to_pylist(maps_as_pydicts="strict")
+    found = _items(column, records.count)
+    if len(found) != records.count:
+        return found
+    return [_settled(item, kind, partial(records.has_null, at)) for at, item in enumerate(found)]
+
+
+def _items(column: Any, count: int) -> list[Any]:
+    """What a column of pandas, numpy or Python has, with its NaN."""
     if _is_of_pandas(column, "Series"):
         _check_index(column, count)
         if column.dtype != object:
-            return pa.array(column, from_pandas=True).to_pylist()
+            return pa.array(column, from_pandas=column.dtype.kind != "f").to_pylist()
         return [_plain(item) for item in column.tolist()]
     if isinstance(column, np.ndarray):
         if column.ndim != 1:
             raise ResultShapeError(f"it gave an array of the shape {column.shape}, expected one dimension")
         if column.dtype == object:
             return [_plain(item) for item in column]
-        return pa.array(column, from_pandas=True).to_pylist() if column.dtype.kind in "fmM" else column.tolist()
+        return pa.array(column, from_pandas=True).to_pylist() if column.dtype.kind in "mM" else column.tolist()
     if isinstance(column, (list, tuple)):
         return [_plain(item) for item in column]
     raise ResultShapeError(
         f"it gave a {type(column).__name__}, expected a pandas DataFrame or Series, a pyarrow Table or Array, a numpy array,"
         " a list, or a dict of columns"
     )
+
+
+def _settled(value: Any, kind: JsonType | None, came_with_null: Callable[[], bool]) -> Any:
+    """``value`` with null for each NaN that stands for one: pandas and numpy write both alike."""
+    if isinstance(value, float):
+        if value == value or (isinstance(kind, ScalarType) and kind.ddl in ("double", "float") and not came_with_null()):
+            return value
+        return None
+    if isinstance(value, dict):
+        return {name: _settled(item, _field(kind, name), came_with_null) for name, item in value.items()}
+    if isinstance(value, list):
+        inner = kind.element if isinstance(kind, ArrayType) else None
+        return [_settled(item, inner, came_with_null) for item in value]
+    return value
 
 
 def _is_of_pandas(found: Any, name: str) -> bool:
@@ -210,8 +270,6 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, np.generic):
         return _plain(value.item())
-    if isinstance(value, float):
-        return None if math.isnan(value) else value
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, dict):
@@ -219,17 +277,18 @@ def _plain(value: Any) -> Any:
     return None if type(value).__name__ in ("NAType", "NaTType") else value
 
 
-def result_pairs(result: Any, count: int) -> list[tuple[Any, Any]]:
+def result_pairs(result: Any, records: GivenRecords, kinds: tuple[JsonType, JsonType]) -> list[tuple[Any, Any]]:
     """Like ``result_values``, for a pair of keys and values."""
-    return list(zip(*(result_values(side, count) for side in _pair(result)), strict=True))
+    sides = zip(_pair(result), kinds, strict=True)
+    return list(zip(*(result_values(side, records, kind) for side, kind in sides), strict=True))
 
 
-def result_lists(result: Any, count: int) -> list[list[Any]]:
-    """Like ``result_values``, with a list for each record; null counts as an empty one, and what is no list is a
+def result_lists(result: Any, records: GivenRecords, kind: JsonType) -> list[list[Any]]:
+    """Like ``result_values``, with a list of such values for each record; null counts as an empty one, and what is no list is a
     ResultShapeError."""
     if isinstance(result, np.ndarray) and result.ndim > 1:
         result = list(result)
-    lists = result_values(result, count)
+    lists = result_values(result, records, ArrayType(kind))
     for found in lists:
         if found is not None and not isinstance(found, list):
             raise ResultShapeError(
@@ -238,9 +297,10 @@ def result_lists(result: Any, count: int) -> list[list[Any]]:
     return [found or [] for found in lists]
 
 
-def result_list_pairs(result: Any, count: int) -> list[list[tuple[Any, Any]]]:
+def result_list_pairs(result: Any, records: GivenRecords, kinds: tuple[JsonType, JsonType]) -> list[list[tuple[Any, Any]]]:
     """Like ``result_lists``, for a pair of keys and values; a record's lists of different lengths are a ResultShapeError."""
-    found = list(zip(*(result_lists(side, count) for side in _pair(result)), strict=True))
+    sides = zip(_pair(result), kinds, strict=True)
+    found = list(zip(*(result_lists(side, records, kind) for side, kind in sides), strict=True))
     for keys, values in found:
         if len(keys) != len(values):
             raise ResultShapeError(f"it gave {len(keys)} keys and {len(values)} values for a record, expected one for one")
@@ -253,9 +313,9 @@ def _pair(result: Any) -> tuple[Any, Any]:
     return result
 
 
-def truths(result: Any, count: int) -> list[bool]:
+def truths(result: Any, records: GivenRecords) -> list[bool]:
     """Like ``result_values``, for a predicate: null counts as false, and what is no boolean is a ResultShapeError, too."""
-    values = result_values(result, count)
+    values = result_values(result, records, ScalarType("boolean"))
     for value in values:
         if value is not None and not isinstance(value, bool):
             raise ResultShapeError(f"it gave {value!r} of type {type(value).__name__}, expected a boolean")

@@ -8,20 +8,24 @@ goes to the processing exception handler, as any other. How functions are called
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
+from tidemill.dsl.json_schema import JsonType
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.batch_calls import Call, FailedCall, NodeBatch
 from tidemill.steps.vector.batch_columns import (
+    GivenRecords,
     result_list_pairs,
     result_lists,
     result_pairs,
     result_values,
     truths,
+    type_of,
 )
 from tidemill.topology.batch_operations import (
     BatchFunction,
@@ -45,7 +49,8 @@ def map_values_in_batches(node: NodeSpec, operation: MapValuesInBatches, table: 
     records, write = batch.records, node.out_value_serde.serialize
     values: list[bytes | None] = [None] * len(records)
     refused: list[int] = []
-    for at, result in batch.results(operation.function, Call(result_values, takes_key=operation.takes_key)):
+    read = partial(result_values, kind=type_of(node.out_value_serde))
+    for at, result in batch.results(operation.function, Call(read, takes_key=operation.takes_key)):
         try:
             if isinstance(result, FailedCall):
                 raise result.problem
@@ -65,7 +70,7 @@ def map_in_batches(node: NodeSpec, operation: MapInBatches, table: pa.Table, sta
         key, value = result
         return [(write_key(at, key), write_value(at, value))]
 
-    return _made(batch, operation.function, Call(result_pairs, takes_nulls=True), made)
+    return _made(batch, operation.function, Call(partial(result_pairs, kinds=_types(node)), takes_nulls=True), made)
 
 
 def select_key_in_batches(node: NodeSpec, operation: SelectKeyInBatches, table: pa.Table, state: StepState) -> Records:
@@ -76,7 +81,8 @@ def select_key_in_batches(node: NodeSpec, operation: SelectKeyInBatches, table: 
     def made(at: int, key: Any) -> Iterable[_Sides]:
         return [(write_key(at, key), values[at])]
 
-    return _made(batch, operation.function, Call(result_values, takes_nulls=True), made)
+    read = partial(result_values, kind=type_of(node.out_key_serde))
+    return _made(batch, operation.function, Call(read, takes_nulls=True), made)
 
 
 def flat_map_in_batches(node: NodeSpec, operation: FlatMapInBatches, table: pa.Table, state: StepState) -> Records:
@@ -86,7 +92,8 @@ def flat_map_in_batches(node: NodeSpec, operation: FlatMapInBatches, table: pa.T
     def made(_at: int, pairs: Any) -> Iterable[_Sides]:
         return [(write_key(key), write_value(value)) for key, value in pairs]
 
-    return _made(NodeBatch(node, table, state), operation.function, Call(result_list_pairs, takes_nulls=True), made)
+    read = partial(result_list_pairs, kinds=_types(node))
+    return _made(NodeBatch(node, table, state), operation.function, Call(read, takes_nulls=True), made)
 
 
 def flat_map_values_in_batches(node: NodeSpec, operation: FlatMapValuesInBatches, table: pa.Table, state: StepState) -> Records:
@@ -97,7 +104,8 @@ def flat_map_values_in_batches(node: NodeSpec, operation: FlatMapValuesInBatches
     def made(at: int, values: Any) -> Iterable[_Sides]:
         return [(keys[at], write(value)) for value in values]
 
-    return _made(batch, operation.function, Call(result_lists, takes_key=operation.takes_key), made)
+    read = partial(result_lists, kind=type_of(node.out_value_serde))
+    return _made(batch, operation.function, Call(read, takes_key=operation.takes_key), made)
 
 
 def filter_in_batches(node: NodeSpec, operation: FilterInBatches, table: pa.Table, state: StepState) -> Records:
@@ -123,8 +131,12 @@ def peek_in_batches(node: NodeSpec, operation: PeekInBatches, table: pa.Table, s
     return batch.records.without(refused) if refused else batch.records
 
 
-def _ignored(_result: Any, count: int) -> list[Any]:
-    return [None] * count
+def _ignored(_result: Any, records: GivenRecords) -> list[Any]:
+    return [None] * records.count
+
+
+def _types(node: NodeSpec) -> tuple[JsonType, JsonType]:
+    return type_of(node.out_key_serde), type_of(node.out_value_serde)
 
 
 def _made(batch: NodeBatch, function: BatchFunction, call: Call, made: Callable[[int, Any], Iterable[_Sides]]) -> Records:
