@@ -3,7 +3,7 @@
 Decides how each form has them (``BatchForm``): fields of a struct are columns; whole numbers and booleans among which some are
 null are pandas' types with nulls, so that no number loses digits; times keep their microseconds. A result is taken by position:
 one of pandas whose index is in another order is refused. A NaN of pandas, numpy or Python is a number, except where it can only
-be a null: in a type that has no NaN, and in a record of which the function got a null.
+be a null: in a type that has no NaN, in JSON, and in a record of which the function got a null.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, ScalarType, StructType, parse_type
+from tidemill.dsl.serdes import JsonClassSerde, JsonSerde
 from tidemill.steps.rows.codecs_wire import fixed_width, in_transit
 from tidemill.topology.batch_operations import BatchForm
 
@@ -32,6 +33,8 @@ _WITH_NULLS = {
     "int8": "Int8", "int16": "Int16", "int32": "Int32", "int64": "Int64", "bool": "boolean",
 }  # fmt: skip
 """pandas' types that have nulls, by Arrow's."""
+NanType = JsonType | None
+"""A type of which values of ``double`` and ``float`` may be NaN; None: a value has none, or it stands for null."""
 
 
 class ResultShapeError(Exception):
@@ -69,9 +72,9 @@ def arrow_type(kind: JsonType) -> pa.DataType:
             return _ARROW[kind.ddl]
 
 
-def type_of(serde: Any) -> JsonType:
-    """The type of a serde's values."""
-    return parse_type(in_transit(serde).sql_type)
+def nan_type(serde: Any) -> NanType:
+    """Says where values of a serde may be NaN."""
+    return None if isinstance(serde, (JsonSerde, JsonClassSerde)) else parse_type(in_transit(serde).sql_type)
 
 
 def _for_arrow(value: Any, kind: JsonType) -> Any:
@@ -160,7 +163,7 @@ def _contains_null(value: Any) -> bool:
     return value is None or (isinstance(value, (list, tuple)) and any(map(_contains_null, value)))
 
 
-def result_values(result: Any, records: GivenRecords, kind: JsonType) -> list[Any]:
+def result_values(result: Any, records: GivenRecords, kind: NanType) -> list[Any]:
     """The values of this type that a function gave for the records: dicts of a table's columns, else the values of one column.
 
     Raises:
@@ -172,7 +175,7 @@ def result_values(result: Any, records: GivenRecords, kind: JsonType) -> list[An
     return values
 
 
-def _values(result: Any, records: GivenRecords, kind: JsonType) -> list[Any]:
+def _values(result: Any, records: GivenRecords, kind: NanType) -> list[Any]:
     if isinstance(result, (pa.Table, pa.RecordBatch)):
         return result.to_pylist(maps_as_pydicts="strict")
     if isinstance(result, Mapping):
@@ -187,7 +190,7 @@ def _values(result: Any, records: GivenRecords, kind: JsonType) -> list[Any]:
     return _rows({name: _column(column, records, _field(kind, name)) for name, column in columns.items()}, records.count)
 
 
-def _field(kind: JsonType | None, name: str) -> JsonType | None:
+def _field(kind: NanType, name: str) -> NanType:
     """The type of a field or of a map's values; None if there is none."""
     match kind:
         case StructType(fields):
@@ -206,7 +209,7 @@ def _rows(columns: Mapping[str, list[Any]], count: int) -> list[Any]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else [{}] * count
 
 
-def _column(column: Any, records: GivenRecords, kind: JsonType | None) -> list[Any]:
+def _column(column: Any, records: GivenRecords, kind: NanType) -> list[Any]:
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column.to_pylist(maps_as_pydicts="strict")
     found = _items(column, records.count)
@@ -236,7 +239,7 @@ def _items(column: Any, count: int) -> list[Any]:
     )
 
 
-def _settled(value: Any, kind: JsonType | None, came_with_null: Callable[[], bool]) -> Any:
+def _settled(value: Any, kind: NanType, came_with_null: Callable[[], bool]) -> Any:
     """``value`` with null for each NaN that stands for one: pandas and numpy write both alike."""
     if isinstance(value, float):
         if value == value or (isinstance(kind, ScalarType) and kind.ddl in ("double", "float") and not came_with_null()):
@@ -277,18 +280,18 @@ def _plain(value: Any) -> Any:
     return None if type(value).__name__ in ("NAType", "NaTType") else value
 
 
-def result_pairs(result: Any, records: GivenRecords, kinds: tuple[JsonType, JsonType]) -> list[tuple[Any, Any]]:
+def result_pairs(result: Any, records: GivenRecords, kinds: tuple[NanType, NanType]) -> list[tuple[Any, Any]]:
     """Like ``result_values``, for a pair of keys and values."""
     sides = zip(_pair(result), kinds, strict=True)
     return list(zip(*(result_values(side, records, kind) for side, kind in sides), strict=True))
 
 
-def result_lists(result: Any, records: GivenRecords, kind: JsonType) -> list[list[Any]]:
+def result_lists(result: Any, records: GivenRecords, kind: NanType) -> list[list[Any]]:
     """Like ``result_values``, with a list of such values for each record; null counts as an empty one, and what is no list is a
     ResultShapeError."""
     if isinstance(result, np.ndarray) and result.ndim > 1:
         result = list(result)
-    lists = result_values(result, records, ArrayType(kind))
+    lists = result_values(result, records, None if kind is None else ArrayType(kind))
     for found in lists:
         if found is not None and not isinstance(found, list):
             raise ResultShapeError(
@@ -297,7 +300,7 @@ def result_lists(result: Any, records: GivenRecords, kind: JsonType) -> list[lis
     return [found or [] for found in lists]
 
 
-def result_list_pairs(result: Any, records: GivenRecords, kinds: tuple[JsonType, JsonType]) -> list[list[tuple[Any, Any]]]:
+def result_list_pairs(result: Any, records: GivenRecords, kinds: tuple[NanType, NanType]) -> list[list[tuple[Any, Any]]]:
     """Like ``result_lists``, for a pair of keys and values; a record's lists of different lengths are a ResultShapeError."""
     sides = zip(_pair(result), kinds, strict=True)
     found = list(zip(*(result_lists(side, records, kind) for side, kind in sides), strict=True))

@@ -13,19 +13,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.dsl.json_schema import JsonType
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.batch_calls import Call, FailedCall, NodeBatch
 from tidemill.steps.vector.batch_columns import (
     GivenRecords,
+    NanType,
+    nan_type,
     result_list_pairs,
     result_lists,
     result_pairs,
     result_values,
     truths,
-    type_of,
 )
 from tidemill.topology.batch_operations import (
     BatchFunction,
@@ -49,7 +49,7 @@ def map_values_in_batches(node: NodeSpec, operation: MapValuesInBatches, table: 
     records, write = batch.records, node.out_value_serde.serialize
     values: list[bytes | None] = [None] * len(records)
     refused: list[int] = []
-    read = partial(result_values, kind=type_of(node.out_value_serde))
+    read = partial(result_values, kind=nan_type(node.out_value_serde))
     for at, result in batch.results(operation.function, Call(read, takes_key=operation.takes_key)):
         try:
             if isinstance(result, FailedCall):
@@ -81,7 +81,7 @@ def select_key_in_batches(node: NodeSpec, operation: SelectKeyInBatches, table: 
     def made(at: int, key: Any) -> Iterable[_Sides]:
         return [(write_key(at, key), values[at])]
 
-    read = partial(result_values, kind=type_of(node.out_key_serde))
+    read = partial(result_values, kind=nan_type(node.out_key_serde))
     return _made(batch, operation.function, Call(read, takes_nulls=True), made)
 
 
@@ -104,7 +104,7 @@ def flat_map_values_in_batches(node: NodeSpec, operation: FlatMapValuesInBatches
     def made(at: int, values: Any) -> Iterable[_Sides]:
         return [(keys[at], write(value)) for value in values]
 
-    read = partial(result_lists, kind=type_of(node.out_value_serde))
+    read = partial(result_lists, kind=nan_type(node.out_value_serde))
     return _made(batch, operation.function, Call(read, takes_key=operation.takes_key), made)
 
 
@@ -135,8 +135,8 @@ def _ignored(_result: Any, records: GivenRecords) -> list[Any]:
     return [None] * records.count
 
 
-def _types(node: NodeSpec) -> tuple[JsonType, JsonType]:
-    return type_of(node.out_key_serde), type_of(node.out_value_serde)
+def _types(node: NodeSpec) -> tuple[NanType, NanType]:
+    return nan_type(node.out_key_serde), nan_type(node.out_value_serde)
 
 
 def _made(batch: NodeBatch, function: BatchFunction, call: Call, made: Callable[[int, Any], Iterable[_Sides]]) -> Records:
