@@ -197,7 +197,7 @@ def _read_key(store: StoreFacts, text: str) -> object:
 
 
 def _require_plain(text: str) -> None:
-    """ValueError for what Python reads in numbers and hex beside their digits: spaces, underscores, digits of other scripts."""
+    """ValueError for what Python reads in numbers and hex next to digits: spaces, underscores, digits of other scripts."""
     if not text.isascii() or "_" in text or any(character.isspace() for character in text):
         raise ValueError(text)
 

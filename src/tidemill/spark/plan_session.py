@@ -1,4 +1,4 @@
-"""The Spark session that an application's plans are made in: of its own, beside the one that its owner's code has.
+"""The Spark session in which an application's plans are made: a clone of the one that the code of its owner has.
 
 Decides what both share. A plan is made again while the application runs (a refresh of ``join_dataframe``, an added thread, a
 backlog), and has to be the one that was checked at the start. So settings that code of the owner changes meanwhile, in
