@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tidemill.errors import QueryError, SerdeError, UnknownStoreError
+from tidemill.operators.segments import LONG_MAX
 from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
 
-_MOST_MS = (1 << 63) - 1
 
 class ValueAndTimestamp(NamedTuple):
     """A value and the timestamp of the record that made it, in ms."""
@@ -55,7 +55,7 @@ class StoreFacts:
     def require_times(self, *times: object) -> None:
         """QueryError if one is no time in ms."""
         for given in times:
-            if not isinstance(given, int) or given > _MOST_MS:
+            if not isinstance(given, int) or given > LONG_MAX:
                 raise QueryError(f"{self.name}: a time is {given!r}, expected ms as a whole number below 2^63")
 
     def key(self, data: bytes) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +37,10 @@ NanType = JsonType | None
 """A type of which values of ``double`` and ``float`` may be NaN; None: a value has none, or it stands for null."""
 
 
+_parsed = cache(parse_type)
+"""Once for each type of a topology, not for each micro-batch."""
+
+
 class ResultShapeError(Exception):
     """A function of batches gave something that is no value for each record."""
 
@@ -48,11 +52,11 @@ def side_array(table: pa.Table, side: str, serde: Any) -> pa.Array:
     """The keys or values of rows, typed."""
     transit = in_transit(serde)
     fixed = fixed_width(transit.sql_type)
-    kind = arrow_type(parse_type(transit.sql_type))
+    parsed = _parsed(transit.sql_type)
+    kind = arrow_type(parsed)
     if fixed is not None:
         return _one(table.column(side + fixed.kind.value).cast(kind))
     if pa.types.is_struct(kind):
-        parsed = parse_type(transit.sql_type)
         return pa.array([_for_arrow(transit.deserialize(data), parsed) for data in table.column(side).to_pylist()], kind)
     return _one(table.column(side).cast(kind))
 
@@ -74,7 +78,7 @@ def arrow_type(kind: JsonType) -> pa.DataType:
 
 def nan_type(serde: Any) -> NanType:
     """Says where values of a serde may be NaN."""
-    return None if isinstance(serde, (JsonSerde, JsonClassSerde)) else parse_type(in_transit(serde).sql_type)
+    return None if isinstance(serde, (JsonSerde, JsonClassSerde)) else _parsed(in_transit(serde).sql_type)
 
 
 def _for_arrow(value: Any, kind: JsonType) -> Any:
