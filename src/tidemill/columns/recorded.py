@@ -21,6 +21,8 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.sql.utils import is_remote
 
+from tidemill.columns.without_pandas import import_test_helpers
+
 _ARITHMETIC = {"plus": "+", "minus": "-", "multiply": "*", "divide": "/", "mod": "%"}
 _NUMBERS_IN_LETTERS = {"nan", "inf", "infinity"}
 _COLUMN_AS_TEXT = "Column<'"
@@ -164,6 +166,7 @@ def recorded_columns() -> Iterator[Callable[[str], Column]]:
     """
     if is_remote():
         raise Undecided("a session of Spark Connect")
+    import_test_helpers()
     with SparkContext._lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if SparkContext._active_spark_context is not None:

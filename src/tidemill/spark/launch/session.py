@@ -30,6 +30,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
+from tidemill.columns.without_pandas import import_test_helpers
 from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
@@ -170,6 +171,7 @@ class StartingJvm:
             EnvironmentProblem: the JVM ended, or did not come up within ``start_limit_s``.
         """
         try:
+            import_test_helpers()
             with span("JVM waited for"):
                 address = self.wait(start_limit_s)
             tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
