@@ -51,12 +51,15 @@ def outputs(program: Program, sent: list[Sent], session: SparkSession, *, one_by
 
 
 def by_key(updates: list[Update]) -> dict[Any, list[Update]]:
-    return {key: without_gaps([update for update in updates if update[0] == key]) for key in {update[0] for update in updates}}
+    found = {key: as_cached([update for update in updates if update[0] == key]) for key in {update[0] for update in updates}}
+    return {key: updates for key, updates in found.items() if updates}
 
 
-def without_gaps(updates: list[Update]) -> list[Update]:
-    """A session that a record joins without making it longer is removed and put again; shortcuts pass on the last of both, as
-    Kafka Streams' record cache does."""
+def as_cached(updates: list[Update]) -> list[Update]:
+    """A session that a record joins without making it longer is removed and put again, and one may have a null aggregate from
+    its start. Shortcuts pass on the last of the first, and nothing of the second, as Kafka Streams' record cache does."""
+    if updates[0][1] is None and "@" in (updates[0][0] or ""):
+        updates = updates[1:]
     after = [*updates[1:], None]
     return [now for now, then in zip(updates, after, strict=True) if now[1] is not None or then is None or then[2] != now[2]]
 
