@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Any
 
 import pytest
@@ -60,8 +61,8 @@ def as_cached(updates: list[Update]) -> list[Update]:
     its start. Shortcuts pass on the last of the first, and nothing of the second, as Kafka Streams' record cache does."""
     if updates[0][1] is None and "@" in (updates[0][0] or ""):
         updates = updates[1:]
-    after = [*updates[1:], None]
-    return [now for now, then in zip(updates, after, strict=True) if now[1] is not None or then is None or then[2] != now[2]]
+    pairs = zip_longest(updates, updates[1:])
+    return [now for now, then in pairs if now[1] is not None or then is None or then[2] != now[2]]
 
 
 def rows(updates: list[Update]) -> dict[Any, Any]:
