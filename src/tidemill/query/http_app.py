@@ -40,7 +40,7 @@ from tidemill.errors import (
     UnknownStoreError,
 )
 from tidemill.log_format import LogEvent
-from tidemill.query import http_answer, http_pages, http_request
+from tidemill.query import http_answer, http_pages, http_request, http_values
 from tidemill.query.http_request import Request
 from tidemill.query.http_status import CHANGES, HEALTH, StatusPages
 from tidemill.query.routing import Router
@@ -315,7 +315,7 @@ def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, f
         "store": store.name,
         "stale_by": max(found.covered.values()),
         **_at(found, *found.covered),
-        "next": None if next_key is None else http_answer.key_text(store, next_key, hex_keys=hex_keys),
+        "next": None if next_key is None else _next(store, next_key, hex_keys=hex_keys),
     }
     if request.wants_arrow:
         return Answer(200, http_answer.to_arrow(store, rows, facts, hex_keys=hex_keys), http_answer.ARROW)
@@ -323,12 +323,22 @@ def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, f
     return Answer(200, http_answer.to_json({**facts, "entries": entries}))
 
 
+def _next(store: StoreFacts, key: bytes, *, hex_keys: bool) -> str:
+    """Where the next page begins. QueryError if a request can't say that in text: pages would lack keys, or have them twice."""
+    if not hex_keys and not http_values.has_text(store, key):
+        raise QueryError(
+            f"the next page of {store.name} begins at a key that another program has written in its own way, so that its text"
+            " doesn't give its bytes: ask with keys=hex, from the first page on"
+        )
+    return http_values.key_text(store, key, hex_keys=hex_keys)
+
+
 def _windows(request: Request, store: StoreFacts, found: FoundRows, question: RowsQuestion, facts: dict[str, object]) -> Answer:
     if request.wants_arrow:
         raise QueryError(f"{store.name} has windows or sessions, which are answered as JSON only")
     shown, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :] or found.more_from is not None
     assert question.key is not None
-    key = http_answer.shown_key(store, question.key, hex_keys=request.parameters.get("keys") == "hex")
+    key = http_values.shown_key(store, question.key, hex_keys=request.parameters.get("keys") == "hex")
     entries = [window_entry(store, row) for row in shown]
     return Answer(200, http_answer.to_json({**facts, "key": key, "windows": entries, "more": bool(more)}))
 

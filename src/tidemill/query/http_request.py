@@ -1,17 +1,18 @@
 """HTTP requests: path and parameters, as questions about a store.
 
-Decides which parameters there are and how keys are written (as text in the way of the store's serde, or ``keys=hex``: the bytes
-themselves). Anything malformed is a QueryError with a sentence; nothing else of a request is used.
+Decides which parameters there are. Anything malformed is a QueryError with a sentence; nothing else of a request is used. Leaves to
+``http_values`` how keys are written.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, unquote_to_bytes
 
-from tidemill.errors import QueryError, SerdeError
+from tidemill.errors import QueryError
+from tidemill.query import http_values
+from tidemill.query.http_values import from_hex
 from tidemill.query.position import Position
 from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, RowsQuestion
 from tidemill.query.store_facts import StoreFacts
@@ -106,7 +107,7 @@ def rows_question(request: Request) -> RowsQuestion:
     except (KeyError, ValueError):
         raise QueryError("partitions are whole numbers with commas between them, such as partitions=0,2") from None
     hexed = (request.parameters.get(name) for name in ("key", "low", "high"))
-    key, low, high = (None if text is None else _from_hex(text) for text in hexed)
+    key, low, high = (None if text is None else from_hex(text) for text in hexed)
     limit = whole_number(request, "limit", 1, least=1, most=MOST_ROWS + 1)
     times = (whole_number(request, "first", 0), whole_number(request, "last", 0)) if "last" in request.parameters else None
     if times is not None and key is None:
@@ -169,42 +170,4 @@ def whole_number(request: Request, name: str, default: int, *, least: int = 0, m
 
 def key_bytes(request: Request, store: StoreFacts, text: str) -> bytes:
     """A key as the store has it. QueryError if the text is none of its keys."""
-    form = request.parameters.get("keys", "text")
-    if form == "hex":
-        return _from_hex(text)
-    if form != "text":
-        raise QueryError(f"keys is {form[:40]!r}, expected text or hex")
-    return store.key_bytes(_read_key(store, text))
-
-
-def _read_key(store: StoreFacts, text: str) -> object:
-    kind = store.key_serde.name
-    try:
-        if kind == "string":
-            return text
-        if kind in ("long", "integer", "double", "bytes"):
-            _require_plain(text)
-            return bytes.fromhex(text) if kind == "bytes" else float(text) if kind == "double" else int(text)
-        if kind == "json":  # times and decimals are text there
-            return store.key_serde.deserialize(text.encode("utf-8", "surrogatepass"))
-        return json.loads(text)
-    except SerdeError as error:
-        raise QueryError(f"{store.name}: this can't be one of its keys: {error}") from None
-    except (ValueError, RecursionError):
-        raise QueryError(
-            f"{text[:80]!r} is no key of {store.name}, whose keys are {kind}; give one, or its bytes as hex with keys=hex"
-        ) from None
-
-
-def _require_plain(text: str) -> None:
-    """ValueError for what Python reads in numbers and hex next to digits: spaces, underscores, digits of other scripts."""
-    if not text.isascii() or "_" in text or any(character.isspace() for character in text):
-        raise ValueError(text)
-
-
-def _from_hex(text: str) -> bytes:
-    try:
-        _require_plain(text)
-        return bytes.fromhex(text)
-    except ValueError:
-        raise QueryError(f"{text[:80]!r} is not hex: expected two of 0-9 and a-f for each byte") from None
+    return http_values.key_bytes(store, text, request.parameters.get("keys", "text"))
