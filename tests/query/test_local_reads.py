@@ -182,6 +182,23 @@ def test_a_key_that_is_not_there_is_none_and_one_that_is_elsewhere_says_where(in
     assert error.value.hosts == ("there:2",)
 
 
+@pytest.mark.parametrize("stale", [False, True])
+def test_a_range_where_nothing_of_the_store_is_is_refused_and_not_empty(make: Callable[..., Instance], stale: bool) -> None:
+    view = make().queries.view("counts", stale=stale, partition=None)
+    for read in (view.all, view.range, lambda: view.approximate_num_entries, lambda: view.position):
+        with pytest.raises(InvalidStateStoreError, match=r"partitions that are here, and none is; ask .* there:2") as error:
+            read()
+        assert error.value.hosts == ("there:2",)
+
+
+def test_a_range_where_only_a_standby_is_is_refused_unless_stale_answers_are_taken(instance: Instance) -> None:
+    for partition in (0, 1):
+        instance.held[partition] = replace(instance.held[partition], role=Role.STANDBY, is_running=False)
+    with pytest.raises(InvalidStateStoreError, match="none is"):
+        instance.all()
+    assert len(instance.all(stale=True)) == 6
+
+
 def test_a_record_that_a_foreign_client_put_elsewhere_is_found_too(make: Callable[..., Instance]) -> None:
     source = store_facts(is_placed=False)
     instance = make(stores=(source,))

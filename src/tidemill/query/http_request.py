@@ -1,7 +1,7 @@
 """HTTP requests: path and parameters, as questions about a store.
 
-Decides which parameters there are. Anything malformed is a QueryError with a sentence; nothing else of a request is used. Leaves to
-``http_values`` how keys are written.
+Decides which parameters there are. Anything malformed is a QueryError with a sentence; nothing else of a request is used. Leaves
+to ``http_values`` how keys are written.
 """
 
 from __future__ import annotations

@@ -113,8 +113,8 @@ class ReadOnlyStore:
         if found.refused:
             partition, why = min(found.refused.items())
             raise self._not_here(partition, "a whole range", why)
-        if self.partition is not None and not found.readers:
-            raise self._not_here(self.partition, "a whole range", None)
+        if not found.readers:
+            raise self._nothing_here() if self.partition is None else self._not_here(self.partition, "a whole range", None)
         return [self._required(reader) for _, reader in sorted(found.readers.items())]
 
     @property
@@ -134,6 +134,17 @@ class ReadOnlyStore:
             "Ask again in a moment, or ask there",
             store=self.store.name,
             hosts=hosts,
+        )
+
+    def _nothing_here(self) -> InvalidStateStoreError:
+        """Not an empty answer: before its first assignment, and after its last task has moved, an instance would have one."""
+        count = self.around.partition_count(self.store)
+        hosts = dict.fromkeys(host for number in range(count) for host in self.around.owners(self.store, number)[1])
+        return InvalidStateStoreError(
+            f"{self.store.name}: a whole range is of the partitions that are here, and none is; ask again in a moment, or ask"
+            f" {' or '.join(hosts) or 'another instance'}",
+            store=self.store.name,
+            hosts=tuple(hosts),
         )
 
     def _value(self, stored: bytes) -> Value:
