@@ -155,6 +155,15 @@ def test_what_is_no_http_is_refused_as_json_that_no_browser_guesses_about(serve:
     assert list(json.loads(body)) == ["error"]
 
 
+def test_what_clients_send_is_no_line_in_the_log(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
+    host = serve()
+    upgrade = WHOLE[:-2] + b"Connection: upgrade, close\r\nUpgrade: websocket\r\n\r\n"
+    for said in (b"\xff\xfe\r\n\r\n", b"GET / HTTP/9\r\n\r\n", upgrade):
+        with connected(host, said) as line:
+            assert rest(line).startswith(b"HTTP/1.1 ")
+    assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
+
+
 def test_garbage_behind_a_request_ends_the_connection_with_its_answer_or_none(serve: Serve) -> None:
     host = serve()
     with connected(host, WHOLE + b"\xff\xfe\r\n\r\n") as line:

@@ -35,6 +35,10 @@ _NO_DESCRIPTOR_PAUSE_S = 0.5
 """Pause where the process has no descriptor for another connection."""
 
 log = logging.getLogger("tidemill.http")
+_of_clients = logging.getLogger("tidemill.http.clients")
+"""Where uvicorn warns of each request that can't be read. A client could fill a disk with these lines, so there are none unless
+somebody lowers the level."""
+_of_clients.setLevel(logging.ERROR)
 
 
 @dataclass(kw_only=True)
@@ -134,6 +138,7 @@ class LimitedConnection(H11Protocol):
         self, config: uvicorn.Config, server_state: ServerState, app_state: dict[str, object], *, limits: ConnectionLimits
     ) -> None:
         super().__init__(config, server_state, app_state)
+        self.logger = _of_clients
         self._limits = limits
         self._under_way: RequestResponseCycle | None = None
         self._time_limit: asyncio.TimerHandle | None = None

@@ -2,9 +2,9 @@
 
 Decides which copy may be read. A running active always; one whose last batch was lost is still read, at the state that was
 committed, as long as its files hold at least what they held while it ran (a wiped store that is being filled again does not);
-a standby, or an active that is being restored, only for those who take stale answers. What is read of an active is always some
-committed batch: workers write stores after their Kafka transaction, in one LMDB transaction of which a reader sees all or nothing.
-Of the others it is what the changelog had up to some committed record, which may be in the middle of a batch.
+a standby, or an active that is being restored, only for those who take stale answers. What is read of a running active is always
+some committed batch: workers write stores after their Kafka transaction, in one LMDB transaction of which a reader sees all or
+nothing. Of the others it is what the changelog had up to some committed record, which may be in the middle of a batch.
 
 Who has which task is handed in at each question; the files' snapshots are ``state``'s.
 """
