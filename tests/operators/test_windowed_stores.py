@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,7 +167,50 @@ def test_windows_of_all_keys_come_by_segment_and_key_or_in_memory_by_start_and_k
             found = [(windowed.key, windowed.start) for windowed, _ in store.all(reverse=reverse)]
             assert found == (order[::-1] if reverse else order)
         within = [entry for entry in order if "a" <= entry[0] <= "b" and entry[1] <= 1500]
-        assert [(windowed.key, windowed.start) for windowed, _ in store.fetch_keys("a", "b", 0, 1500)] == within
+        for reverse in (False, True):
+            by_keys = store.fetch_keys("a", "b", 0, 1500, reverse=reverse)
+            assert [(windowed.key, windowed.start) for windowed, _ in by_keys] == (within[::-1] if reverse else within)
+        assert list(store.fetch_keys(None, None)) == list(store.all())
+        assert [windowed.key for windowed, _ in store.fetch_keys(None, "")] == [""]
+        assert list(store.fetch_keys("b", "a")) == []
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_sessions_of_a_range_of_keys_come_by_segment_and_key_or_in_memory_by_end_and_key(*, persistent: bool) -> None:
+    store = SessionStore(_store(StoreKind.SESSION, persistent=persistent), MemoryRows())
+    for key, start, end in (("b", 0, 90_000), ("c", 5, 8), ("a", 7, 30), ("b", 6, 8), ("a", 3, 8), ("", 1, 2)):
+        store.put(Windowed(key, start, end), f"{key}{start}", end)
+    order = ["a3", "a7", "b6", "b0"] if persistent else ["a3", "b6", "a7", "b0"]
+    assert [value for _, value in store.fetch_keys("a", "b")] == order
+    assert [value for _, value in store.fetch_keys("a", "b", reverse=True)] == order[::-1]
+    assert [value for _, value in store.fetch_keys("a", "b", 9, 7)] == [value for value in order if value in ("a7", "b0")]
+    assert {value for _, value in store.fetch_keys(None, "a")} == {"1", "a3", "a7"}
+    assert list(store.fetch_keys("b", "a")) == []
+    assert list(store.fetch("b")) == list(store.find_sessions("b"))
+    assert [value for _, value in store.fetch("b", reverse=True)] == ["b0", "b6"]
+
+
+class _Lenient:
+    """Reads what another program has written, and writes something else."""
+
+    name, sql_type = "lenient", "string"
+
+    def serialize(self, value: Any) -> bytes | None:
+        return None if value is None else str(value).encode()
+
+    def deserialize(self, data: bytes | None) -> Any:
+        return None if data is None else data.decode().strip()
+
+
+def test_a_range_of_keys_goes_by_the_bytes_that_are_kept() -> None:
+    """Not by those that the serde would write for what it has read."""
+    windows = WindowStore(replace(_store(), key_serde=_Lenient()), MemoryRows())
+    sessions = SessionStore(replace(_store(StoreKind.SESSION), key_serde=_Lenient()), MemoryRows())
+    windows.put(" b", "v", 5, 5)
+    sessions.put(Windowed(" b", 5, 5), "v", 5)
+    for store in (windows, sessions):
+        assert list(store.fetch_keys("a", "c")) == []
+        assert [windowed.key for windowed, _ in store.fetch_keys(" ", "a")] == ["b"]
 
 
 def test_what_expired_is_logged_all_the_same() -> None:

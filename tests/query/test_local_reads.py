@@ -153,6 +153,30 @@ def test_what_is_committed_is_read_key_by_key_and_in_ranges(instance: Instance) 
     assert list(instance.queries.view("counts", stale=False, partition=1).all()) == sorted(zip(B, range(3), strict=True))
 
 
+def test_keys_are_found_by_how_they_begin(instance: Instance) -> None:
+    view, text = instance.queries.view("counts", stale=False, partition=None), Serdes.string()
+    every = instance.all()
+    for prefix in ("", "w", "word", A[0], A[0] + "x", "\U0010ffff"):
+        expected = [entry for entry in every if entry[0].startswith(prefix)]
+        assert list(view.prefix_scan(prefix, text)) == expected
+        assert list(view.prefix_scan(prefix, text, reverse=True)) == expected[::-1]
+    assert next(view.timestamped.prefix_scan(A[0], text)) == (A[0], ValueAndTimestamp(0, 7))
+    for wrong in (None, 5):
+        with pytest.raises(QueryError, match="prefix"):
+            view.prefix_scan(wrong, text)
+
+
+def test_a_prefix_of_bytes_that_nothing_comes_behind(make: Callable[..., Instance]) -> None:
+    """It has no next prefix to end before."""
+    store = store_facts("bytes", key=Serdes.bytes(), is_placed=False)
+    instance = make(stores=(store,))
+    instance.take(0)
+    instance.write({key: n for n, key in enumerate((b"\xfe\xff", b"\xff", b"\xff\xff", b"\xff\xff\xff"))}, 0, 4, store=store)
+    view = instance.queries.view("bytes", stale=False, partition=0)
+    assert [n for _, n in view.prefix_scan(b"\xff\xff", Serdes.bytes())] == [2, 3]
+    assert [n for _, n in view.prefix_scan(b"\xfe", Serdes.bytes())] == [0]
+
+
 def test_a_view_outlives_batches(instance: Instance) -> None:
     view = instance.queries.view("counts", stale=False, partition=None)
     assert view.get(A[0]) == 0
@@ -540,7 +564,8 @@ def test_of_a_versioned_store_the_newest_versions_are_read(prices: Instance) -> 
     assert [view.get(key) for key in A] == [20, 7, None]
     assert view.timestamped.get(A[0]) == ValueAndTimestamp(20, 200)
     assert dict(view.all()) == {A[0]: 20, A[1]: 7}
-    assert dict(view.range(A[1], A[1])) == {A[1]: 7}
+    assert dict(view.range(A[1], A[1])) == dict(view.prefix_scan(A[1], Serdes.string())) == {A[1]: 7}
+    assert list(view.prefix_scan("", Serdes.string(), reverse=True)) == list(view.all(reverse=True))
     assert view.approximate_num_entries == 2
 
 

@@ -324,3 +324,25 @@ def test_windows_and_sessions_can_be_read_from_the_newest_on(instance: Instance)
         _write(instance, SESSIONS, 0, lambda kept, start=start: kept.put(Windowed(HERE, start, start + 10), 7, start))
     sessions = _sessions(instance)
     assert [window.start for window, _ in sessions.find_sessions(HERE, reverse=True)] == [5000, 1000]
+    assert [window.start for window, _ in sessions.fetch(HERE, reverse=True)] == [5000, 1000]
+    assert list(sessions.all(reverse=True)) == list(sessions.all())[::-1]
+
+
+def test_windows_and_sessions_of_a_range_of_keys_are_read(instance: Instance) -> None:
+    keys = sorted((HERE, ALSO_HERE))
+    for partition, key in enumerate((HERE, ALSO_HERE)):
+        _put_windows(instance, WINDOWS, key, (1000, 1100, 90_000), partition)
+        _write(instance, SESSIONS, partition, lambda kept, key=key: kept.put(Windowed(key, 1000, 1010), 7, 1010))
+    view, sessions = _windows(instance), _sessions(instance)
+    for low, high, found in ((None, None, keys), (keys[0], keys[0], keys[:1]), (keys[1], None, keys[1:]), (keys[1], keys[0], [])):
+        windows = {(window.key, window.start) for window, _ in view.fetch_keys(low, high, 1000, 1100)}
+        assert windows == {(key, start) for key in found for start in (1000, 1100)}
+        assert {w.key for w, _ in sessions.fetch_keys(low, high)} == set(found)
+    every = list(view.fetch_keys(None, None))
+    assert every == list(view.all())
+    assert list(view.fetch_keys(None, None, reverse=True)) == every[::-1]
+    assert next(view.timestamped.fetch_keys(HERE, HERE))[1] == ValueAndTimestamp(10, 1007)
+    assert list(sessions.fetch_keys(None, None, 1011)) == list(sessions.fetch_keys(None, None, 0, 999)) == []
+    for wrong in (lambda: view.fetch_keys(5, None), lambda: sessions.fetch_keys(None, 5), lambda: view.fetch_keys("", "", 0.5)):
+        with pytest.raises(QueryError):
+            wrong()

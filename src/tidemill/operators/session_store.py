@@ -9,7 +9,7 @@ The segment is that of the end. ``segments`` decides what expires and what is sh
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 
 from tidemill.operators.recent_rows import RecentRows
@@ -94,6 +94,10 @@ class SessionStore:
         row = self._rows.get(pack_time(end // self._interval) + raw + pack_time(end) + pack_time(start))
         return None if row is None else self._decode(row)
 
+    def fetch(self, key: object, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
+        """Every session of ``key``, by end."""
+        return self.find_sessions(key, reverse=reverse)
+
     def find_sessions(
         self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, Value]]:
@@ -118,12 +122,37 @@ class SessionStore:
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """All sessions that are still shown: segment by segment, each by key and end."""
-        oldest = max(self._segments.oldest_shown, 0)
+        return self._decoded(self._ending_from(0, reverse=reverse))
+
+    def fetch_keys(
+        self, low: object, high: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Value]]:
+        """``find_sessions`` for keys whose bytes are in ``low .. high``, both included; None: no bound.
+
+        Segment by segment, each by key and end; of a store in memory by end, then by key, as Kafka Streams' own.
+        """
+        at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
+        found: Iterable[tuple[bytes, int, int, bytes]] = (
+            row
+            for row in self._ending_from(earliest_end, reverse=reverse)
+            if row[1] <= latest_start and at_least <= row[0] and (at_most is None or row[0] <= at_most)
+        )
+        if not self._persistent:
+            found = sorted(found, key=lambda row: (row[2], row[0], -row[1]), reverse=reverse)
+        return self._decoded(found)
+
+    def _ending_from(self, earliest_end: int, *, reverse: bool) -> Iterator[tuple[bytes, int, int, bytes]]:
+        """(key's bytes, start, end, row) of the sessions that end then or later, and are shown."""
+        oldest = max(earliest_end, self._segments.oldest_shown, 0)
+        if oldest > LONG_MAX:
+            return
         for row_key, row in self._rows.scan(pack_time(oldest // self._interval), SEGMENTS_END, reverse=reverse):
-            end = unpack_time(row_key, len(row_key) - _SUFFIX)[0]
+            end, start = unpack_both(row_key[-_SUFFIX:])
             if end >= oldest:
-                start = unpack_time(row_key, len(row_key) - 8)[0]
-                yield Windowed(self.decode_key(row_key[8:-_SUFFIX]), start, end), self._decode(row)
+                yield row_key[8:-_SUFFIX], start, end, row
+
+    def _decoded(self, rows: Iterable[tuple[bytes, int, int, bytes]]) -> Iterator[tuple[Windowed, Value]]:
+        return ((Windowed(self.decode_key(key), start, end), self._decode(row)) for key, start, end, row in rows)
 
     def _raw(self, key: object) -> bytes:
         return require_key(self.encode_key(key), "session")

@@ -122,11 +122,12 @@ class WindowAccess:
 
 
 class SessionAccess:
-    """``fetch_session``, ``find_sessions``, ``all`` as of the store."""
+    """``fetch``, ``fetch_session``, ``fetch_keys``, ``find_sessions``, ``all`` as of the store."""
 
     def __init__(self, store: SessionStore, now: Moment) -> None:
         self._store, self._now = store, now
-        self.fetch_session, self.find_sessions, self.all = store.fetch_session, store.find_sessions, store.all
+        self.fetch, self.fetch_session, self.fetch_keys = store.fetch, store.fetch_session, store.fetch_keys
+        self.find_sessions, self.all = store.find_sessions, store.all
 
     def put(self, session: Windowed, value: object) -> None:
         """Sets the session's value; None removes it. What has expired is dropped and counted."""

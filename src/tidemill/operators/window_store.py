@@ -125,6 +125,22 @@ class WindowStore:
         """The windows of all keys that begin at ``first .. last``: segment by segment, each by key; of a store in memory by
         start, then by key, as Kafka Streams' own.
         """
+        return self._decoded(self._between(first, last, reverse=reverse))
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
+        """All windows that are still shown."""
+        return self.fetch_all(0, LONG_MAX, reverse=reverse)
+
+    def fetch_keys(
+        self, low: object, high: object, first: int = 0, last: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Value]]:
+        """Like ``fetch_all``, for keys whose bytes are in ``low .. high``, both included; None: no bound."""
+        at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
+        found = self._between(first, last, reverse=reverse)
+        return self._decoded(row for row in found if at_least <= row[0] and (at_most is None or row[0] <= at_most))
+
+    def _between(self, first: int, last: int, *, reverse: bool) -> Iterator[tuple[bytes, int, bytes]]:
+        """(key's bytes, start, row) of ``fetch_all``."""
         low = max(first, self._segments.oldest_shown, 0)
         if last < low:
             return
@@ -135,19 +151,10 @@ class WindowStore:
         for row_key, row in found:
             start = unpack_time(row_key, len(row_key) - _SUFFIX)[0]
             if low <= start <= last:
-                yield self.window(row_key[8:-_SUFFIX], start), self._value(row)
+                yield row_key[8:-_SUFFIX], start, row
 
-    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
-        """All windows that are still shown."""
-        return self.fetch_all(0, LONG_MAX, reverse=reverse)
-
-    def fetch_keys(self, low: object, high: object, first: int, last: int) -> Iterator[tuple[Windowed, Value]]:
-        """Like ``fetch_all``, for keys whose bytes are in ``low .. high``, both included; None: no bound."""
-        at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
-        for windowed, value in self.fetch_all(first, last):
-            data = self.encode_key(windowed.key) or b""
-            if at_least <= data and (at_most is None or data <= at_most):
-                yield windowed, value
+    def _decoded(self, rows: Iterable[tuple[bytes, int, bytes]]) -> Iterator[tuple[Windowed, Value]]:
+        return ((self.window(key, start), self._value(row)) for key, start, row in rows)
 
     def _raw(self, key: object) -> bytes:
         return require_key(self.encode_key(key), "window")

@@ -22,6 +22,7 @@ from typing import Protocol, TypeVar
 from tidemill.errors import InvalidStateStoreError, StateError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
+from tidemill.operators.key_value_store import after_prefix
 from tidemill.operators.versioned_store import NEWEST_END, as_timestamped, newest_row_key
 from tidemill.query.store_facts import StoreFacts
 from tidemill.state.lmdb import TaskState
@@ -143,7 +144,13 @@ class CopyReader:
 
     def scan(self, low: bytes | None, high: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries with ``low <= key <= high``, in the order of the keys' bytes, or against it."""
-        end = None if high is None else high + b"\0"
+        return self._entries(low, None if high is None else high + b"\0", reverse=reverse)
+
+    def prefix_scan(self, prefix: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries whose keys begin with ``prefix``, in the same order."""
+        return self._entries(prefix, after_prefix(prefix), reverse=reverse)
+
+    def _entries(self, low: bytes | None, end: bytes | None, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         if not self._store.is_versioned:
             yield from self.rows(low, end, reverse=reverse)
             return

@@ -52,6 +52,12 @@ class StoreFacts:
             raise QueryError(f"{self.name}: null is no key: give a key of {self.key_serde.name}")
         return data
 
+    def require_keys(self, *bounds: object) -> None:
+        """QueryError if one is of another type; None is no bound."""
+        for bound in bounds:
+            if bound is not None:
+                self.key_bytes(bound)
+
     def require_times(self, *times: object) -> None:
         """QueryError if one is no time in ms."""
         for given in times:

@@ -8,16 +8,16 @@ Entries come in the order of their keys' bytes, as in Kafka (negative numbers co
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tidemill.errors import InvalidStateStoreError, QueryError
+from tidemill.errors import InvalidStateStoreError, QueryError, SerdeError
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_html import store_html
-from tidemill.topology.values import Key, Value
+from tidemill.topology.values import Key, Serde, Value
 
 T = TypeVar("T")
 
@@ -97,8 +97,18 @@ class ReadOnlyStore:
     def range(self, low: object = None, high: object = None, *, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
         """The entries from ``low`` to ``high``, both included; None: no bound. ``reverse``: from the last key to the first."""
         first, last = (None if bound is None else self.store.key_bytes(bound) for bound in (low, high))
-        scans = [reader.scan(first, last, reverse=reverse) for reader in self.readers()]
-        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans, reverse=reverse))
+        return self._merged([reader.scan(first, last, reverse=reverse) for reader in self.readers()], reverse=reverse)
+
+    def prefix_scan(self, prefix: object, serde: Serde, *, reverse: bool = False) -> Iterator[tuple[Key, Value]]:
+        """The entries of the keys whose bytes begin with those of ``prefix``, which ``serde`` writes. QueryError for one of
+        another type."""
+        try:
+            begin = serde.serialize(prefix)
+        except SerdeError as error:
+            raise QueryError(f"{self.store.name}: this can't be a prefix of keys: {error}") from None
+        if begin is None:
+            raise QueryError(f"{self.store.name}: null is no prefix of keys: all() has all of them")
+        return self._merged([reader.prefix_scan(begin, reverse=reverse) for reader in self.readers()], reverse=reverse)
 
     @property
     def approximate_num_entries(self) -> int:
@@ -121,6 +131,9 @@ class ReadOnlyStore:
     def position(self) -> Position:
         """Positions of the copies that a range is read from: for ``position=`` of a later read, here or on another instance."""
         return Position({reader.partition: reader.position() for reader in self.readers()})
+
+    def _merged(self, scans: Sequence[Iterator[tuple[bytes, bytes]]], *, reverse: bool) -> Iterator[tuple[Key, Value]]:
+        return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans, reverse=reverse))
 
     def _required(self, reader: CopyReader) -> CopyReader:
         if self.at_least is not None:

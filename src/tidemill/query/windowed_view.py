@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from tidemill.errors import QueryError
 from tidemill.operators.segments import LONG_MAX
@@ -19,7 +20,7 @@ from tidemill.query.position import Position
 from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_html import store_html
 from tidemill.query.view import ReadOnlyStore
-from tidemill.query.windowed_rows import WINDOWS, at_one_commit, is_windowed, kind_of, opened_store
+from tidemill.query.windowed_rows import WINDOWS, Kind, at_one_commit, is_windowed, kind_of, opened_store
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
@@ -73,14 +74,25 @@ class ReadOnlyWindowStore:
         """(window with its key, value) of the windows that begin at ``first .. last``, of all keys, one partition after the
         other; ``reverse``: from the last one."""
         self.copies.store.require_times(first, last)
-        readers = self.copies.readers()
-        for reader in reversed(readers) if reverse else readers:
-            for window, value in opened_store(reader, self.copies.store, WindowStore).fetch_all(first, last, reverse=reverse):
-                yield window, self._value(value)
+        return self._of_each(lambda store: store.fetch_all(first, last, reverse=reverse), reverse=reverse)
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """Every window of the partitions that are here."""
         return self.fetch_all(0, LONG_MAX, reverse=reverse)
+
+    def fetch_keys(
+        self, low: object, high: object, first: int = 0, last: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Value]]:
+        """``fetch_all`` of the keys whose bytes are in ``low .. high``, both included; None: no bound."""
+        self.copies.store.require_times(first, last)
+        self.copies.store.require_keys(low, high)
+        return self._of_each(lambda store: store.fetch_keys(low, high, first, last, reverse=reverse), reverse=reverse)
+
+    def _of_each(
+        self, read: Callable[[WindowStore], Iterator[tuple[Windowed, Value]]], *, reverse: bool
+    ) -> Iterator[tuple[Windowed, Value]]:
+        found = _of_each(self.copies, WindowStore, read, reverse=reverse)
+        return ((window, self._value(value)) for window, value in found)
 
     def _value(self, found: Value) -> Value:
         if kind_of(self.copies.store) is not StoreKind.TIMESTAMPED_WINDOW:
@@ -106,9 +118,9 @@ class ReadOnlySessionStore:
         """See ``ReadOnlyStore.position``."""
         return self.copies.position
 
-    def fetch(self, key: object) -> list[tuple[Windowed, Value]]:
-        """(session, aggregate) of every session of ``key``, by their ends."""
-        return self.find_sessions(key)
+    def fetch(self, key: object, *, reverse: bool = False) -> list[tuple[Windowed, Value]]:
+        """(session, aggregate) of every session of ``key``, by their ends; ``reverse``: the newest first."""
+        return self.find_sessions(key, reverse=reverse)
 
     def fetch_session(self, key: object, start: int, end: int) -> Value:
         """The aggregate of exactly this session; None if there is none (any more)."""
@@ -130,10 +142,31 @@ class ReadOnlySessionStore:
 
         return self.copies.first_found(key, read) or []
 
-    def all(self) -> Iterator[tuple[Windowed, Value]]:
-        """Every session of the partitions that are here."""
-        for reader in self.copies.readers():
-            yield from opened_store(reader, self.copies.store, SessionStore).all()
+    def fetch_keys(
+        self, low: object, high: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Value]]:
+        """``find_sessions`` of the keys whose bytes are in ``low .. high``, both included (None: no bound), one partition after
+        the other; ``reverse``: from the last one."""
+        self.copies.store.require_times(earliest_end, latest_start)
+        self.copies.store.require_keys(low, high)
+
+        def read(store: SessionStore) -> Iterator[tuple[Windowed, Value]]:
+            return store.fetch_keys(low, high, earliest_end, latest_start, reverse=reverse)
+
+        return _of_each(self.copies, SessionStore, read, reverse=reverse)
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
+        """Every session of the partitions that are here; ``reverse``: from the last one."""
+        return _of_each(self.copies, SessionStore, lambda store: store.all(reverse=reverse), reverse=reverse)
+
+
+def _of_each(
+    copies: ReadOnlyStore, kind: type[Kind], read: Callable[[Kind], Iterator[tuple[Windowed, Value]]], *, reverse: bool
+) -> Iterator[tuple[Windowed, Value]]:
+    """What ``read`` finds in each copy, one partition after the other. InvalidStateStoreError at once, or while it is read."""
+    readers = copies.readers()
+    ordered = reversed(readers) if reverse else readers
+    return chain.from_iterable(read(opened_store(reader, copies.store, kind)) for reader in ordered)
 
 
 def _windows_html(name: str, windows: Callable[[], Iterator[tuple[Windowed, Value]]]) -> str:

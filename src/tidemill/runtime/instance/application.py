@@ -161,13 +161,13 @@ class KafkaStreams:
     def window_store(
         self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
     ) -> ReadOnlyWindowStore:
-        """``store`` for a window store: ``fetch``, ``fetch_range``, ``fetch_all``, ``all``. QueryError for another kind."""
+        """``store`` for a window store: ``fetch``, ``fetch_range``, ``fetch_all`` ... QueryError for another kind."""
         return window_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
 
     def session_store(
         self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
     ) -> ReadOnlySessionStore:
-        """``store`` for a session store: ``fetch``, ``fetch_session``, ``find_sessions``, ``all``. QueryError if it is none."""
+        """``store`` for a session store: ``fetch``, ``fetch_session``, ``find_sessions`` ... QueryError if it is none."""
         return session_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
 
     def versioned_store(
