@@ -314,6 +314,23 @@ def test_questions_that_can_not_be_are_refused_with_a_sentence(instance: Instanc
         instance.queries.view("counts", stale=False, partition=None)
 
 
+def test_a_dataframe_of_an_instance_that_closes_is_refused_and_not_pyspark_s_error(instance: Instance) -> None:
+    class Frames:
+        closes = False
+
+        def of(self, *_: object) -> None:
+            if self.closes:
+                instance.copies.close()
+            raise ConnectionRefusedError("the JVM has gone")
+
+    instance.queries._frames = frames = Frames()  # type: ignore[assignment]
+    with pytest.raises(ConnectionRefusedError):
+        instance.queries.dataframe("counts", stale=False, partition=None)
+    frames.closes = True
+    with pytest.raises(InvalidStateStoreError, match="this instance is closing"):
+        instance.queries.dataframe("counts", stale=False, partition=None)
+
+
 def test_a_store_without_timestamps_says_so(make: Callable[..., Instance]) -> None:
     plain = store_facts(timestamped=False)
     instance = make(stores=(plain,))

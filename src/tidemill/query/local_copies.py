@@ -235,7 +235,7 @@ class LocalCopies:
         self._lock = threading.Lock()
         self._states: dict[Path, ReadState] = {}
         self._ran_at: dict[TaskId, tuple[str, Mapping[str, int]]] = {}
-        self._is_closed = False
+        self.is_closed = False
 
     def refresh(self) -> None:
         """Notes what runs, and closes what is not held any more; to be called when tasks have changed."""
@@ -274,11 +274,11 @@ class LocalCopies:
     def close(self) -> None:
         """Closes every file; nothing can be opened after it."""
         with self._lock:
-            self._is_closed = True
+            self.is_closed = True
             self._close(list(self._states))
 
     def _state(self, folder: Path) -> ReadState:
-        if self._is_closed:
+        if self.is_closed:
             raise StateError(f"{folder} is closed: the instance has ended")
         if folder not in self._states:
             self._states[folder] = self._open_state(folder)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError
+from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
@@ -109,7 +109,14 @@ class StoreQueries:
         """The rows of ``view`` as a snapshot."""
         view = self.view(name, stale=stale, partition=partition)
         assert self._frames is not None
-        return self._frames.of(view.store, view.readers())
+        try:
+            return self._frames.of(view.store, view.readers())
+        except TidemillError:
+            raise
+        except Exception as problem:  # PySpark's, whatever it finds of a session that ends
+            if not self.copies.is_closed:
+                raise
+            raise InvalidStateStoreError(f"{name} can't be read now: this instance is closing", store=name) from problem
 
     def metadata_for_key(self, name: str, key: object, partitioner: Partitioner | None) -> KeyQueryMetadata:
         store = known_store(self.stores, name)
