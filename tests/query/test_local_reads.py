@@ -280,6 +280,54 @@ def test_files_that_were_wiped_are_not_believed_until_they_hold_again_what_they_
     assert instance.get(A[1]) == 3
 
 
+def test_a_scan_over_files_that_are_wiped_and_restored_meanwhile_has_no_holes(instance: Instance) -> None:
+    keys = [f"word{number:03}" for number in range(200)]
+    instance.write(dict.fromkeys(keys, 1), 0, 200)
+    entries = instance.queries.view("counts", stale=False, partition=0).all()
+    found = [next(entries)]
+    instance.writers[0].wipe()
+    instance.write(dict.fromkeys(keys[1::2], 1), 0, 150)
+    with pytest.raises(InvalidStateStoreError, match="wiped and are being restored"):
+        found += [next(entries) for _ in range(50)]
+    assert [key for key, _ in found] == sorted([*A, *keys])[: len(found)]
+
+
+def test_files_that_are_wiped_and_restored_during_a_read_are_not_believed(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.copies.refresh()
+    instance.writers.pop(0).close(clean=True)
+    wipe_files(instance.folder / "1_0")
+    instance.take(0, is_running=False)
+    instance.write({A[0]: 0}, 0, 9)
+    get = TaskState.get_many
+
+    def before_the_rest_is_restored(state: TaskState, store: str, keys: list[bytes]) -> list[bytes | None]:
+        found = get(state, store, keys)
+        instance.write({A[1]: 1}, 0, 10)
+        return found
+
+    monkeypatch.setattr(TaskState, "get_many", before_the_rest_is_restored)
+    with pytest.raises(InvalidStateStoreError, match="wiped and are being restored"):
+        instance.get(A[1])
+
+
+def test_a_standby_that_is_wiped_does_not_answer_for_what_it_was_when_its_age_was_taken(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instance.take(0, Role.STANDBY, is_running=False)
+    instance.ends[0] = 10
+    get = CopyReader.get
+
+    def after_a_wipe(reader: CopyReader, key: bytes) -> bytes | None:
+        instance.writers[0].wipe()
+        return get(reader, key)
+
+    assert asked(instance, A[0], max_lag=0).covered == {0: 0}
+    monkeypatch.setattr(CopyReader, "get", after_a_wipe)
+    assert asked(instance, A[0], max_lag=0).covered == {}
+
+
 def test_a_demoted_and_promoted_task_is_not_believed_for_what_it_was(instance: Instance) -> None:
     instance.copies.refresh()
     instance.take(0, Role.STANDBY, is_running=False)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -162,28 +163,33 @@ class CopyReader:
 
     def row(self, key: bytes) -> bytes | None:
         """A row as the store's class has written it."""
-        try:
-            found = self._state.get_many(self._store.name, [key])[0]
-        except StateError as error:
-            raise self._gone(str(error)) from error
-        self.position()  # afterwards: what was read is only as good as what the files stood for
-        return found
+        return self._read(lambda: self._state.get_many(self._store.name, [key])[0])
 
     def rows(self, low: bytes | None, end: bytes | None, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Rows with ``low <= key < end``; each chunk, of about ``_CHUNK_BYTES``, is a snapshot of its own."""
         size = _FIRST_CHUNK
         while True:
-            try:
-                rows = list(islice(self._state.scan(self._store.name, low, end, reverse=reverse, chunk=size), size))
-            except StateError as error:
-                raise self._gone(str(error)) from error
+            rows = self._read(partial(self._chunk, low, end, size, reverse=reverse))
             yield from rows
             if len(rows) < size:
-                break
+                return
             held_bytes = sum(len(key) + len(row) for key, row in rows)
             low, end = (low, rows[-1][0]) if reverse else (rows[-1][0] + b"\0", end)
             size = min(_LARGEST_CHUNK, 4 * size, max(_FIRST_CHUNK, _CHUNK_BYTES * size // max(1, held_bytes)))
-        self.position()
+
+    def _chunk(self, low: bytes | None, end: bytes | None, size: int, *, reverse: bool) -> list[tuple[bytes, bytes]]:
+        return list(islice(self._state.scan(self._store.name, low, end, reverse=reverse, chunk=size), size))
+
+    def _read(self, read: Callable[[], T]) -> T:
+        """What was read is only as good as what the files stood for: afterwards, and before, since a wiped store may be whole
+        again afterwards."""
+        try:
+            self._believed(self._state.positions())
+            found = read()
+            self._believed(self._state.positions())
+        except StateError as error:
+            raise self._gone(str(error)) from error
+        return found
 
     def at_one_commit(self, read: Callable[[StoreSnapshot], T]) -> T:
         """The result of many reads of one commit: for a few rows, since files can't grow meanwhile."""

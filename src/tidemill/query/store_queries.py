@@ -206,6 +206,7 @@ class StoreQueries:
         if store.changelog is None:
             return 0
         tp, position = TopicPartition(store.changelog, reader.partition), reader.position()
+        reader.require(position)  # what is read after this must not be older, whatever happens to the files
         if most_age_ms is None:
             return self._ends.lag(tp, position)
         lag, age_ms = self._ends.lag(tp, position, hold_s=most_age_ms / 2e3), self._ends.age_ms(tp, position)
