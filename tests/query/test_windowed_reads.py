@@ -253,6 +253,7 @@ def test_windows_and_sessions_of_a_key_are_reported_over_http(instance: Instance
     assert _windows_of(ask(app, f"/stores/sessions/{HERE}")) == [{"start": 1000, "end": 1500, "value": 3}]
     assert ask(app, f"/stores/sessions/{HERE}?from=1501").status == 404
     assert ask(app, f"/stores/windows/{ALSO_HERE}").status == 404
+    assert "no window or session of this key" in ask(app, f"/stores/windows/{HERE}?from=5&to=1").json["error"]
 
 
 def test_windows_that_are_elsewhere_are_asked_for_there(instance: Instance, tmp_path: Path) -> None:

@@ -258,7 +258,8 @@ class ReadsApp:
             found = await self._read(request, store, replace(question, partitions=others))
         hex_keys = request.parameters.get("keys") == "hex"
         if not found.rows:
-            raise _NotFoundError(f"{store.name} has no such key")
+            what = "window or session of this key that is shown and between these times" if windowed else "such key"
+            raise _NotFoundError(f"{store.name} has no {what}")
         held_by = found.rows[0].partition
         facts = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by], **_at(found, held_by)}
         if windowed:
