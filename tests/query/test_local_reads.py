@@ -353,6 +353,11 @@ def test_questions_that_can_not_be_are_refused_with_a_sentence(instance: Instanc
         instance.queries.view("count", stale=False, partition=None)
     with pytest.raises(QueryError, match="the partitions 0 to 2: there is no 3"):
         instance.queries.view("counts", stale=False, partition=3)
+    wrong: Any = "1"
+    with pytest.raises(QueryError, match="the partitions 0 to 2: there is no '1'"):
+        instance.queries.view("counts", stale=False, partition=wrong)
+    with pytest.raises(QueryError, match="position is '1', expected a Position"):
+        instance.queries.view("counts", stale=False, partition=None, position=wrong)
     with pytest.raises(QueryError, match="can't write a value of type int"):
         instance.get(5)
     with pytest.raises(QueryError, match="null is no key"):

@@ -94,8 +94,10 @@ class StoreQueries:
         self._require_started()
         if store.changelog is None and position is not None:
             raise QueryError(f"{name} has no changelog, so there are no positions of it: leave position out")
-        if partition is not None and not 0 <= partition < self.partition_count(store):
-            raise QueryError(f"{name} has the partitions 0 to {self.partition_count(store) - 1}: there is no {partition}")
+        if position is not None and not isinstance(position, Position):
+            raise QueryError(f"{name}: position is {position!r}, expected a Position, which Position.parse makes of its text")
+        if partition is not None and not (isinstance(partition, int) and 0 <= partition < self.partition_count(store)):
+            raise QueryError(f"{name} has the partitions 0 to {self.partition_count(store) - 1}: there is no {partition!r}")
         around = StoreAccess(
             copies=self.copies,
             partition_of=self.partition_of,
