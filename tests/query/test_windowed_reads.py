@@ -226,7 +226,7 @@ def _app(instance: Instance, remote: Over | None = None) -> ReadsApp:
     instance.hosts = host_map({THIS: (0, 1), OTHER: (2,)})
     here, there = ThreadPoolExecutor(2), ThreadPoolExecutor(2)
     return ReadsApp(
-        router=Router(directory=instance.queries, remote=remote or Over(), here=here, there=there, timeout_s=2.0),
+        router=Router(directory=instance.queries, remote=remote or Over(), here=here, there=there, timeout_s=60.0),
         application_id="app",
     )
 
