@@ -129,6 +129,15 @@ def test_a_time_to_idle_waits_so_long_for_an_input_that_has_nothing() -> None:
     assert reading.batch(now_ms=2500) == [("t0", 1)]
 
 
+def test_a_clock_that_is_set_back_starts_the_wait_anew_and_does_not_lengthen_it() -> None:
+    reading = Reading([[1, 5], [2]], idle_ms=1000)
+    assert reading.batch(now_ms=3_600_000) == [("t0", 0), ("t1", 0)]
+    assert reading.batch(now_ms=3_600_100) == []
+    assert reading.batch(now_ms=500) == []
+    assert reading.batch(now_ms=1400) == []
+    assert reading.batch(now_ms=1500) == [("t0", 1)]
+
+
 def test_a_task_that_comes_back_waits_again_however_long_it_was_away() -> None:
     reading = Reading([[1, 5], [2]], idle_ms=1000)
     assert reading.batch(now_ms=0) == [("t0", 0), ("t1", 0)]

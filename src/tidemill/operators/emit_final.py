@@ -39,7 +39,7 @@ class CloseRounds:
     def is_due(self, close_time: int) -> bool:
         """True if windows that closed by ``close_time`` are to be looked for; by the clock, the next interval then begins."""
         now = self._context.wall_clock
-        if now < self._next:
+        if self._next - self._interval <= now < self._next:  # before that, the clock has been set back
             return False
         self._next = now + self._interval
         return self._clock.emitted == NONE_YET or self._clock.emitted < close_time

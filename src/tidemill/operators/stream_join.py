@@ -121,10 +121,10 @@ class StreamStreamJoin:
                 return  # in Java the sum overflows for all others, and they look
         elif clock.min_time + self._later + grace >= clock.stream_time:
             return
-        now = self._context.wall_clock
-        if now < clock.next_look:
+        now, interval = self._context.wall_clock, self._context.emit_interval_ms
+        if clock.next_look - interval <= now < clock.next_look:  # before that, the clock has been set back
             return
-        clock.next_look = now + self._context.emit_interval_ms
+        clock.next_look = now + interval
         clock.min_time = NOTHING_WAITS
         left_open = right_open = False
         gone: list[bytes] = []

@@ -153,7 +153,9 @@ class AlignedReader:
 
     def _has_waited(self, group: Group, now_ms: int) -> bool:
         """True if a task that has read its other inputs to their ends may continue without those that are empty."""
-        return now_ms - self._waits_since.setdefault(group, now_ms) >= self.idle_ms
+        since = min(self._waits_since.get(group, now_ms), now_ms)  # a clock that is set back starts the wait anew
+        self._waits_since[group] = since
+        return now_ms - since >= self.idle_ms
 
     # --- positions -------------------------------------------------------------------------------------------------
 
