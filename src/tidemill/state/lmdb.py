@@ -304,6 +304,10 @@ class TaskState:
         """Free what dead readers hold, so that the file stops growing; call it after a process died. How many there were."""
         return self._environment.reader_check()
 
+    def is_replaced(self) -> bool:
+        """True if another file, or none, is where this state's was when it was opened."""
+        return self._environment.is_replaced()
+
     def inspect(self) -> None:
         """Raises CorruptStateError if any page of the file is not what LMDB can follow; reads the whole file."""
         self._require_open()

@@ -141,6 +141,29 @@ def test_a_file_is_looked_through_when_that_is_asked_for(folder: str) -> None:
 OTHER_TASK = TaskId(1, 1)
 
 
+@pytest.mark.parametrize("is_put_back", [False, True])
+def test_a_file_that_is_removed_or_replaced_while_the_task_runs_costs_its_state(folder: str, *, is_put_back: bool) -> None:
+    tasks = OpenTasks(SPECS)
+    tasks.open([run(folder)])[TASK].apply({"counts": {b"k": b"1"}}, {"counts": 3})
+    data = Path(folder) / DATA_FILE
+    if is_put_back:
+        backup = Path(shutil.copy(data, data.with_name("backup")))
+        tasks.open([run(folder, 3)])[TASK].apply({"counts": {b"k": b"2"}}, {"counts": 4})
+        backup.replace(data)
+    else:
+        data.unlink()
+    stores = tasks.open([run(folder, 4 if is_put_back else 3)])[TASK]
+    assert stores.at.is_behind
+    assert stores.at.changelog == {}
+    assert "was removed or replaced while the task runs here; wiped" in stores.at.note
+    stores.apply({"counts": {b"k": b"3"}}, {"counts": 5})
+    again = tasks.open([run(folder, 5)])[TASK]
+    assert (again.at.is_behind, again.at.note) == (False, "")
+    reader = TaskState.open_to_read(Path(folder))
+    assert reader.get_many("counts", [b"k"]) == [b"3"]
+    reader.close(clean=False)
+
+
 def owned(folder: str, task: TaskId = TASK, application: str = "app", specs: Mapping[str, StoreSpec] = SPECS) -> OwnedStores:
     """The stores as a worker of this application has them."""
     run = TaskRun(task=task, directory=folder, epoch="owner")

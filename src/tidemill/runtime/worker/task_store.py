@@ -28,6 +28,7 @@ from tidemill.log_format import LogEvent
 from tidemill.state.durability import Shutdown
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.meta import StateIdentity
+from tidemill.state.registry import DATA_FILE
 from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
 from tidemill.steps.commit.store_layout import form_of
 from tidemill.steps.step_spec import StoreSpec
@@ -87,10 +88,10 @@ class OwnedStores:
         try:
             yield
         except CorruptStateError as corrupt:
-            self._wipe(corrupt)
+            self._wipe(_wiped(corrupt))
             raise BatchLostError(f"task {self.run.task}: {self._note}") from corrupt
 
-    def _wipe(self, corrupt: CorruptStateError) -> None:
+    def _wipe(self, note: str) -> None:
         for state in self._states:
             with contextlib.suppress(StateError):
                 state.close(clean=False)
@@ -99,7 +100,7 @@ class OwnedStores:
         self._checked = None
         self._open(self.run)
         self._is_behind = True
-        self.noted(_wiped(corrupt))
+        self.noted(note)
 
     def inspect(self) -> None:
         """Reads the files whole; if a page is broken they are wiped, and the stores behind."""
@@ -107,7 +108,7 @@ class OwnedStores:
             for state in self._states:
                 state.inspect()
         except CorruptStateError as corrupt:
-            self._wipe(corrupt)
+            self._wipe(_wiped(corrupt))
 
     def noted(self, note: str) -> None:
         log.warning(LogEvent("state-note", task=self.run.task, note=note))
@@ -117,6 +118,10 @@ class OwnedStores:
         """The next batch's view of the same task."""
         self.run = run
         self._note = ""
+        # What has no name any more would be written on, but nobody else could read it, and a crash would take all of it.
+        replaced = [str(state.directory / DATA_FILE) for state in self._states if state.is_replaced()]
+        if replaced:
+            self._wipe(f"{', '.join(replaced)} was removed or replaced while the task runs here; wiped")
         if run.wipe:
             self.noted(
                 f"the stores of task {run.task}, at {self._changelog()}, are not part of their changelogs, which end before that "
