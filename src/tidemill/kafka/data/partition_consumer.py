@@ -36,6 +36,8 @@ _NO_ENTRY = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
 }
+_DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG}
+"""The client goes on to ask for the same records, or leaves them out."""
 
 
 class PartitionConsumer:
@@ -64,6 +66,7 @@ class PartitionConsumer:
                 "queued.min.messages": 100_000,
                 "queued.max.messages.kbytes": 16_384,  # of small messages several times as much memory
                 "fetch.message.max.bytes": 4_194_304,
+                "check.crcs": True,  # as in Java's consumer; librdkafka takes bytes that a disk has changed as they are
                 **self._settings,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -185,6 +188,11 @@ class PartitionConsumer:
             raise missing_right("reading", right, self._settings)
         elif error.code() in _NO_ENTRY:
             raise StopError(f"reading {message.topic()}: the brokers don't let the consumer in any more: {error.str()}")
+        elif error.code() in _DAMAGED:
+            raise StopError(
+                f"{_partition_of(message)} at offset {_offset_of(message)} can't be read: {error.str()} ({error.name()}). "
+                "What the broker has there was damaged: let another replica lead, or commit an offset behind it"
+            )
         elif error.fatal():
             raise BatchLostError(f"the consumer failed: {error.str()}")
         return False
