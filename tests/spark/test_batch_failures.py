@@ -97,3 +97,11 @@ def test_no_record_is_blamed_for_any_error_of_the_system(error: str) -> None:
     found = judged(raised_in_python(error))
     assert type(found) is BatchLostError
     assert error.partition(":")[0] in str(found)
+
+
+def test_the_reason_is_the_exception_and_no_frame_of_its_stack() -> None:
+    frames = "\n\tat java.base/sun.nio.fs.UnixException.rethrowAsIOException(Unknown Source)\n\tat org.apache.spark.Task"
+    gone = "java.nio.file.NoSuchFileException: /tmp/tidemill-spark-1/a.sock"
+    found = judged([(SPARK, f"{ABORTED}: {gone}{frames}\n\nDriver stacktrace:"), ("java.nio.file.NoSuchFileException", "/tmp/x")])
+    assert isinstance(found, MisfitError)
+    assert str(found) == f"the Spark task failed: {ABORTED}: {gone}"

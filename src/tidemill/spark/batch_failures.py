@@ -157,8 +157,9 @@ def _without_stack(said: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """The Python worker's error, out of Spark's long text; PySpark wraps that of a retried task once more."""
-    lines = [line.strip() for line in text.splitlines() if line.strip() and line.strip() != "Driver stacktrace:"]
+    """The Python worker's error, or Java's, out of Spark's long text; PySpark wraps that of a retried task once more."""
+    stripped = [line.strip() for line in text.splitlines() if line.strip() and line.strip() != "Driver stacktrace:"]
+    lines = [line for line in stripped if not line.startswith("at ")]  # frames, such as UnixException.rethrowAsIOException
     errors = [line for line in lines if line.startswith("tidemill.errors.")]
     return (errors or [line for line in lines if "Error" in line or "Exception" in line] or lines or [text])[-1][:_MOST_TEXT]
 
