@@ -398,10 +398,11 @@ def test_an_eager_member_gives_everything_up_before_it_joins(join: Join) -> None
 
 
 @pytest.mark.usefixtures("partitions")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_another_kind_of_member_in_the_group_is_a_configuration_error(
-    join: Join, bootstrap_servers: str, names: tuple[str, str]
+    join: Join, bootstrap_servers: str, names: tuple[str, str], protocol: str
 ) -> None:
-    foreigner = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": names[1]})
+    foreigner = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": names[1], "group.protocol": protocol})
     foreigner.subscribe([names[0]])
     try:
         assert until(lambda: foreigner.poll(0.05) is None and bool(foreigner.assignment()))

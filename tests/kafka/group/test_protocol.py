@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from tidemill.errors import StopError
+from tidemill.errors import ConfigError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.protocol import (
     MemberAssignment,
@@ -16,6 +16,7 @@ from tidemill.kafka.group.protocol import (
     encode_assignment,
     encode_subscription,
     handed_over_too_early,
+    own_assignment,
     read_subscription,
 )
 
@@ -81,6 +82,14 @@ def test_an_assignment_is_written_by_topic_and_read_back() -> None:
 
 def test_no_bytes_at_all_are_an_empty_assignment() -> None:
     assert decode_assignment(b"") == MemberAssignment()
+
+
+def test_an_assignment_that_no_leader_has_made_is_refused() -> None:
+    made_by_the_broker = struct.pack(">h", 3) + _numbers(0) + struct.pack(">i", -1)
+    with pytest.raises(ConfigError, match=r"members with group\.protocol=consumer"):
+        own_assignment(made_by_the_broker)
+    assert own_assignment(b"") == MemberAssignment()
+    assert own_assignment(encode_assignment(MemberAssignment())) == MemberAssignment()
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x00\xff\xff", b"junk of some length"])

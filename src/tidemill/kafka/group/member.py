@@ -48,8 +48,8 @@ from tidemill.kafka.group.protocol import (
     GroupEvent,
     GroupProtocol,
     MemberSubscription,
-    decode_assignment,
     encode_subscription,
+    own_assignment,
 )
 from tidemill.kafka.group.state import GroupPhase, MembershipState
 from tidemill.log_format import LogEvent
@@ -344,7 +344,7 @@ class GroupMember:
             membership = _still(
                 self._state.joined(membership, generation=joined.generation, member_id=joined.member_id)
             )
-            assignment = decode_assignment(self._coordinator.sync(membership, self._lead(joined, subscription)))
+            assignment = own_assignment(self._coordinator.sync(membership, self._lead(joined, subscription)))
         except MembershipLostError as error:
             self._lost(membership, error)
             return False

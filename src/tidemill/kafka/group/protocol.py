@@ -14,7 +14,7 @@ from typing import Protocol
 
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
-from tidemill.errors import StopError, TidemillError
+from tidemill.errors import ConfigError, StopError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 from tidemill.printable import printable
@@ -198,6 +198,21 @@ def decode_assignment(data: bytes) -> MemberAssignment:
             f"The assignment of the group's leader can't be read ({type(error).__name__}: {error}); expected Kafka's "
             f"consumer protocol. Does a foreign application use the same application.id?"
         ) from error
+
+
+def own_assignment(data: bytes) -> MemberAssignment:
+    """The assignment that answers this member's join.
+
+    Raises ConfigError if no leader has made it: a group with members of KIP-848 (``group.protocol=consumer``) takes this member
+    in, but there the broker assigns, and nothing says which tasks.
+    """
+    assignment = decode_assignment(data)
+    if data and ConsumerProtocolAssignment.decode(data).user_data is None:
+        raise ConfigError(
+            "The broker itself has assigned the group's partitions, not a member that leads it, so nothing says which tasks are "
+            "meant: the group has members with group.protocol=consumer. Choose another application.id, or stop those members."
+        )
+    return assignment
 
 
 def handed_over_too_early(
