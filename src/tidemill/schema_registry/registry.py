@@ -117,7 +117,7 @@ class SchemaRegistry:
 
         try:
             return function()
-        except RetriableError:
+        except (RetriableError, SerdeError):
             raise
         except SchemaRegistryError as refused:
             raise SerdeError(f"{kind}: can't {what}: the schema registry says {self._said(refused)}") from None
