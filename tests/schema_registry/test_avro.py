@@ -226,3 +226,73 @@ def test_defaults_are_values_of_their_types_at_every_depth() -> None:
     assert avro(reader, "defaults").deserialize(data) == {
         "b": b"\xff\x01", "f": b"\xfe", "u": b"a", "s": {"x": 7, "y": b"\xfd"}, "l": [{"x": 7, "y": b"\xff"}], "n": None,
     }  # fmt: skip
+
+
+NESTED = record(("items", {"type": "array", "items": {"type": "record", "name": "Item", "fields": [
+    {"name": "size", "type": "float"}, {"name": "tags", "type": {"type": "map", "values": ["null", "float"]}},
+]}}), ("last", ["null", "Item"]))  # fmt: skip
+ITEM = {"size": 1.5, "tags": {"a": None}}
+
+
+@pytest.mark.parametrize(("value", "message"), [
+    ({"items": [], "last": None, "note": "lost"}, r"the value has the field 'note', which its schema R lacks"),
+    ({"items": [ITEM, {**ITEM, "Size": 1}], "last": None}, r"the value\.items\[\] has the field 'Size', which its schema Item"),
+    ({"items": [], "last": {**ITEM, "-type": "Item"}}, r"the value\.last has the field '-type'"),
+    ({"items": [{**ITEM, "size": 1e300}], "last": None}, r"the value\.items\[\]\.size is too large for its type float"),
+    ({"items": [], "last": {**ITEM, "tags": {"a": 10**40}}}, r"the value\.last\.tags\['a'\] is too large for its type float"),
+])  # fmt: skip
+def test_no_part_of_a_value_is_left_out_or_made_infinite(value: Any, message: str) -> None:
+    with pytest.raises(SerdeError, match=f"avro: can't write a value: ValueError: {message}"):
+        avro(NESTED).serialize(value)
+
+
+def test_what_is_infinite_a_pair_or_has_a_default_is_written_as_it_is() -> None:
+    serde = avro(record(("a", "float"), ("pair", ["null", {"type": "array", "items": "string"}]), ("d", "int", {"default": 5})))
+    data = serde.serialize({"a": float("inf"), "pair": ("null", "string")})
+    assert serde.deserialize(data) == {"a": float("inf"), "pair": ["null", "string"], "d": 5}
+
+
+@pytest.mark.parametrize(("schema", "value"), [
+    (["null", record(("a", "int"))], {"a": 1}), ({**record(("a", "int")), "type": "error"}, {"a": 1}), ("bytes", b""),
+    ("string", ""),
+])  # fmt: skip
+def test_unusual_schemas_and_values_of_no_bytes_come_back(schema: Any, value: Any) -> None:
+    serde = avro(schema, "unusual")
+    assert serde.deserialize(serde.serialize(value)) == value
+    assert serde.serialize(None) is None
+
+
+def test_a_writer_whose_records_take_no_bytes_is_read_with_the_readers_defaults() -> None:
+    serde = avro(record(("a", "int", {"default": 5})), "empty")
+    assert serde.deserialize(written({"type": "record", "name": "R", "fields": []}, b"", "empty")) == {"a": 5}
+    with pytest.raises(SerdeError, match="can't read a value"):
+        serde.deserialize(written(record(("a", "int")), b"", "empty"))
+
+
+def test_bytes_by_themselves_are_read_as_bytes_or_text_and_nothing_else() -> None:
+    data = written("bytes", "\u00e9".encode(), "raw")
+    assert (avro("bytes", "raw").deserialize(data), avro("string", "raw").deserialize(data)) == (b"\xc3\xa9", "\u00e9")
+    for schema, payload in (("string", b"\xff"), ("int", b"x"), (record(("a", "int", {"default": 5})), b"x")):
+        with pytest.raises(SerdeError, match="can't read a value"):
+            avro(schema, "raw").deserialize(written("bytes", payload, "raw"))
+
+
+def test_defaults_of_numbers_with_a_point_are_such_numbers() -> None:
+    inner = {"type": "record", "name": "S", "fields": [{"name": "x", "type": "float", "default": 0.1}]}
+    reader = record(
+        ("d", "double", {"default": 3}), ("n", "double", {"default": "NaN"}), ("none", ["null", inner], {"default": None}),
+        ("s", "S", {"default": {}}),
+    )  # fmt: skip
+    value = avro(reader, "numbers").deserialize(written(record(("gone", "int")), long(1), "numbers"))
+    assert repr(value) == "{'d': 3.0, 'n': nan, 'none': None, 's': {'x': 0.10000000149011612}}"
+
+
+@pytest.mark.parametrize("schema", [
+    record(("a", "int", {"default": "x"})), record(("a", {"type": "enum", "name": "E", "symbols": ["A", "A"]})),
+    record(("a", {"type": {"type": "int"}})), record(("a", "int"), ("a", "int")), {"type": "array"}, {"name": "x"},
+    {"type": "record", "name": "R", "fields": 5}, {"type": "record", "fields": [{"name": "a", "type": "int"}]},
+    record(("a", {"type": "fixed", "name": "F", "size": 1}), ("b", {"type": "fixed", "name": "F", "size": 2})),
+])  # fmt: skip
+def test_a_schema_that_no_record_can_be_read_with_is_refused_when_the_serde_is_made(schema: Any) -> None:
+    with pytest.raises(TopologyError, match=r"^avro: "):
+        avro(schema)

@@ -94,3 +94,72 @@ def test_a_message_without_a_spark_type_is_refused_when_the_serde_is_made(name: 
 def test_what_is_no_message_class_is_refused() -> None:
     with pytest.raises(TopologyError, match="not a generated message class"):
         SchemaRegistry("mock://types").protobuf(dict)
+
+
+def made(*fields: tuple[Any, ...], name: str = "M", package: str = "p", syntax: str = "proto3") -> Any:
+    """A message with these fields: name, number, type and label; a message as type is one with such fields."""
+    file = descriptor_pb2.FileDescriptorProto(name="m.proto", package=package, syntax=syntax)
+    file.enum_type.add(name="E").value.add(name="NONE", number=0)
+
+    def add(message: Any, fields: tuple[tuple[Any, ...], ...]) -> None:
+        for field, number, kind, *label in fields:
+            added = message.field.add(name=field, number=number, label=label[0] if label else 1)
+            if isinstance(kind, tuple):
+                add(message.nested_type.add(name="Inner"), kind)
+                added.type, added.type_name = _TYPES.TYPE_MESSAGE, f".{package}.{message.name}.Inner"
+            else:
+                added.type = _TYPES.Type.Value(f"TYPE_{kind.upper()}")
+                if kind == "enum":
+                    added.type_name = f".{package}.E"
+
+    add(file.message_type.add(name="First"), (("x", 1, "int32"),))
+    add(file.message_type.add(name=name), fields)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+
+
+def passed(writer: Any, reader: Any, value: Any) -> Any:
+    registry = SchemaRegistry(f"mock://{id(writer)}-{id(reader)}")
+    return registry.protobuf(reader).deserialize(registry.protobuf(writer).serialize(value))
+
+
+@pytest.mark.parametrize(("writer", "reader", "message"), [
+    (made(("a", 1, "int64")), made(("a", 1, "string")), r"its field p\.M\.a is of type int64, expected string"),
+    (made(("a", 1, "string")), made(("a", 1, "int64")), "is of type string, expected int64"),
+    (made(("a", 1, "int64")), made(("a", 1, "sint64")), "is of type int64, expected sint64"),
+    (made(("a", 1, "double")), made(("a", 1, "float")), "is of type double, expected float"),
+    (made(("a", 1, "int32", 3)), made(("a", 1, "int32")), r"its field p\.M\.a is a list, expected one int32"),
+    (made(("a", 1, (("b", 1, "fixed32"),))), made(("a", 1, (("b", 1, "float"),))), r"p\.M\.Inner\.b is of type fixed32"),
+    (made(("a", 1, "int64"), name="Payment"), made(("a", 1, "int64")), r"the record is a p\.Payment, expected p\.M"),
+])  # fmt: skip
+def test_a_record_that_is_no_such_message_is_refused_and_its_fields_are_not_taken_for_others(
+    writer: Any, reader: Any, message: str
+) -> None:
+    with pytest.raises(SerdeError, match=f"protobuf: .*{message}.*; the topic holds other data"):
+        passed(writer, reader, {})
+
+
+@pytest.mark.parametrize(("writer", "reader", "value", "read"), [
+    (made(("a", 1, "int32"), package="q"), made(("b", 1, "int64"), ("c", 2, "string")), {"a": 5}, {"b": 5, "c": ""}),
+    (made(("a", 1, "string")), made(("a", 1, "bytes")), {"a": "x"}, {"a": b"x"}),
+    (made(("a", 1, "int32")), made(("a", 1, "int32", 3)), {"a": 5}, {"a": [5]}),
+    (made(("a", 1, "bool")), made(("a", 1, "enum")), {"a": True}, {"a": "1"}),
+    (made(("a", 1, (("b", 1, "uint32"),))), made(("a", 1, (("b", 1, "int64"),))), {"a": {"b": 7}}, {"a": {"b": 7}}),
+    (made(("gone", 1, "string"), ("a", 2, "int32")), made(("a", 2, "int32")), {"gone": "x", "a": 5}, {"a": 5}),
+])  # fmt: skip
+def test_a_message_whose_fields_are_written_alike_is_read(writer: Any, reader: Any, value: Any, read: Any) -> None:
+    assert passed(writer, reader, value) == read
+
+
+def test_a_required_field_that_is_not_there_is_not_read_as_null() -> None:
+    with pytest.raises(SerdeError, match=r"protobuf: a p\.M lacks the required a"):
+        passed(made(("b", 2, "int32"), syntax="proto2"), made(("b", 2, "int32"), ("a", 1, "int32", 2), syntax="proto2"), {"b": 1})
+
+
+def test_a_number_that_is_too_large_for_a_float_is_not_made_infinite() -> None:
+    message = made(("a", 1, "float"), ("l", 2, "float", 3))
+    assert passed(message, message, {"a": float("inf"), "l": [1]}) == {"a": float("inf"), "l": [1.0]}
+    for value in ({"a": 1e300}, {"l": [1, 10**40]}):
+        with pytest.raises(SerdeError, match=r"p\.M\.[al]: the number is too large for a float"):
+            passed(message, message, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 from tests.steps.drawn_bytes import BYTES_FOR, SERDES
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import SerdeError, StopError, TopologyError
-from tidemill.testing import TopologyTestDriver
+from tidemill.testing import TestRecord, TopologyTestDriver
 from tidemill.testing.topics import RawRecord
 
 pytestmark = pytest.mark.spark
@@ -88,6 +89,27 @@ def test_the_plan_reads_refuses_and_writes_what_the_serde_does(
         serde = SERDES[name]
         assert as_written(serde, sent[name], exact=exact) == as_written(serde, expected, exact=exact), (name, drawn[name])
     assert driver.skipped - refused == sum(len(pairs) - len(readable[name]) for name, pairs in drawn.items())
+
+
+def test_columns_read_each_form_of_a_time_at_every_depth_as_the_serde_does(tidemill_session: SparkSession) -> None:
+    """Of a time with an offset and no seconds, which Java writes where they are 0, Spark by itself reads null."""
+    times_in_all = "`a.b` timestamp, l timestamp_ntz, t array<timestamp>, m map<string,struct<z:timestamp,f:float>>"
+    serde = Serdes.json(f"{times_in_all}, s string")
+    ends = ["", ":59", ":59.5", ":59.123456789"]
+    offsets = ["Z", "+02:00", "-0930", "+02"]
+    times = [f"2026-01-31{between}12:00{end}{offset}" for between in "T " for end in ends for offset in offsets]
+    values: list[dict[str, Any]] = [
+        {"a.b": time, "l": time[:16], "t": [time, None], "m": {"k": {"z": time, "f": 0.1}, "n": None}, "s": time}
+        for time in times
+    ]
+    texts = [json.dumps(value).encode() for value in [*values, {}, {"t": [], "m": {}}, {"m": {"k": {}}}]]
+    builder = StreamsBuilder()
+    read = builder.stream("in", key=BYTES, value=serde)
+    read.map_values(lambda v: F.struct(*[v[name].alias(name) for name in ("a.b", "l", "t", "m", "s")])).to("out", value=serde)
+    with TopologyTestDriver(builder, session=tidemill_session) as driver:
+        driver.create_input_topic("in", BYTES, BYTES).pipe_records([TestRecord(text, text, 1) for text in texts], batch=None)
+        found = driver.create_output_topic("out", BYTES, BYTES).read_key_values()
+    assert found == [(text, serde.serialize(serde.deserialize(text))) for text in texts]
 
 
 NUMBERS = Serdes.json("d double, f float, t array<double>, m map<string,struct<f:float>>")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.steps.step_fixtures import COUNT_TAG, INPUT, LOST, SINK_TAG, TASK, Context, Crash, batch, count_spec, rows_batch, word
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import CommitRefusedError, FencedError
+from tidemill.errors import CommitRefusedError, FencedError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
@@ -260,6 +260,17 @@ def test_a_failing_user_function_names_the_task_and_the_offset() -> None:
     assert "task 1_0" in report.message
     assert "offset 1" in report.message
     assert "ZeroDivisionError" in report.message
+
+
+def test_what_may_work_later_costs_the_batch_and_not_the_thread() -> None:
+    def away(so_far: bytes, value: bytes) -> bytes:
+        raise RetriableError("the registry is away")
+
+    context = Context()
+    spec = count_spec(Reduce("counts", away), Serdes.string())
+    report = context.run([word("k", 0, value=b"x"), word("k", 1, value=b"y")], spec=spec)
+    assert (report.outcome, report.message, report.is_misfit) == (Outcome.LOST, "the registry is away", False)
+    assert context.output.committed == []
 
 
 def unreadable(handler: OnUnreadable) -> tuple[Context, dict[str, object]]:

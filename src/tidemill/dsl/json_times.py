@@ -2,7 +2,8 @@
 
 Decides which text is one: a ``timestamp`` says its offset from UTC, a ``timestamp_ntz`` says none, so that what is read depends
 on no time zone of a machine or session. Spark's own reader takes all of them to the same values, to the microsecond, in the
-years that Python has (1 to 9999).
+years that Python has (1 to 9999); of a time with an offset and no seconds it reads null, so that it is given the seconds
+(``tidemill.spark.plan.json_columns``).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.operators.record import Headers, Record
 
@@ -88,7 +88,13 @@ class ExceptionHandlers:
         return self.processing is ExceptionResponse.FAIL and self.production is ExceptionResponse.FAIL
 
     def judge(self, context: ErrorContext, record: Record | None, problem: Exception, *, in_sink: bool) -> Refused | None:
-        """None if the task must fail. Exceptions of the user's handler are not caught."""
+        """None if the task must fail. Exceptions of the user's handler are not caught.
+
+        Raises:
+            RetriableError, ConfigError: ``problem`` is one, for which no record is to blame.
+        """
+        if isinstance(problem, (RetriableError, ConfigError)):
+            raise problem
         handler = self.production if in_sink else self.processing
         response = handler if isinstance(handler, ExceptionResponse) else ExceptionResponse(handler(context, record, problem))
         if response is ExceptionResponse.FAIL:

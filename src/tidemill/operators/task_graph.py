@@ -26,7 +26,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from tidemill.errors import RecordError, SerdeError, StopError
+from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
 from tidemill.operators.default_serdes import completed
@@ -285,7 +285,13 @@ class TaskGraph:
         self._refused.append(refused)
 
     def failed(self, node: str, problem: Exception) -> StopError:
-        """The error to raise for a problem in ``node``: names the node, and the record that was read, if one was."""
+        """The error to raise for a problem in ``node``: names the node, and the record that was read, if one was.
+
+        Raises:
+            RetriableError: ``problem`` is one.
+        """
+        if isinstance(problem, RetriableError):
+            raise problem
         what = f"{node}: {problem}"
         if not isinstance(problem, SerdeError):
             said = _MADE_COLUMNS if _has_no_session(problem) else problem

@@ -53,6 +53,9 @@ class AvroBounds:
 
     endless_array: str
     contains_itself: bool
+    takes_no_bytes: bool = False
+    is_raw: bool = False
+    """True of ``bytes`` and nothing else, which are written without their length."""
 
     def why_not(self, size: int) -> str:
         """Why ``size`` bytes are not read; empty if they are."""
@@ -73,7 +76,13 @@ def bounds_of(schema: str, referenced: Iterable[str] = ()) -> AvroBounds:
     arrays: list[tuple[AvroSchema, str]] = []
     contains_itself = _walk(parsed, "", named, (), arrays)
     endless = next((items for items, space in arrays if not _takes_bytes(items, space, named, ())), None)
-    return AvroBounds("" if endless is None else json.dumps(endless), contains_itself)
+    kind = parsed.get("type") if isinstance(parsed, dict) else parsed
+    return AvroBounds(
+        "" if endless is None else json.dumps(endless),
+        contains_itself,
+        takes_no_bytes=not _takes_bytes(parsed, "", named, ()),
+        is_raw=kind == "bytes",
+    )
 
 
 def _full_name(schema: ComplexSchema, space: str) -> tuple[str, str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 _HEADER = struct.Struct(">bI")
+_FLOAT = struct.Struct(">f")
 _NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 
 
@@ -57,18 +58,24 @@ class ProtobufSerde:
         if len(data) < _HEADER.size or data[0] != 0:
             raise SerdeError(f"protobuf: {len(data)} bytes do not begin with a schema's id; the topic holds other data")
         _, read = self._codec()
-        return _as_dict(self.registry.call("protobuf", "read a value", lambda: read(bytes(data), any_topic())))
+        made: Any = self.registry.call("protobuf", "read a value", lambda: read(bytes(data), any_topic()))
+        if not made.IsInitialized():  # as in Java; only messages of proto2 may not be
+            lacking = ", ".join(made.FindInitializationErrors())
+            raise SerdeError(f"protobuf: a {made.DESCRIPTOR.full_name} lacks the required {lacking}")
+        return _as_dict(made)
 
     def _codec(self) -> tuple[ProtobufSerializer, ProtobufDeserializer]:
         """The serializer and the deserializer of this process."""
         if self not in _codecs:
-            from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+            from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+
+            from tidemill.schema_registry.protobuf_reader import ProtobufReader
 
             client = self.registry.client()
             both = {**BY_RECORD, "use.deprecated.format": False}
             _codecs[self] = (
                 ProtobufSerializer(self.message, client, {**both, "auto.register.schemas": self.registry.auto_register}),
-                ProtobufDeserializer(self.message, both, client),
+                ProtobufReader(self.message, both, client),
             )
         return _codecs[self]
 
@@ -141,11 +148,20 @@ def _as_value(described: FieldDescriptor, value: Value) -> Value:
 
 
 def _numbered(value: Mapping[str, Value], descriptor: Descriptor) -> dict[str, Value]:
-    """``value`` with the numbers of enums that have no name as numbers again."""
+    """``value`` with the numbers of enums that have no name as numbers again.
+
+    Raises:
+        ValueError: a number is too large for a float: Protobuf itself would make it infinite.
+    """
 
     def of(described: FieldDescriptor, item: Value) -> Value:
         if isinstance(item, Mapping) and described.cpp_type == described.CPPTYPE_MESSAGE:
             return _numbered(item, described.message_type)
+        if described.cpp_type == described.CPPTYPE_FLOAT and isinstance(item, (int, float)):
+            try:
+                _FLOAT.pack(item)
+            except (OverflowError, struct.error):
+                raise ValueError(f"{described.full_name}: the number is too large for a float") from None
         is_number = described.cpp_type == described.CPPTYPE_ENUM and isinstance(item, str) and _NUMBER.fullmatch(item) is not None
         return int(item) if is_number else item
 

@@ -1,8 +1,9 @@
 """A schema registry as applications name it, and its clients: one for each process, made when first needed.
 
-Serdes travel to workers, connections don't: a serde carries the registry's address and settings only. Decides that a registry
-that does not answer is a RetriableError, while bytes that don't fit their schema are a SerdeError. Invariant: user and password
-stand in the settings only, whichever way they were given; no message, nothing printed, no address that the client logs has them.
+Serdes travel to workers, connections don't: a serde carries the registry's address and settings only. Decides that bytes that
+don't fit their schema are a SerdeError, as is what the registry says of a schema; ``client`` has what is a RetriableError.
+Invariant: user and password stand in the settings only, whichever way they were given; no message, nothing printed, no address
+that the client logs has them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _Result = TypeVar("_Result")
 _USER_INFO = "basic.auth.user.info"
 _NEXT_ADDRESS = re.compile(r",(?=\s*\w+://)")
 _ADDRESS = re.compile(r"(\s*\w+://|)(?:(.*)@)?(.*)", re.DOTALL)
+_MOST_TEXT = 500
 BY_RECORD = {"subject.name.strategy.type": "RECORD"}
 _clients: dict[tuple[tuple[str, str], ...], SchemaRegistryClient] = {}
 """Clients by the registry's settings; each caches schemas."""
@@ -82,37 +84,43 @@ class SchemaRegistry:
         """This process's client.
 
         Raises:
-            ConfigError: confluent-kafka refuses a setting.
+            ConfigError: confluent-kafka refuses a setting, or is not installed with what it needs for registries.
         """
         conf = {"url": self.url, **self.settings}
         name = tuple(sorted((key, repr(value)) for key, value in conf.items()))
         if name not in _clients:
-            from confluent_kafka.schema_registry import SchemaRegistryClient
-
             try:
-                _clients[name] = SchemaRegistryClient.new_client(conf)
-            except (ValueError, TypeError) as refused:
+                _clients[name] = self._new_client(conf)
+            except ImportError as missing:
+                raise ConfigError(f"schema registry {self.url}: {missing}; pip install tidemill[registry]") from None
+            except (ValueError, TypeError, OSError) as refused:  # OSError: of certificates
                 raise ConfigError(f"schema registry {self.url}: {self._said(refused)}; correct its settings") from None
         return _clients[name]
+
+    def _new_client(self, conf: dict[str, object]) -> SchemaRegistryClient:
+        if self.url.startswith("mock://"):
+            from confluent_kafka.schema_registry import SchemaRegistryClient
+
+            return SchemaRegistryClient.new_client(conf)
+        from tidemill.schema_registry.client import RegistryClient
+
+        return RegistryClient(conf, self._said)
 
     def call(self, kind: str, what: str, function: Callable[[], _Result]) -> _Result:
         """The result of ``function``, a call of a serializer or deserializer.
 
         Raises:
-            RetriableError: the registry does not answer.
+            RetriableError: the registry does not answer, or does not do what it is there for.
             SerdeError: anything else that it does not like.
         """
         from confluent_kafka.schema_registry.error import SchemaRegistryError
-        from httpx2 import TransportError  # of the client's HTTP library
 
         try:
             return function()
+        except (RetriableError, SerdeError):
+            raise
         except SchemaRegistryError as refused:
-            if refused.http_status_code >= 500:
-                raise RetriableError(f"schema registry {self.url}: {self._said(refused)}") from None
             raise SerdeError(f"{kind}: can't {what}: the schema registry says {self._said(refused)}") from None
-        except TransportError as problem:
-            raise RetriableError(f"schema registry {self.url} does not answer: {self._said(problem)}") from None
         except Exception as problem:
             raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {self._said(problem)}") from None
 
@@ -123,7 +131,7 @@ class SchemaRegistry:
             if is_secret(name) and isinstance(value, str):
                 for secret in filter(None, (value, value.partition(":")[2])):
                     text = text.replace(secret, HIDDEN)
-        return text
+        return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} ..."  # a whole page may be in it
 
 
 def any_topic() -> SerializationContext:

@@ -15,7 +15,16 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from tidemill.errors import BatchLostError, CommitRefusedError, FencedError, MisfitError, SerdeError, StateError, StopError
+from tidemill.errors import (
+    BatchLostError,
+    CommitRefusedError,
+    FencedError,
+    MisfitError,
+    RetriableError,
+    SerdeError,
+    StateError,
+    StopError,
+)
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.steps.commit.batch_file import taken_batch
 from tidemill.steps.commit.produce import produce_batch
@@ -110,7 +119,7 @@ def _reported(
             restored=_by_task(progress.restored),
             timings_ms=progress.timings,
         )
-    except BatchLostError as lost:
+    except (BatchLostError, RetriableError) as lost:
         context.output.abort()  # a store may have refused in the middle of the transaction
         report = _lost(request, context, str(lost), is_misfit=isinstance(lost, MisfitError))
         return replace(report, stores=progress.stores_at, timings_ms=progress.timings)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.steps.step_fixtures import COUNT_TAG, TASK, MemoryStores, count_spec
 from tidemill import Serdes
-from tidemill.errors import RecordError
+from tidemill.errors import RecordError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.rows.records import Records
@@ -58,3 +58,13 @@ def test_a_record_that_peek_fails_on_does_not_go_on() -> None:
     assert "OSError: no disk" in state.passed_over.note
 
 
+@pytest.mark.parametrize("handlers", [ASIDE, ExceptionHandlers()])
+def test_no_handler_is_asked_about_what_may_work_later(handlers: ExceptionHandlers) -> None:
+    def add(key: str, value: str, total: str) -> str:
+        raise RetriableError("the registry is away")
+
+    operation = Aggregate(store="counts", initializer=lambda: "", aggregator=add)
+    state = StepState({TASK: MemoryStores()}, count_spec(operation, STRING).stores, handlers=handlers)
+    with pytest.raises(RetriableError, match="the registry is away"):
+        run_on_records(count_spec(operation, STRING).nodes[COUNT_TAG], records(b"5"), state)
+    assert state.dropped == 0

@@ -14,6 +14,7 @@ import pytest
 from tests.operators.step_harness import StepRun
 from tests.steps.commit.test_dead_letters import run_of
 from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill.errors import RetriableError
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.record import Record
 
@@ -122,6 +123,19 @@ def test_a_dead_letter_of_such_a_record_goes_with_the_batch(program: Builds, beh
     run = run_of(program(behind=behind), handlers)
     run.pipe(RECORDS)
     assert sorted(sent(run)) == [("dead", b"bad"), ("out", b"1"), ("out", b"3")]
+
+
+@pytest.mark.parametrize("program", [extracting, placing])
+@pytest.mark.parametrize("behind", ["python", "graph"])
+def test_no_handler_is_asked_about_what_may_work_later(program: Builds, behind: str) -> None:
+    def away(value: str) -> object:
+        raise RetriableError("the registry is away")
+
+    asked = Asked(ExceptionResponse.CONTINUE)
+    run = run_of(program(behind=behind, give=away), ExceptionHandlers(processing=asked, production=asked))
+    with pytest.raises(AssertionError, match=r"^lost: the registry is away"):
+        run.pipe(RECORDS)
+    assert asked.contexts == []
 
 
 @pytest.mark.parametrize("program", [extracting, placing])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.operators.step_harness import StepRun
 from tests.steps.drawn_bytes import BYTES_FOR, SERDES
 from tidemill import Serdes, StreamsBuilder, per_record
-from tidemill.errors import RetriableError, SerdeError
+from tidemill.errors import ConfigError, RetriableError, SerdeError
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.rows.codecs_wire import fixed_width, from_the_jvm, transit_of
 from tidemill.steps.rows.intake import Intake, intake_of
@@ -87,6 +87,11 @@ def test_whatever_a_deserializer_raises_makes_the_record_unreadable_but_what_may
     assert Intake(Raising()).take([b"a", b"bad", None, b"\xff"]) == ([b"a", None, None, None], [1, 3])
     with pytest.raises(RetriableError):
         Intake(Raising(RetriableError)).take([b"a", b"bad"])
+
+
+def test_a_deserializer_whose_settings_are_wrong_makes_no_record_unreadable() -> None:
+    with pytest.raises(ConfigError):
+        Intake(Raising(ConfigError)).take([b"a", b"bad"])
 
 
 def test_bytes_pass_as_they_are() -> None:

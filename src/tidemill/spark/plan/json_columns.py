@@ -32,6 +32,8 @@ _YEARS = {
     "timestamp_ntz": ("0001-01-01T00:00:00", "9999-12-31T23:59:59.999999"),
 }
 """The first and the last one that Python has."""
+_MINUTES = len("2026-01-31T12:00")
+_LONGEST_OFFSET = len("+02:00")
 _TIMES = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -45,9 +47,32 @@ def read_column(text: Column, kind: StructType, max_bytes: int) -> Column:
     longest = max((len(name) for name, _ in kind.fields), default=0)
     # Of a field by this name Spark would give text that it can't read.
     options = {"mode": "PERMISSIVE", "maxStringLen": str(max_bytes), "columnNameOfCorruptRecord": "_" * (longest + 1)}
-    wide = _with_types(kind, {"float": "double"})  # as the serde does: the JVM's own reader of floats rounds in another place
-    read = F.from_json(text, _ddl(wide), options)
-    return read if wide == kind else read.cast(_ddl(kind))
+    # Floats as the serde reads them, since the JVM's own reader rounds in another place; of times see _with_seconds.
+    plain = _with_types(kind, {"float": "double", "timestamp": "string"})
+    read = F.from_json(text, _ddl(plain), options)
+    return read if plain == kind else _with_seconds(read, kind).cast(_ddl(kind))
+
+
+def _with_seconds(column: Column, kind: JsonType) -> Column:
+    """The texts of times as Spark can cast them: it knows none that has an offset, but no seconds, and would read null."""
+    if ScalarType("timestamp") not in parts_of(kind):
+        return column
+    match kind:
+        case StructType(fields):
+
+            def of_fields(found: Column) -> Column:
+                parts = [_with_seconds(found.getField(name), inner).alias(name) for name, inner in fields]
+                return F.when(found.isNotNull(), F.struct(*parts))
+
+            return F.transform(F.array(column), of_fields)[0]  # so that the text is parsed once, whatever is asked of it
+        case ArrayType(element):
+            return F.transform(column, lambda item: _with_seconds(item, element))
+        case MapType(inner):
+            return F.transform_values(column, lambda _, item: _with_seconds(item, inner))
+        case _:
+            has_seconds = F.substring(column, _MINUTES + 1, 1) == ":"
+            padded = F.concat(F.substring(column, 1, _MINUTES), F.lit(":00"), F.substring(column, _MINUTES + 1, _LONGEST_OFFSET))
+            return F.when(has_seconds, column).otherwise(padded)
 
 
 def _with_types(kind: JsonType, others: Mapping[str, str]) -> JsonType:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
-from tidemill.errors import RecordError
+from tidemill.errors import RecordError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import ErrorContext
@@ -84,6 +84,8 @@ def _judge(
     """Skips the record if the handler decides so; else RecordError with ``what``, or with the handler's own error."""
     try:
         refused = state.handlers.judge(context, record, problem, in_sink=in_sink)
+    except RetriableError:
+        raise
     except Exception as failure:
         said = f"the exception handler for {context.node} failed: {type(failure).__name__}: {failure}"
         raise _error(said, context) from failure

@@ -18,6 +18,7 @@ from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import read_each
 from tidemill.steps.rows.records import side_bytes
 from tidemill.steps.step_spec import GraphEntry
+from tidemill.topology.values import Serde
 
 
 @dataclass(slots=True)
@@ -37,7 +38,11 @@ class DecodedRows:
 
 
 def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Table | None]:
-    """A tag's rows decoded, and those of them that a serde can't read."""
+    """A tag's rows decoded, and those of them that a serde can't read.
+
+    Raises:
+        ValueError: functions of Columns have made what a serde can't read, so no record of a topic is unreadable.
+    """
     unreadable: set[int] = set()
     raw = [table.column(side) if entry.source is not None else None for side in ("key", "value")]
     sides: list[list[object]] = []
@@ -47,6 +52,9 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
         else:
             data = side_bytes(table, side, serde) if column is None else column.to_pylist()
             values, misread = read_each(serde.deserialize, data)
+            if misread and column is None:
+                made = f"the {side} for {entry.node.partition('|')[0]}, made by functions of Columns"
+                raise ValueError(f"{made}, can't be read: {_why(serde, data[misread[0]])}")
             sides.append(values)
             unreadable.update(misread)
     if unreadable:
@@ -71,6 +79,14 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
         offsets=table.column("off").to_pylist(),
     )
     return found, bad if unreadable else None
+
+
+def _why(serde: Serde, data: bytes | None) -> str:
+    try:
+        serde.deserialize(data)
+    except Exception as problem:
+        return str(problem)
+    return ""
 
 
 def source_bytes(arrived: Sequence[DecodedRows], partition: int, offset: int | None) -> tuple[bytes | None, bytes | None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tidemill.dsl.serdes import BytesSerde, StringSerde
-from tidemill.errors import RetriableError
+from tidemill.errors import ConfigError, RetriableError
 from tidemill.steps.rows.codecs_wire import Physical, fixed_width, for_the_jvm, physical, transit_of
 from tidemill.topology.values import Serde
 
@@ -49,10 +49,11 @@ def read_each(read: Callable[[bytes | None], object], data: Sequence[bytes | Non
 
     Raises:
         RetriableError: from ``read``; the same bytes may be read later.
+        ConfigError: from ``read``; no bytes can be read.
     """
     try:
         return [read(one) for one in data], []
-    except RetriableError:
+    except (RetriableError, ConfigError):
         raise
     except Exception:
         taken: list[object] = []
@@ -60,7 +61,7 @@ def read_each(read: Callable[[bytes | None], object], data: Sequence[bytes | Non
         for at, one in enumerate(data):
             try:
                 taken.append(read(one))
-            except RetriableError:
+            except (RetriableError, ConfigError):
                 raise
             except Exception:
                 taken.append(None)

@@ -6,7 +6,7 @@ is asked, and the record is skipped or ends the thread.
 
 from __future__ import annotations
 
-from tidemill.errors import RecordError, SerdeError
+from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record
@@ -62,7 +62,13 @@ def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exc
 def function_failed(
     node: NodeSpec, task: TaskId, offset: int | None, problem: Exception, *, where: str = ""
 ) -> RecordError:
-    """A function of the user's has raised ``problem`` (rule 26)."""
+    """A function of the user's, or a serde, has raised ``problem`` (rule 26).
+
+    Raises:
+        RetriableError: ``problem`` is one.
+    """
+    if isinstance(problem, RetriableError):
+        raise problem
     what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
     return RecordError(
         f"the function of {node.name} failed{where}: {what}", task=str(task), topic="|".join(node.topics) or node.name,

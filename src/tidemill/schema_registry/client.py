@@ -1,0 +1,72 @@
+"""confluent-kafka's registry client, which tells what the registry says of a schema from a registry that does not work.
+
+Decides that only a registry's own answer about a schema (there is none of this id, an incompatible one ...) is a
+SchemaRegistryError. Everything else is a RetriableError: no connection, no answer in time, a refused login, too many requests, a
+redirect, another server's page. No record is to blame for these, so none is skipped for them. Invariant: what is no answer is
+not cached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.error import SchemaRegistryError
+
+from tidemill.errors import RetriableError
+
+TIMEOUT_S = 10
+"""Of each request, where none is set: the client's own default is to wait for ever."""
+_OF_A_SCHEMA = frozenset({*range(40401, 40500), 409, 42201})
+"""The registry's codes: no such subject, version or schema; an incompatible schema; an invalid one."""
+
+_Answer = TypeVar("_Answer")
+
+
+class RegistryClient(SchemaRegistryClient):
+    """``said``: an error's text, as it may be told."""
+
+    def __init__(self, conf: dict[str, Any], said: Callable[[Exception], str]) -> None:
+        super().__init__({"timeout": TIMEOUT_S, **conf})
+        self._name, self._said = conf["url"], said
+
+    def get_schema(self, *args: Any, **options: Any) -> Schema:
+        ask = super().get_schema
+        return self._asked(lambda: ask(*args, **options), _is_schema)
+
+    def get_version(self, *args: Any, **options: Any) -> RegisteredSchema:
+        ask = super().get_version
+        return self._asked(lambda: ask(*args, **options), lambda found: _is_schema(found.schema))
+
+    def register_schema_full_response(self, *args: Any, **options: Any) -> RegisteredSchema:
+        ask = super().register_schema_full_response
+        return self._asked(lambda: ask(*args, **options), _has_id)
+
+    def lookup_schema(self, *args: Any, **options: Any) -> RegisteredSchema:
+        ask = super().lookup_schema
+        return self._asked(lambda: ask(*args, **options), _has_id)
+
+    def _asked(self, ask: Callable[[], _Answer], is_answer: Callable[[_Answer], bool]) -> _Answer:
+        """SchemaRegistryError, or RetriableError."""
+        try:
+            answer = ask()
+        except SchemaRegistryError as refused:
+            if refused.error_code in _OF_A_SCHEMA:
+                raise
+            raise RetriableError(f"schema registry {self._name}: {self._said(refused)}") from None
+        except Exception as problem:  # of the network, or of text that is no answer
+            said = f"{type(problem).__name__}: {self._said(problem)}"
+            raise RetriableError(f"schema registry {self._name} does not answer as one: {said}") from None
+        if not is_answer(answer):
+            self.clear_caches()  # type: ignore[no-untyped-call]
+            raise RetriableError(f"schema registry {self._name} does not answer as one: its answer has no schema, or no id")
+        return answer
+
+
+def _is_schema(found: Schema) -> bool:
+    return isinstance(found.schema_str, str)
+
+
+def _has_id(found: RegisteredSchema) -> bool:
+    return isinstance(found.schema_id, int)

@@ -1,0 +1,53 @@
+"""Whether records of a writer's Protobuf message can be read as another message: its name, and each field that both have.
+
+Decides by Confluent's rules of compatibility: packages and names of fields may differ, kinds of numbers may where their bytes are
+the same. Protobuf itself reads any bytes: a field of another kind would be not set, and another message's fields would be this
+one's.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+_TYPES = {name.removeprefix("TYPE_").lower(): getattr(FieldDescriptor, name) for name in dir(FieldDescriptor)
+          if name.startswith("TYPE_")}  # fmt: skip
+_ALIKE = (
+    ("int32", "int64", "uint32", "uint64", "bool", "enum"), ("sint32", "sint64"), ("fixed32", "sfixed32"),
+    ("fixed64", "sfixed64"), ("string", "bytes"), ("message", "bytes"),
+)  # fmt: skip
+"""Types that are written alike."""
+_PAIRS = {(_TYPES[one], _TYPES[other]) for group in _ALIKE for one in group for other in group}
+_NAMES = {number: name for name, number in _TYPES.items()}
+
+
+def why_unfit(writer: Descriptor, reader: Descriptor) -> str:
+    """Why records of ``writer`` are not read as ``reader``; empty if they are."""
+    if writer.name != reader.name:
+        return f"the record is a {writer.full_name}, expected {reader.full_name}"
+    return _of_fields(writer, reader, set())
+
+
+def _of_fields(writer: Descriptor, reader: Descriptor, seen: set[tuple[str, str]]) -> str:
+    if (writer.full_name, reader.full_name) in seen:
+        return ""
+    seen.add((writer.full_name, reader.full_name))
+    for field in reader.fields:
+        written = writer.fields_by_number.get(field.number)
+        why = "" if written is None else _of_field(written, field, seen)
+        if why:
+            return why
+    return ""
+
+
+def _of_field(written: FieldDescriptor, field: FieldDescriptor, seen: set[tuple[str, str]]) -> str:
+    if written.type != field.type and (written.type, field.type) not in _PAIRS:
+        return f"its field {written.full_name} is of type {_said(written)}, expected {_said(field)}"
+    if written.is_packed and not field.is_repeated:
+        return f"its field {written.full_name} is a list, expected one {_said(field)}"
+    if written.message_type is None or field.message_type is None:
+        return ""
+    return _of_fields(written.message_type, field.message_type, seen)
+
+
+def _said(field: FieldDescriptor) -> str:
+    return _NAMES[field.type]

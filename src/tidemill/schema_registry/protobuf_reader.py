@@ -1,0 +1,38 @@
+"""confluent-kafka's Protobuf deserializer, which reads records of any message as the one that it was given, behind a check."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.schema_registry.serde import SchemaId
+
+from tidemill.errors import SerdeError
+from tidemill.schema_registry.protobuf_fit import why_unfit
+
+
+class ProtobufReader(ProtobufDeserializer):
+    """Refuses records of writers that ``message`` is no reader's schema of, with a SerdeError."""
+
+    def __init__(self, message: Any, settings: dict[str, Any], client: SchemaRegistryClient) -> None:
+        super().__init__(message, settings, client)
+        self._reader = message.DESCRIPTOR
+        self._unfit: dict[tuple[int | None, tuple[int, ...]], str] = {}
+        """Why not, by a schema's id and the place of the message in it."""
+
+    def _get_writer_schema(self, schema_id: SchemaId, *args: Any, **options: Any) -> Schema:
+        schema = super()._get_writer_schema(schema_id, *args, **options)
+        indexes = schema_id.message_indexes or []
+        writer = schema_id.id, tuple(indexes)
+        if writer not in self._unfit:
+            self._unfit[writer] = self._why_unfit(schema, schema_id.id, indexes)
+        if self._unfit[writer]:
+            raise SerdeError(f"protobuf: {self._unfit[writer]}; the topic holds other data")
+        return schema
+
+    def _why_unfit(self, schema: Schema, number: int | None, indexes: list[int]) -> str:
+        if schema.schema_type != "PROTOBUF":
+            return f"the schema with the id {number} is one of {schema.schema_type}"
+        file, pool = self._get_parsed_schema(schema)
+        return why_unfit(self._get_message_desc(pool, pool.FindFileByName(file.name), indexes), self._reader)

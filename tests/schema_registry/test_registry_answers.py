@@ -1,0 +1,129 @@
+"""What a registry, or whatever is at its address, may answer: only what it says of a schema is a matter of the record."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+
+import pytest
+
+from tidemill.errors import ConfigError, RetriableError, SerdeError
+from tidemill.schema_registry import SchemaRegistry
+
+SCHEMA = json.dumps({"type": "record", "name": "User", "fields": [{"name": "id", "type": "long"}]})
+RECORD = b"\0\0\0\0\7\2"
+VALUE = {"id": 1}
+
+
+class _At(BaseHTTPRequestHandler):
+    """Answers each request with ``answer``: status, body and headers."""
+
+    answer: ClassVar[tuple[int, bytes, dict[str, str]]]
+
+    def do_GET(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0) if self.command == "POST" else 0)
+        status, body, headers = self.answer
+        self.send_response(status)
+        for name, text in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def log_message(self, *said: Any) -> None: ...
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _At) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def read(address: str) -> Any:
+    return SchemaRegistry(address, {"max.retries": 0}).avro(SCHEMA).deserialize(RECORD)
+
+
+def write(address: str) -> Any:
+    return SchemaRegistry(address, {"max.retries": 0}).avro(SCHEMA).serialize(VALUE)
+
+
+def said(code: int, text: str) -> bytes:
+    return json.dumps({"error_code": code, "message": text}).encode()
+
+
+@pytest.mark.parametrize("call", [read, write])
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (401, said(401, "Unauthorized"), {}),
+        (403, said(403, "Forbidden"), {}),
+        (404, said(404, "HTTP 404 Not Found"), {}),  # of a wrong path
+        (404, b"<html>no such page</html>", {}),
+        (408, b"", {}),
+        (429, said(429, "too many requests"), {}),
+        (500, said(50001, "error in the backend"), {}),
+        (503, b"<html>no server</html>", {}),
+        (302, b"", {"Location": "/login"}),
+        (200, b"<html>please log in</html>", {}),
+        (200, b"", {}),
+        (200, b"null", {}),
+        (200, b"[]", {}),
+        (200, b'"x"', {}),
+        (200, b'{"status": "up"}', {}),
+        (200, b'{"schema": 5}', {}),
+        (204, b"", {}),
+        (200, b'{"schema', {"Content-Length": "1000"}),
+        (200, b"{}", {"Content-Encoding": "gzip"}),
+    ],
+)
+def test_a_registry_that_does_not_do_its_work_is_tried_again_and_nothing_of_it_is_kept(
+    address: str, call: Callable[[str], Any], status: int, body: bytes, headers: dict[str, str]
+) -> None:
+    _At.answer = status, body, headers
+    with pytest.raises(RetriableError, match=f"schema registry {address}"):
+        call(address)
+    _At.answer = 200, json.dumps({"schema": SCHEMA, "id": 7}).encode(), {}
+    assert (read(address), write(address)) == (VALUE, RECORD)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (404, said(40403, "Schema 7 not found"), "the schema registry says Schema 7 not found"),
+        (200, b'{"schema": "message User {int64 id = 1;}", "schemaType": "PROTOBUF"}', "id 7 is one of PROTOBUF"),
+        (200, b'{"schema": "{}", "schemaType": "JSON"}', "id 7 is one of JSON"),
+        (200, b'{"schema": "{"}', "can't read the writer's schema"),
+    ],
+)
+def test_what_the_registry_says_of_a_records_schema_makes_the_record_unreadable(
+    address: str, status: int, body: bytes, message: str
+) -> None:
+    _At.answer = status, body, {}
+    with pytest.raises(SerdeError, match=message):
+        read(address)
+
+
+@pytest.mark.parametrize("code", [409, 42201, 40401])
+def test_a_schema_that_the_registry_refuses_is_not_written_with(address: str, code: int) -> None:
+    _At.answer = int(str(code)[:3]), said(code, "no such schema here"), {}
+    with pytest.raises(SerdeError, match="avro: can't write a value: the schema registry says no such schema here"):
+        write(address)
+
+
+def test_a_registry_that_never_answers_has_a_limit_unless_another_one_is_set() -> None:
+    def limit(**settings: object) -> Any:
+        return SchemaRegistry("http://127.0.0.1:9", settings).client()._rest_client.timeout
+
+    assert (limit(), limit(timeout=3)) == (10, 3)
+
+
+def test_settings_with_which_there_can_be_no_client_are_refused_as_settings() -> None:
+    with pytest.raises(ConfigError, match=r"No such file.*; correct its settings"):
+        SchemaRegistry("https://127.0.0.1:9", {"ssl.ca.location": "/no/such/file"}).avro(SCHEMA).deserialize(RECORD)
