@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import pytest
 
+from tests.state.test_lmdb import in_a_fork
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.runtime.instance import application as module
@@ -47,7 +49,8 @@ class Scene:
     while_starting: Callable[[], object] = lambda: None
 
     def started(self, instance: StartContext, parts: OpenParts) -> Started:
-        parts.opened("parts", lambda: self.happened.append("parts closed"))
+        left = partial(self.happened.append, "parts left to the parent")
+        parts.opened("parts", lambda: self.happened.append("parts closed"), left)
         instance.threads.threads.append(cast("Any", StandInThread(self)))
         self.while_starting()
         return cast("Started", None)
@@ -168,3 +171,32 @@ def test_a_close_that_was_interrupted_is_asked_for_again(scene: Scene, monkeypat
         scene.streams.close()
     assert scene.streams.close()
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_a_forked_process_ends_nothing_of_its_parents_instance(scene: Scene) -> None:
+    scene.streams.start()
+
+    def child() -> None:
+        assert scene.streams.state is State.NOT_RUNNING
+        assert scene.streams.close()
+        with pytest.raises(StopError, match="NOT_RUNNING"):
+            scene.streams.start()
+        assert scene.streams.add_stream_thread() is None
+        assert scene.happened == ["parts left to the parent"]
+
+    assert in_a_fork(child) == 0
+    assert scene.streams.state is State.REBALANCING
+    scene.may_end.set()
+    assert scene.streams.close()
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_an_instance_that_was_not_started_yet_is_started_in_a_forked_process(scene: Scene) -> None:
+    def child() -> None:
+        scene.may_end.set()
+        with scene.streams:
+            assert scene.streams.state is State.REBALANCING
+        assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+    assert in_a_fork(child) == 0
+    assert scene.streams.state is State.CREATED

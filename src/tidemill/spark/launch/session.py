@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
@@ -122,6 +122,8 @@ class SparkHandle:
     session: SparkSession
     jvm: subprocess.Popen[bytes] | None
     scratch: str | None
+    process: int = field(default_factory=os.getpid)
+    """The process that it was made in: one that is forked from it ends nothing."""
 
     def jvm_is_alive(self) -> bool:
         return self.jvm is None or self.jvm.poll() is None
@@ -131,8 +133,18 @@ class SparkHandle:
         """Address of Spark's own UI; None if it is off."""
         return self.session.sparkContext.uiWebUrl
 
+    def leave_to_parent(self) -> None:
+        """In a forked process: py4j's connections are the parent's, and would be shut down for both when this process drops them.
+        """
+        gateway = SparkContext._gateway
+        for connection in list(getattr(getattr(gateway, "_gateway_client", None), "deque", ())):
+            if connection.socket is not None:
+                connection.stream.close()
+                connection.socket.close()
+                connection.stream = connection.socket = None
+
     def close(self, timeout_s: float = 10.0) -> None:
-        if self.jvm is None:
+        if self.jvm is None or self.process != os.getpid():
             return
         with contextlib.suppress(Exception):
             self.session.stop()
