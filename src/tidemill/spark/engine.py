@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
 from tidemill.log_format import LogEvent
-from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, reports_itself
+from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_session, reports_itself
 from tidemill.spark.java import JavaObject, settings_of
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import OnDriverHost, Placement
@@ -117,7 +117,7 @@ class BatchEngine:
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
         reports_itself(self._jobs.name)
-        with needing_the_jvm():
+        with needing_the_session(self._session):
             self._settings = settings_of(session)
             sums = compiled.sums and not compiled.can_stand
             with span("plan built"):
@@ -130,7 +130,7 @@ class BatchEngine:
 
     def rebuild(self) -> None:
         """Builds the plans again, with the current static sides; the next batch runs them. May be called on any thread."""
-        with needing_the_jvm():
+        with needing_the_session(self._session):
             self._next.append({sums: self._built(sums) for sums in list(self._plans)})
 
     def _built(self, sums: bool) -> _Plan:
@@ -192,7 +192,7 @@ class BatchEngine:
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
             StopError: the JVM is gone, or a step has reported a fatal error.
         """
-        with needing_the_jvm():
+        with needing_the_session(self._session):
             run = self._run_for(is_standing=self._compiled.can_stand and not has_backlog)
             try:
                 return self._served(run, request, self._limit_s * patience)
@@ -319,7 +319,7 @@ class BatchEngine:
 
     def has_lost_its_place(self) -> bool:
         """True if the thread's executor, and with it the stores there, is lost. Called after a lost batch."""
-        with needing_the_jvm():
+        with needing_the_session(self._session):
             return self._placement.is_gone(self._thread)
 
     def kill_workers(self) -> None:

@@ -317,7 +317,7 @@ def shared_session() -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    if _started and _started[0].jvm_is_alive():
+    if _started and _started[0].is_alive():
         return _started[0].session
     if not _started:
         atexit.register(close_shared_session)

@@ -207,7 +207,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     for each in background:
         each.start()
         parts.opened(type(each).__name__, each.close)
-    return Started(process_id=process_id, reads=reads, status=status, engine_lives=engine.spark.jvm_is_alive)
+    return Started(process_id=process_id, reads=reads, status=status, engine_lives=engine.spark.is_alive)
 
 
 def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> Launched | None:

@@ -35,7 +35,7 @@ from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credent
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.log_format import LogEvent
-from tidemill.spark.java import know_classes
+from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.launch.fork_server import ForkServer
 from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
@@ -125,8 +125,9 @@ class SparkHandle:
     process: int = field(default_factory=os.getpid)
     """The process that it was made in: one that is forked from it ends nothing."""
 
-    def jvm_is_alive(self) -> bool:
-        return self.jvm is None or self.jvm.poll() is None
+    def is_alive(self) -> bool:
+        """False once the JVM has died or the session was stopped."""
+        return (self.jvm is None or self.jvm.poll() is None) and not is_stopped(self.session)
 
     @property
     def ui(self) -> str | None:
