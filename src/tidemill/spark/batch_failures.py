@@ -104,8 +104,8 @@ _OF_DATA = re.compile(
     r"|java\.lang\.(Arithmetic|NumberFormat|IllegalArgument|ClassCast|NullPointer|NegativeArraySize|UnsupportedOperation|"
     r"\w*IndexOutOfBounds)Exception|java\.util\.(NoSuchElement|\w*Format\w*)Exception|java\.(time|math|text)\..*"
 )
-_CONDITION = re.compile(r"\[(?!INTERNAL_ERROR|FAILED_READ|CANNOT_|TASK_)[A-Z][A-Z0-9_.]+\]")
-"""Error condition at the start of Spark's messages, except those about files, tasks or Spark itself."""
+_CONDITION = re.compile(r"\[(?!INTERNAL_ERROR|FAILED_READ|CANNOT_|TASK_|SPARK_JOB_|OPERATION_CANCELED)[A-Z][A-Z0-9_.]+\]")
+"""Error condition at the start of Spark's messages, except those about files, jobs, tasks or Spark itself."""
 _OF_THE_CLUSTER = re.compile(r"ExecutorLost|FetchFailed|TaskKilled|cancel|shut ?down|Could not find")
 _MOST_CAUSES = 8
 _MOST_TEXT = 1000
