@@ -3,12 +3,14 @@ other way round."""
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 from pyspark import RDD
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import BatchId, Serdes, StreamsBuilder
 from tidemill.spark.launch.session import adopt_session
 from tidemill.spark.plan_session import plan_session
 from tidemill.testing import TopologyTestDriver
@@ -71,3 +73,26 @@ def test_a_plan_that_is_built_again_has_the_settings_of_the_start(owners: SparkS
         with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
             source.pipe_input(1, "no number")
     assert given == [owners, owners]
+
+
+def test_foreach_batch_gets_the_times_of_the_topic_whatever_parser_its_session_has(owners: SparkSession) -> None:
+    """The legacy parser takes microseconds for milliseconds: two minutes more."""
+    event, given = Serdes.json("at timestamp"), []
+
+    def take(frame: DataFrame, _batch: BatchId) -> None:
+        assert frame.sparkSession is owners
+        given.extend(frame.select("key", "value.at", "topic", "offset").collect())
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=LONG, value=event).foreach_batch(take)
+    at = datetime(2020, 1, 1, 10, 0, 0, 123_456, tzinfo=timezone.utc)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        source = driver.create_input_topic("in", LONG, event)
+        owners.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+        source.pipe_input(1, {"at": at})
+        owners.conf.set("spark.sql.legacy.timeParserPolicy", "CORRECTED")
+        source.pipe_input(2, {"at": at})
+    assert [(row.key, row.at.timestamp(), row.topic, row.offset) for row in given] == [
+        (1, at.timestamp(), "in", 0),
+        (2, at.timestamp(), "in", 1),
+    ]
