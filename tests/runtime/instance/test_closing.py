@@ -33,6 +33,9 @@ class StandInThread(threading.Thread):
         self._scene.may_end.wait(LIMIT_S)
         self._scene.happened.append("thread ended")
 
+    def waits_for(self, caller: threading.Thread) -> bool:
+        return caller in (self, self._scene.called)
+
     def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
         self._scene.happened.append("thread told to stop")
         self._stop_wanted.set()
@@ -47,6 +50,8 @@ class Scene:
     may_end: threading.Event = field(default_factory=threading.Event)
     does: Callable[[], object] = lambda: None
     while_starting: Callable[[], object] = lambda: None
+    called: threading.Thread | None = None
+    """A thread for which the stream thread waits, as for one that calls a function of ``foreach_batch``."""
 
     def started(self, instance: StartContext, parts: OpenParts) -> Started:
         left = partial(self.happened.append, "parts left to the parent")
@@ -134,6 +139,16 @@ def test_a_stream_thread_that_closes_its_instance_finishes_before_anything_is_cl
     scene.may_end.set()
     assert scene.streams.close(LIMIT_S)
     assert answers == [False], "it can't wait for itself"
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_a_function_of_foreach_batch_that_closes_its_instance_does_not_wait_for_itself(scene: Scene) -> None:
+    scene.called = threading.current_thread()
+    scene.streams.start()
+    assert scene.streams.close() is False, "its batch is not finished before it has returned"
+    scene.called = None
+    scene.may_end.set()
+    assert scene.streams.close(LIMIT_S)
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
 
 

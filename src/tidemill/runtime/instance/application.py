@@ -363,9 +363,9 @@ class KafkaStreams:
         ``leave_group``: whether to leave the group at once, so that others take the tasks over at once; None: as
         ``leave.group.on.close`` says, which is yes but for static members. One that stays keeps its tasks until its session ends.
 
-        While another thread starts or closes it, this waits for that one. Where nothing can be waited for (in a listener or
-        handler that is called on a stream thread, in a signal's handler that has interrupted ``start`` or ``close``) it gives
-        False, and the instance ends as soon as that has returned.
+        While another thread starts or closes it, this waits for that one. Where nothing can be waited for (in a listener or a
+        handler of a stream thread, in ``foreach_batch``, in a signal's handler that has interrupted ``start`` or ``close``) it
+        gives False, and the instance ends as soon as that has returned.
         """
         own = threading.current_thread()
         with self._state.changed:
@@ -378,9 +378,11 @@ class KafkaStreams:
             if not failed:
                 self._changing = changing or own
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
-        if own in self._threads:
+        if any(thread.waits_for(own) for thread in self._threads):
             if changing is None and not failed:
-                threading.Thread(target=self._end, args=(timeout, leave_group), name="tidemill-close", daemon=True).start()
+                closer = threading.Thread(target=self._end, args=(timeout, leave_group), name="tidemill-close", daemon=True)
+                self._changing = closer
+                closer.start()
             return False
         if failed:
             return self._end_failed(timeout, leave_group)

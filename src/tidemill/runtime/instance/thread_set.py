@@ -88,7 +88,8 @@ class ThreadSet:
         with self._changing:
             if not self._is_open():
                 return None
-            staying = (t for t in reversed(self.threads) if t is not threading.current_thread() and t not in self._leaving)
+            own = threading.current_thread()
+            staying = (t for t in reversed(self.threads) if not t.waits_for(own) and t not in self._leaving)
             thread = next(staying, None)
             if thread is None:
                 return None
