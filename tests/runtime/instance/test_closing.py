@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,7 +15,7 @@ from tests.state.test_lmdb import in_a_fork
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.runtime.instance import application as module
-from tidemill.runtime.instance.application import KafkaStreams, State
+from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
 from tidemill.runtime.instance.starting import OpenParts, StartContext, Started
 
 LIMIT_S = 240
@@ -50,6 +51,7 @@ class Scene:
     may_end: threading.Event = field(default_factory=threading.Event)
     does: Callable[[], object] = lambda: None
     while_starting: Callable[[], object] = lambda: None
+    started_as: Any = None
     called: threading.Thread | None = None
     """A thread for which the stream thread waits, as for one that calls a function of ``foreach_batch``."""
 
@@ -58,7 +60,7 @@ class Scene:
         parts.opened("parts", lambda: self.happened.append("parts closed"), left)
         instance.threads.threads.append(cast("Any", StandInThread(self)))
         self.while_starting()
-        return cast("Started", None)
+        return self.started_as
 
 
 @pytest.fixture
@@ -215,3 +217,23 @@ def test_an_instance_that_was_not_started_yet_is_started_in_a_forked_process(sce
 
     assert in_a_fork(child) == 0
     assert scene.streams.state is State.CREATED
+
+
+@pytest.mark.parametrize("engine_lives", [True, False])
+def test_a_close_whose_time_was_over_is_no_failure_that_the_handler_hears_of(scene: Scene, engine_lives: bool) -> None:
+    """It ends Spark under threads that are still at work."""
+    heard: list[Exception] = []
+
+    def handler(error: Exception) -> StreamThreadExceptionResponse:
+        heard.append(error)
+        return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+
+    scene.streams.set_uncaught_exception_handler(handler)
+    scene.started_as = cast("Any", SimpleNamespace(engine_lives=lambda: engine_lives))
+    problem = StopError("the Spark session was stopped")
+    scene.does = lambda: scene.may_end.wait(LIMIT_S) and scene.streams._thread_failed(problem)
+    scene.streams.start()
+    assert scene.streams.close(timeout=0) is False
+    scene.may_end.set()
+    scene.streams.threads[0].join(LIMIT_S)
+    assert heard == ([problem] if engine_lives else [])

@@ -380,9 +380,8 @@ class KafkaStreams:
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
         if any(thread.waits_for(own) for thread in self._threads):
             if changing is None and not failed:
-                closer = threading.Thread(target=self._end, args=(timeout, leave_group), name="tidemill-close", daemon=True)
-                self._changing = closer
-                closer.start()
+                self._changing = threading.Thread(None, self._end, "tidemill-close", (timeout, leave_group), daemon=True)
+                self._changing.start()
             return False
         if failed:
             return self._end_failed(timeout, leave_group)
@@ -476,9 +475,10 @@ class KafkaStreams:
             elif self.state is State.RUNNING:
                 self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
 
-    def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
-        """Called on the thread that has failed."""
-        response = response_to(error, self._handler, engine_lives=self._require_started().engine_lives())
+    def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:  # on the thread that has failed
+        engine_lives = self._require_started().engine_lives()
+        handler = self._handler if engine_lives or self._is_open() else None  # else a close() without time has ended Spark
+        response = response_to(error, handler, engine_lives=engine_lives)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             for thread in list(self._threads):
                 thread.shut_down_application()
