@@ -48,6 +48,8 @@ _LONGEST_REST_S = 30.0
 _SLOT_LOOK_S = 2.0
 """Seconds after which it is looked whether a batch that has not begun waits for a task slot."""
 _JOB_GROUP = "spark.jobGroup.id"
+_LOST_SIDE = "[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND]"
+"""Spark's error where the rows of a static side, which it keeps as an RDD of the session's, are gone."""
 
 
 def start_workers(
@@ -137,6 +139,17 @@ class BatchEngine:
             self._next.append({sums: self._built(sums) for sums in list(self._plans)})
 
     def _built(self, sums: bool) -> _Plan:
+        try:
+            return self._planned(sums)
+        except (Py4JJavaError, CapturedException) as problem:
+            if _LOST_SIDE not in str(problem):
+                raise
+            cause = "their RDDs were unpersisted: they are read again"
+            log.warning(LogEvent("static-sides-lost", thread=self._thread, cause=cause))
+            self._compiled.lookups.read()
+            return self._planned(sums)
+
+    def _planned(self, sums: bool) -> _Plan:
         # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
         is_alike = isinstance(self._placement, OnDriverHost) and not self._compiled.lookups.joins
         build = partial(self._made, sums)

@@ -96,3 +96,20 @@ def test_foreach_batch_gets_the_times_of_the_topic_whatever_parser_its_session_h
         (1, at.timestamp(), "in", 0),
         (2, at.timestamp(), "in", 1),
     ]
+
+
+def test_static_sides_whose_rdds_the_owner_unpersists_are_read_again(owners: SparkSession) -> None:
+    def names(session: SparkSession) -> DataFrame:
+        return session.sql("SELECT 1 AS id, 'one' AS text")
+
+    builder = StreamsBuilder()
+    joined = builder.stream("in", key=LONG, value=TEXT).join_dataframe(names, lambda value, row: row["text"], on="id")
+    joined.to("out", key=LONG, value=TEXT)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        source, out = driver.create_input_topic("in", LONG, TEXT), driver.create_output_topic("out", LONG, TEXT)
+        source.pipe_input(1, "a")
+        for rdd in dict(owners.sparkContext._jsc.getPersistentRDDs()).values():
+            rdd.unpersist(True)
+        driver._engine.rebuild()  # as for a thread that is added, or a backlog
+        source.pipe_input(1, "b")
+        assert out.read_key_values() == [(1, "one"), (1, "one")]
