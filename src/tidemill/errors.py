@@ -86,6 +86,10 @@ class NoExecutorError(RetriableError):
     """No executor has a slot for a stream thread's batch now: the cluster is starting one, or has none left."""
 
 
+class NoSlotError(NoExecutorError):
+    """Spark has started no task of a stream thread's job: other jobs have all task slots."""
+
+
 class BatchLostError(TidemillError):
     """A micro-batch did not happen as far as is known: go back to the committed offsets and run it again."""
 

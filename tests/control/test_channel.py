@@ -84,6 +84,21 @@ DRIVER = """
     time.sleep(600)
 """
 
+FORKING_DRIVER = DRIVER.replace(
+    "time.sleep(600)",
+    """
+    import os
+    from tidemill.forked import leaves_to_parent
+    leaves_to_parent(lock)
+    leaves_to_parent(server)
+    while not Path(sys.argv[1], "worker-has-joined").exists():
+        time.sleep(0.05)
+    child = os.fork()
+    if child:
+        print(child, flush=True)
+    time.sleep(600)
+    """,
+)
 
 READING_WORKER = """
     import sys, time
@@ -319,6 +334,27 @@ def test_a_worker_ends_with_its_driver_and_until_then_a_restart_waits_for_its_lo
     finally:
         driver.kill()
         worker.kill()
+
+
+def test_a_process_that_the_driver_has_forked_keeps_neither_its_workers_nor_its_lock(tmp_path: Path) -> None:
+    driver = started(FORKING_DRIVER, str(tmp_path))
+    address, key = said(driver).split()
+    worker = started(WORKER, address, key)
+    child = None
+    try:
+        assert said(worker) == "joined"
+        (tmp_path / "worker-has-joined").touch()
+        child = int(said(driver))
+        driver.kill()
+        driver.wait(60)
+        assert worker.wait(60) == 1
+        with StateDirectoryLock.acquire(tmp_path, timeout_s=60):
+            os.kill(child, 0)  # it lives
+    finally:
+        driver.kill()
+        worker.kill()
+        if child is not None:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_while_the_driver_lives_a_second_instance_is_refused_at_once(tmp_path: Path) -> None:

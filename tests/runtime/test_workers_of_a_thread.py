@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -54,6 +55,48 @@ def test_a_batch_that_hangs_is_ended_by_killing_its_workers_and_runs_again(place
         assert flag.exists()
         assert thread.engine.worker_pids["step-1"] != before["step-1"]
         assert until(lambda: not psutil.pid_exists(before["step-1"])), "Spark's daemon notices a little later"
+
+
+def test_a_batch_that_finds_no_task_slot_waits_for_one_and_its_workers_live_on(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job of the program's own has all of them when the thread needs a slot again."""
+    place.create("in", "out")
+    builder = StreamsBuilder()
+    words = builder.stream(place.topic("in"), key=STRING, value=STRING)
+    words.group_by_key().count(store="counts").to_stream().to(place.topic("out"))
+    context, released, begun = place.spark.sparkContext, str(place.folder / "released"), place.folder / "begun"
+    begun.mkdir()
+    folder = str(begun)
+
+    def hold(numbers: Iterator[int]) -> Iterator[int]:
+        for number in numbers:
+            Path(folder, str(number)).touch()
+            while not Path(released).exists():
+                time.sleep(0.05)
+            yield number
+
+    with place.running(builder) as streams:
+        [thread] = streams.threads
+        place.send("in", [(b"k", b"v")])
+        assert place.received("out", 1)
+        assert thread.engine is not None
+        workers = dict(thread.engine.worker_pids)
+        slots = context.defaultParallelism
+        hog = threading.Thread(target=lambda: context.parallelize(range(slots), slots).mapPartitions(hold).count())
+        hog.start()
+        assert until(lambda: len(list(begun.iterdir())) >= slots - 1), "the thread's run has the last one"
+        thread.engine._run.end()
+        thread.hurry()
+        assert until(lambda: len(list(begun.iterdir())) == slots)
+        place.send("in", [(b"k", b"v")])
+        assert until(lambda: "no task slot is free" in caplog.text)
+        assert streams.state is State.RUNNING
+        Path(released).touch()
+        hog.join(LIMIT_S)
+        assert [int.from_bytes(m.value(), "big") for m in place.received("out", 2)] == [1, 2]
+        assert thread.engine.worker_pids == workers
+        assert thread.metrics.lost == 0
 
 
 def test_a_batch_that_takes_too_long_is_tried_with_fewer_records_until_the_backlog_is_through(place: Place) -> None:

@@ -72,10 +72,11 @@ def test_a_worker_that_died_or_has_no_memory_left_says_that_the_batch_was_too_la
         (raised_in_python('cimpl.KafkaException: KafkaError{code=_TRANSPORT,str="down"}'), BatchLostError),
         (raised_in_python("OSError: [Errno 28] No space left on device"), BatchLostError),
         ([(SPARK, f"{ABORTED} ExecutorLostFailure (executor 1 exited)")], BatchLostError),
+        ([(SPARK, "[SPARK_JOB_CANCELLED] Job 5 cancelled as part of cancellation of all jobs SQLSTATE: XXKDA")], BatchLostError),
         ([("java.lang.IllegalStateException", "no plan")], MisfitError),
         ([(SPARK, "[INTERNAL_ERROR] The plan is wrong")], MisfitError),
     ],
-    ids=["final", "lost", "broker", "disk", "executor", "state", "internal"],
+    ids=["final", "lost", "broker", "disk", "executor", "cancelled", "state", "internal"],
 )
 def test_no_record_is_blamed_for_what_brokers_disks_or_spark_itself_did(
     causes: list[tuple[str, str]], kind: type[TidemillError]

@@ -1,12 +1,15 @@
-"""Errors of Py4J that mean that Spark's JVM has died, and those that don't."""
+"""Errors that mean that Spark's JVM has died or its session was stopped, and those that don't."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
-from tidemill.errors import StopError
-from tidemill.spark.batch_failures import needing_the_jvm
+from tidemill.errors import BatchLostError, StopError
+from tidemill.spark.batch_failures import needing_the_jvm, needing_the_session
 
 GONE = [
     Py4JNetworkError("Answer from Java side is empty"),
@@ -34,3 +37,38 @@ def test_other_errors_stay_what_they_are(problem: Exception) -> None:
     with pytest.raises(type(problem)) as raised, needing_the_jvm():
         raise problem
     assert raised.value is problem
+
+
+def session(*, jsc: object) -> Any:
+    return cast("Any", SimpleNamespace(sparkContext=SimpleNamespace(_jsc=jsc)))
+
+
+def context(*, is_stopped: bool) -> object:
+    return SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: is_stopped))
+
+
+class Gone:
+    def sc(self) -> object:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+
+LOST = [BatchLostError("SparkContext has been shutdown"), AttributeError("'NoneType' has no 'sc'")]
+
+
+@pytest.mark.parametrize("problem", LOST, ids=repr)
+@pytest.mark.parametrize("jsc", [None, context(is_stopped=True), Gone()], ids=["in Python", "in the JVM", "with the JVM"])
+def test_no_failure_is_retried_once_the_session_was_stopped(problem: Exception, jsc: object) -> None:
+    with pytest.raises(StopError, match="the Spark session was stopped"), needing_the_session(session(jsc=jsc)):
+        raise problem
+
+
+@pytest.mark.parametrize("problem", LOST, ids=repr)
+def test_failures_in_a_session_that_lives_stay_what_they_are(problem: Exception) -> None:
+    with pytest.raises(type(problem)) as raised, needing_the_session(session(jsc=context(is_stopped=False))):
+        raise problem
+    assert raised.value is problem
+
+
+def test_what_ends_the_thread_in_any_case_keeps_its_words() -> None:
+    with pytest.raises(StopError, match="a fatal error"), needing_the_session(session(jsc=None)):
+        raise StopError("a fatal error")

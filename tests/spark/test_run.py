@@ -119,3 +119,16 @@ def test_a_run_that_ends_lets_go_of_the_steps_between_two_others_before_it_is_ov
 
 def test_runs_have_numbers_of_their_own() -> None:
     assert Run(is_standing=True).number != Run(is_standing=True).number
+
+
+def test_a_request_that_no_source_has_taken_is_withdrawn_and_another_one_asked() -> None:
+    run = Run(is_standing=True)
+    run.ask(request(1))
+    assert not run.has_begun
+    assert run.withdraw()
+    assert not run.reported(report(1)), "nobody has it"
+    run.ask(request(2))
+    assert run.next() == request(2)
+    assert run.has_begun
+    assert not run.withdraw(), "its source step has it"
+    assert run.reported(report(2))

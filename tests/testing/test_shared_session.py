@@ -12,7 +12,7 @@ from tidemill.testing import driver
 
 def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
-    handle = SimpleNamespace(session="the session", close=lambda: None, jvm_is_alive=lambda: True)
+    handle = SimpleNamespace(session="the session", close=lambda: None, is_alive=lambda: True)
 
     def machine_jvm(environ: Any, **options: Any) -> Any:
         started.append(options)

@@ -46,6 +46,7 @@ from tidemill.control.messages import (
 from tidemill.control.sockets import Listener, LocalListener, greet, opened
 from tidemill.control.worker_process import LocalWorker, RemoteWorker, WorkerProcess
 from tidemill.errors import BatchLostError, MisfitError, assert_never
+from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
@@ -126,6 +127,12 @@ class ControlServer:
                 _shut(connection.fileno())
         _shut(self._listener.socket.fileno())
         self._listener.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked process: a worker whose driver has died sees it by the end of its connection, of which this has copies."""
+        self._listener.socket.close()
+        for connection in self._connections:
+            connection.close()
 
     def _accept(self) -> None:
         while True:
@@ -289,10 +296,12 @@ class ControlClient:
         """Set when the stream thread is needed; a wait for records clears it."""
         self._thread, self._step = thread, step
         self._name = ""
+        self._connections: list[Connection] = []
         self._connection = self._open(Purpose.QUESTIONS)
         welcome = unpack(self._connection.recv_bytes(), Welcome)
         self._name = welcome.worker
         self._lock: int | None = None
+        leaves_to_parent(self)
         if welcome.lock:
             # The descriptor is never used, only kept: as long as it is open here, the state directory is held.
             self._lock = recv_handle(self._connection)
@@ -304,8 +313,16 @@ class ControlClient:
         connection = self._open(Purpose.READS)
         threading.Thread(target=_answer_reads, args=(connection, answer), name="tidemill-reads", daemon=True).start()
 
+    def leave_to_parent(self) -> None:
+        """In a process that a function has forked from the worker: the driver sees by their end that the worker has died."""
+        for connection in self._connections:
+            connection.close()
+        if self._lock is not None:
+            os.close(self._lock)
+
     def _open(self, purpose: Purpose) -> Connection:
         connection = opened(self._address, self._key)
+        self._connections.append(connection)
         connection.send_bytes(
             pack(
                 Hello(

@@ -77,6 +77,7 @@ class EmbeddedBroker:
         self._start_limit_s = start_limit_s
         self._guard: subprocess.Popen[str] | None = None
         self._pid: int | None = None
+        self._owner = os.getpid()
         chosen = free_port() if port is None else port
         controller = free_port(chosen)
         self._plan = BrokerPlan(
@@ -133,6 +134,7 @@ class EmbeddedBroker:
         """Starts the broker and returns when it takes clients; EnvironmentProblem says why it can't."""
         if self.is_running:
             raise RuntimeError(f"the broker is already running as process {self.pid}")
+        self._owner = os.getpid()
         tries = _FREE_PORT_TRIES if self._port_may_change else 1
         while True:
             tries -= 1
@@ -172,6 +174,8 @@ class EmbeddedBroker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._owner != os.getpid():  # forked from the owner's process
+            return
         if self._data_is_temporary:  # it is not read again: no need to wait for an orderly end
             self.kill()
             self._remove_temporary_data()

@@ -3,8 +3,8 @@
 Decides by the classes of the Java exceptions and, where a Python worker has raised, by the last line of its traceback. What
 follows from it is ``task.batch_size``' matter.
 
-Also says when Spark's JVM has died: errors of Py4J where the connection is refused, reset, or answers nothing. An exception of
-Java's is none.
+Also says when the session was stopped, or Spark's JVM has died: errors of Py4J where the connection is refused, reset, or answers
+nothing. An exception of Java's is none.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.logger import PySparkLogger
+from pyspark.sql import SparkSession
 
 from tidemill.errors import (
     BatchLostError,
@@ -31,9 +32,13 @@ from tidemill.errors import (
     TidemillError,
     WorkerDiedError,
 )
-from tidemill.spark.java import JavaObject
+from tidemill.spark.java import JavaObject, is_stopped
 
 JVM_GONE = "the Spark JVM is gone: the instance can't go on; start it again"
+SESSION_STOPPED = (
+    "the Spark session was stopped (spark.stop()) while the instance ran, so it can't go on: start it again, and close it before "
+    "its session"
+)
 _NO_ANSWER = re.compile(
     r"Answer from Java side is empty|Error while (sending|receiving)|An error occurred while calling \S+\s*\Z"
 )
@@ -55,6 +60,20 @@ def needing_the_jvm() -> Iterator[None]:
         if is_jvm_gone(problem):
             raise StopError(JVM_GONE) from problem
         raise
+
+
+@contextlib.contextmanager
+def needing_the_session(session: SparkSession) -> Iterator[None]:
+    """``needing_the_jvm``, and StopError for any failure once the session's owner has stopped it: no retry could mend that."""
+    with needing_the_jvm():
+        try:
+            yield
+        except StopError:
+            raise
+        except Exception as problem:
+            if is_stopped(session):
+                raise StopError(SESSION_STOPPED) from problem
+            raise
 
 
 _FINAL = tuple(
@@ -85,8 +104,8 @@ _OF_DATA = re.compile(
     r"|java\.lang\.(Arithmetic|NumberFormat|IllegalArgument|ClassCast|NullPointer|NegativeArraySize|UnsupportedOperation|"
     r"\w*IndexOutOfBounds)Exception|java\.util\.(NoSuchElement|\w*Format\w*)Exception|java\.(time|math|text)\..*"
 )
-_CONDITION = re.compile(r"\[(?!INTERNAL_ERROR|FAILED_READ|CANNOT_|TASK_)[A-Z][A-Z0-9_.]+\]")
-"""Error condition at the start of Spark's messages, except those about files, tasks or Spark itself."""
+_CONDITION = re.compile(r"\[(?!INTERNAL_ERROR|FAILED_READ|CANNOT_|TASK_|SPARK_JOB_|OPERATION_CANCELED)[A-Z][A-Z0-9_.]+\]")
+"""Error condition at the start of Spark's messages, except those about files, jobs, tasks or Spark itself."""
 _OF_THE_CLUSTER = re.compile(r"ExecutorLost|FetchFailed|TaskKilled|cancel|shut ?down|Could not find")
 _MOST_CAUSES = 8
 _MOST_TEXT = 1000

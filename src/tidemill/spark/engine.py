@@ -24,9 +24,10 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from tidemill.control.worker_process import WorkerProcess, end
-from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, StopError, TidemillError
+from tidemill.deadline import Deadline
+from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, NoSlotError, StopError, TidemillError
 from tidemill.log_format import LogEvent
-from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_jvm, reports_itself
+from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_session, reports_itself
 from tidemill.spark.java import JavaObject, settings_of
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import OnDriverHost, Placement
@@ -44,7 +45,11 @@ _DEATH_LIMIT_S = 5.0
 _LONGEST_RUN_S = 300.0
 """A run ends after so long: with it ends what Spark and its workers keep of a job."""
 _LONGEST_REST_S = 30.0
+_SLOT_LOOK_S = 2.0
+"""Seconds after which it is looked whether a batch that has not begun waits for a task slot."""
 _JOB_GROUP = "spark.jobGroup.id"
+_LOST_SIDE = "[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND]"
+"""Spark's error where the rows of a static side, which it keeps as an RDD of the session's, are gone."""
 
 
 def start_workers(
@@ -117,7 +122,7 @@ class BatchEngine:
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
         reports_itself(self._jobs.name)
-        with needing_the_jvm():
+        with needing_the_session(self._session):
             self._settings = settings_of(session)
             sums = compiled.sums and not compiled.can_stand
             with span("plan built"):
@@ -130,10 +135,21 @@ class BatchEngine:
 
     def rebuild(self) -> None:
         """Builds the plans again, with the current static sides; the next batch runs them. May be called on any thread."""
-        with needing_the_jvm():
+        with needing_the_session(self._session):
             self._next.append({sums: self._built(sums) for sums in list(self._plans)})
 
     def _built(self, sums: bool) -> _Plan:
+        try:
+            return self._planned(sums)
+        except (Py4JJavaError, CapturedException) as problem:
+            if _LOST_SIDE not in str(problem):
+                raise
+            cause = "their RDDs were unpersisted: they are read again"
+            log.warning(LogEvent("static-sides-lost", thread=self._thread, cause=cause))
+            self._compiled.lookups.read()
+            return self._planned(sums)
+
+    def _planned(self, sums: bool) -> _Plan:
         # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
         is_alike = isinstance(self._placement, OnDriverHost) and not self._compiled.lookups.joins
         build = partial(self._made, sums)
@@ -188,11 +204,11 @@ class BatchEngine:
         that a job of its own, which takes rows in large portions and sums them in the JVM, is faster.
 
         Raises:
-            NoExecutorError: it did not begin.
+            NoExecutorError: it did not begin (NoSlotError: no task slot was free, and the run keeps its place in the queue).
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
             StopError: the JVM is gone, or a step has reported a fatal error.
         """
-        with needing_the_jvm():
+        with needing_the_session(self._session):
             run = self._run_for(is_standing=self._compiled.can_stand and not has_backlog)
             try:
                 return self._served(run, request, self._limit_s * patience)
@@ -204,8 +220,8 @@ class BatchEngine:
         """The current run, if it is of this kind, has the current plan and is not too old; else a new one."""
         run, is_settled = self._run, self._placement.is_settled(self._thread)
         if run is not None:
-            is_fit = run.is_standing and is_standing and is_settled and not self._next
-            if is_fit and not run.is_ending and run.age_s < _LONGEST_RUN_S:
+            is_fit = run.is_standing is is_standing and is_settled and not self._next and not run.is_ending
+            if is_fit and (not run.has_begun or (is_standing and run.age_s < _LONGEST_RUN_S)):
                 return run
             self._end_run(run)
         if not (self._is_in_place and is_settled) and not self._placement.settle(self._thread):
@@ -229,7 +245,7 @@ class BatchEngine:
     def _served(self, run: Run, request: BatchRequest, limit_s: float) -> BatchReport:
         run.ask(request)
         try:
-            report = run.wait(limit_s)
+            report = self._awaited(run, limit_s)
         except TimeoutError:
             log.error(LogEvent("batch-hangs", thread=self._thread, limit_s=limit_s, workers=self.worker_pids))
             self._end_by_force(run)
@@ -251,10 +267,38 @@ class BatchEngine:
             raise BatchLostError("the Spark job ended without a report of the batch")
         return report
 
+    def _awaited(self, run: Run, limit_s: float) -> BatchReport | None:
+        """``Run.wait``. NoSlotError if its job waits for a task slot: no worker has the request, so nothing is lost."""
+        deadline = Deadline.after(limit_s)
+        while True:
+            try:
+                return run.wait(min(_SLOT_LOOK_S, deadline.left_s))
+            except TimeoutError:
+                if self._waits_for_a_slot(run) and run.withdraw():
+                    raise NoSlotError(
+                        f"no task slot is free for {self._thread}: other jobs have all {self._placement.slots} of the Spark "
+                        "session, and each stream thread needs one. It goes on when one is free; give the session more "
+                        "(spark.master=local[N]), or your jobs fewer partitions"
+                    ) from None
+                if deadline.is_over:
+                    raise
+
+    def _waits_for_a_slot(self, run: Run) -> bool:
+        """True if Spark has queued the run's job, and runs no task of it, though the thread's executor lives."""
+        if run.has_begun:
+            return False
+        # Of the scheduler itself: what the status store knows of a stage may be seconds old.
+        queued = self._session.sparkContext._jsc.sc().taskScheduler().rootPool().getSortedTaskSetQueue()
+        sets = [queued.apply(at) for at in range(queued.size())]
+        waits = any(not each.runningTasks() and _group_of(each) == _group(run) for each in sets)
+        return waits and not self._placement.is_gone(self._thread)
+
     def _end_run(self, run: Run) -> None:
         """Ends the run, in order if possible, else by force: two jobs of one thread must never be alive at once (rule 27)."""
         self._run = None
         run.end()
+        if not run.has_begun:  # its job may wait for a slot, and has nothing to end in order
+            self._session.sparkContext.cancelJobGroup(_group(run))
         if not run.wait_over(self._limit_s):
             log.error(LogEvent("run-hangs", thread=self._thread, limit_s=self._limit_s, workers=self.worker_pids))
             self._end_by_force(run)
@@ -319,7 +363,7 @@ class BatchEngine:
 
     def has_lost_its_place(self) -> bool:
         """True if the thread's executor, and with it the stores there, is lost. Called after a lost batch."""
-        with needing_the_jvm():
+        with needing_the_session(self._session):
             return self._placement.is_gone(self._thread)
 
     def kill_workers(self) -> None:
@@ -329,6 +373,11 @@ class BatchEngine:
 
 def _group(run: Run) -> str:
     return f"tidemill-run-{run.number}"
+
+
+def _group_of(task_set: JavaObject) -> str | None:
+    properties = task_set.taskSet().properties()
+    return None if properties is None else properties.getProperty(_JOB_GROUP)
 
 
 def _collect(session: SparkSession, rows: JavaObject, properties: Mapping[str, str | None], run: Run) -> None:

@@ -49,6 +49,15 @@ def class_of(session: SparkSession, name: str) -> JavaObject:
     return getattr(session.sparkContext._jvm, name)
 
 
+def is_stopped(session: SparkSession) -> bool:
+    """True if its context was stopped, by whom ever, or its JVM is gone."""
+    context = session.sparkContext._jsc
+    try:
+        return context is None or bool(context.sc().isStopped())
+    except Exception:  # py4j's: there is no answer
+        return True
+
+
 def settings_of(session: SparkSession) -> dict[str, str]:
     """``session.conf.getAll`` in a few calls of the JVM, not two for each setting."""
     found, texts = session.conf._jconf.getAllAsJava(), class_of(session, "java.lang.String")

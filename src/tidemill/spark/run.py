@@ -30,6 +30,8 @@ class Run:
         """Id of the batch whose report is awaited."""
         self._report: BatchReport | None = None
         self._is_ending = self._is_over = False
+        self.has_begun = False
+        """A source step has asked for a request: Spark has started the job's task."""
 
     # --- the owner -------------------------------------------------------------------------------------------------
 
@@ -57,6 +59,14 @@ class Run:
             self._under_way = None
             return self._report
 
+    def withdraw(self) -> bool:
+        """Takes the request back; False if the source step has it already."""
+        with self._changed:
+            if self._request is None:
+                return False
+            self._request = self._under_way = None
+            return True
+
     @property
     def is_ending(self) -> bool:
         """True if it serves no further request."""
@@ -77,6 +87,7 @@ class Run:
     def next(self) -> BatchRequest | None:
         """The request that the source step is to serve next; waits for it. None: the run ends."""
         with self._changed:
+            self.has_begun = True
             self._changed.wait_for(lambda: self._request is not None or self._is_ending or self._is_over)
             request, self._request = self._request, None
             return request

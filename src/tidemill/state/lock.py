@@ -115,6 +115,12 @@ class StateDirectoryLock:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def leave_to_parent(self) -> None:
+        """In a forked process, which would hold the lock as a worker does: closes its descriptor, and changes nothing."""
+        if self.is_held:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
     def __enter__(self) -> StateDirectoryLock:
         return self
 

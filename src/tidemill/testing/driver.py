@@ -105,7 +105,7 @@ class TopologyTestDriver:
             one_by_one=takes_one_by_one(self._exceptions), owner=session,
         )  # fmt: skip
         self._engine = self._make_engine(plans, self._compiled)
-        self._handover = BatchHandover(session, self._application, self._compiled.batch_functions)
+        self._handover = BatchHandover(session, plans, self._application, self._compiled.batch_functions)
 
     # --- topics and time ---
 
@@ -317,7 +317,7 @@ def shared_session() -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    if _started and _started[0].jvm_is_alive():
+    if _started and _started[0].is_alive():
         return _started[0].session
     if not _started:
         atexit.register(close_shared_session)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from tests.state.test_lmdb import in_a_fork
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.runtime.instance import application as module
-from tidemill.runtime.instance.application import KafkaStreams, State
+from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
 from tidemill.runtime.instance.starting import OpenParts, StartContext, Started
 
 LIMIT_S = 240
@@ -31,6 +34,9 @@ class StandInThread(threading.Thread):
         self._scene.may_end.wait(LIMIT_S)
         self._scene.happened.append("thread ended")
 
+    def waits_for(self, caller: threading.Thread) -> bool:
+        return caller in (self, self._scene.called)
+
     def stop(self, leave_group: bool | None = None, within_s: float | None = None) -> None:
         self._scene.happened.append("thread told to stop")
         self._stop_wanted.set()
@@ -45,12 +51,16 @@ class Scene:
     may_end: threading.Event = field(default_factory=threading.Event)
     does: Callable[[], object] = lambda: None
     while_starting: Callable[[], object] = lambda: None
+    started_as: Any = None
+    called: threading.Thread | None = None
+    """A thread for which the stream thread waits, as for one that calls a function of ``foreach_batch``."""
 
     def started(self, instance: StartContext, parts: OpenParts) -> Started:
-        parts.opened("parts", lambda: self.happened.append("parts closed"))
+        left = partial(self.happened.append, "parts left to the parent")
+        parts.opened("parts", lambda: self.happened.append("parts closed"), left)
         instance.threads.threads.append(cast("Any", StandInThread(self)))
         self.while_starting()
-        return cast("Started", None)
+        return self.started_as
 
 
 @pytest.fixture
@@ -134,6 +144,16 @@ def test_a_stream_thread_that_closes_its_instance_finishes_before_anything_is_cl
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
 
 
+def test_a_function_of_foreach_batch_that_closes_its_instance_does_not_wait_for_itself(scene: Scene) -> None:
+    scene.called = threading.current_thread()
+    scene.streams.start()
+    assert scene.streams.close() is False, "its batch is not finished before it has returned"
+    scene.called = None
+    scene.may_end.set()
+    assert scene.streams.close(LIMIT_S)
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
 @pytest.mark.parametrize("raised", [BrokenPipeError("the screen is gone"), SystemExit("the screen is gone")])
 def test_a_listener_that_raises_keeps_no_instance_from_ending(
     scene: Scene, caplog: pytest.LogCaptureFixture, raised: BaseException
@@ -168,3 +188,52 @@ def test_a_close_that_was_interrupted_is_asked_for_again(scene: Scene, monkeypat
         scene.streams.close()
     assert scene.streams.close()
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_a_forked_process_ends_nothing_of_its_parents_instance(scene: Scene) -> None:
+    scene.streams.start()
+
+    def child() -> None:
+        assert scene.streams.state is State.NOT_RUNNING
+        assert scene.streams.close()
+        with pytest.raises(StopError, match="NOT_RUNNING"):
+            scene.streams.start()
+        assert scene.streams.add_stream_thread() is None
+        assert scene.happened == ["parts left to the parent"]
+
+    assert in_a_fork(child) == 0
+    assert scene.streams.state is State.REBALANCING
+    scene.may_end.set()
+    assert scene.streams.close()
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_an_instance_that_was_not_started_yet_is_started_in_a_forked_process(scene: Scene) -> None:
+    def child() -> None:
+        scene.may_end.set()
+        with scene.streams:
+            assert scene.streams.state is State.REBALANCING
+        assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+    assert in_a_fork(child) == 0
+    assert scene.streams.state is State.CREATED
+
+
+@pytest.mark.parametrize("engine_lives", [True, False])
+def test_a_close_whose_time_was_over_is_no_failure_that_the_handler_hears_of(scene: Scene, engine_lives: bool) -> None:
+    """It ends Spark under threads that are still at work."""
+    heard: list[Exception] = []
+
+    def handler(error: Exception) -> StreamThreadExceptionResponse:
+        heard.append(error)
+        return StreamThreadExceptionResponse.SHUTDOWN_CLIENT
+
+    scene.streams.set_uncaught_exception_handler(handler)
+    scene.started_as = cast("Any", SimpleNamespace(engine_lives=lambda: engine_lives))
+    problem = StopError("the Spark session was stopped")
+    scene.does = lambda: scene.may_end.wait(LIMIT_S) and scene.streams._thread_failed(problem)
+    scene.streams.start()
+    assert scene.streams.close(timeout=0) is False
+    scene.may_end.set()
+    scene.streams.threads[0].join(LIMIT_S)
+    assert heard == ([problem] if engine_lives else [])

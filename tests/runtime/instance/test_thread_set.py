@@ -70,6 +70,7 @@ class StandIn(threading.Thread):
         super().__init__(name=f"t-{number}", daemon=True)
         self.number, self.error, self.told, self.is_stuck = number, None, None, False
         self.were_workers_ended = self.expects_rebalance = False
+        self.waited_for: threading.Thread | None = None
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
@@ -79,6 +80,9 @@ class StandIn(threading.Thread):
         self.told = leave_group
         if not self.is_stuck:
             self._stop_wanted.set()
+
+    def waits_for(self, caller: threading.Thread) -> bool:
+        return caller in (self, self.waited_for)
 
     def expect_rebalance(self) -> None:
         self.expects_rebalance = True

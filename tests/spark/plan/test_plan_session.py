@@ -3,12 +3,14 @@ other way round."""
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 from pyspark import RDD
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import BatchId, Serdes, StreamsBuilder
 from tidemill.spark.launch.session import adopt_session
 from tidemill.spark.plan_session import plan_session
 from tidemill.testing import TopologyTestDriver
@@ -71,3 +73,43 @@ def test_a_plan_that_is_built_again_has_the_settings_of_the_start(owners: SparkS
         with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
             source.pipe_input(1, "no number")
     assert given == [owners, owners]
+
+
+def test_foreach_batch_gets_the_times_of_the_topic_whatever_parser_its_session_has(owners: SparkSession) -> None:
+    """The legacy parser takes microseconds for milliseconds: two minutes more."""
+    event, given = Serdes.json("at timestamp"), []
+
+    def take(frame: DataFrame, _batch: BatchId) -> None:
+        assert frame.sparkSession is owners
+        given.extend(frame.select("key", "value.at", "topic", "offset").collect())
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=LONG, value=event).foreach_batch(take)
+    at = datetime(2020, 1, 1, 10, 0, 0, 123_456, tzinfo=timezone.utc)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        source = driver.create_input_topic("in", LONG, event)
+        owners.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+        source.pipe_input(1, {"at": at})
+        owners.conf.set("spark.sql.legacy.timeParserPolicy", "CORRECTED")
+        source.pipe_input(2, {"at": at})
+    assert [(row.key, row.at.timestamp(), row.topic, row.offset) for row in given] == [
+        (1, at.timestamp(), "in", 0),
+        (2, at.timestamp(), "in", 1),
+    ]
+
+
+def test_static_sides_whose_rdds_the_owner_unpersists_are_read_again(owners: SparkSession) -> None:
+    def names(session: SparkSession) -> DataFrame:
+        return session.sql("SELECT 1 AS id, 'one' AS text")
+
+    builder = StreamsBuilder()
+    joined = builder.stream("in", key=LONG, value=TEXT).join_dataframe(names, lambda value, row: row["text"], on="id")
+    joined.to("out", key=LONG, value=TEXT)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        source, out = driver.create_input_topic("in", LONG, TEXT), driver.create_output_topic("out", LONG, TEXT)
+        source.pipe_input(1, "a")
+        for rdd in dict(owners.sparkContext._jsc.getPersistentRDDs()).values():
+            rdd.unpersist(True)
+        driver._engine.rebuild()  # as for a thread that is added, or a backlog
+        source.pipe_input(1, "b")
+        assert out.read_key_values() == [(1, "one"), (1, "one")]

@@ -10,15 +10,15 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from types import TracebackType
 
 from pyspark.sql import SparkSession
 
-from tidemill.config.slices import ClientsConfig, TopologyConfig
+from tidemill.config.slices import ClientsConfig, StateConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
+from tidemill.forked import leaves_to_parent
 from tidemill.ids import ProcessId
 from tidemill.log_format import LogEvent
 from tidemill.metrics.names import Metric, MetricName
@@ -41,7 +41,7 @@ from tidemill.runtime.instance.draining import DRAIN_LIMIT_S, Draining
 from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance.launching import Launched
 from tidemill.runtime.instance.start_phases import StartPhases, earliest
-from tidemill.runtime.instance.starting import LOCK_WAIT_S, OpenParts, StartContext, Started, started
+from tidemill.runtime.instance.starting import OpenParts, StartContext, Started, remove_local_state, started
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.observe.instance_html import instance_html, not_started
@@ -49,8 +49,6 @@ from tidemill.runtime.observe.live_view import LiveView
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.worker.worker import Fault
-from tidemill.state.directory import StateDirectory
-from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import Topology
 
 __all__ = [
@@ -112,6 +110,9 @@ class KafkaStreams:
         """The thread that is starting or closing the instance: ``close()`` on another thread waits for it."""
         self._parts = OpenParts()
         self._started: Started | None = None
+        self._process = os.getpid()
+        self._parents: Started | None = None  # in a forked process: what its parent has started
+        leaves_to_parent(self)
 
     # --- what users see --------------------------------------------------------------------------------------------
 
@@ -198,7 +199,7 @@ class KafkaStreams:
         return {} if self._started is None else self._started.status.metrics()
 
     def _asked(self) -> StoreQueries:
-        if self.state in (State.NOT_RUNNING, State.ERROR):
+        if self._parents is None and self.state in (State.NOT_RUNNING, State.ERROR):
             raise StopError(
                 f"this instance is {self.state.value}: its state can't be read through it any more; start a new KafkaStreams, "
                 "or ask another instance"
@@ -227,6 +228,8 @@ class KafkaStreams:
         return LiveView(html, lambda: self.state in (State.NOT_RUNNING, State.ERROR), every)
 
     def _require_started(self) -> Started:
+        if self._parents is not None:
+            raise StopError(f"this instance runs in process {self._process}, from which this one was forked: use it there")
         if self._started is None:
             what = "start it first" if self.state is State.CREATED else "it has never run; make a new KafkaStreams and start it"
             raise StreamsNotStartedError(f"this instance is {self.state.value}: {what}")
@@ -283,15 +286,22 @@ class KafkaStreams:
         if self._changing is not None:
             self._never_ran()
             raise StopError("this instance was closed while it was being started")
-        count = len(self._threads)
-        says = f"stream-client [{self.config.application_id}] Started {count} stream threads"
-        log.info(LogEvent("started", says=says, application=self.config.application_id, threads=count))
+        says = f"stream-client [{self.config.application_id}] Started {len(self._threads)} stream threads"
+        log.info(LogEvent("started", says=says, application=self.config.application_id, threads=len(self._threads)))
         return self
 
     def _never_ran(self) -> None:
         self._parts.close()
         self._state.never_ran()
         self._changing = None
+
+    def leave_to_parent(self) -> None:
+        """Called in a process that was forked from this one: an instance that runs is the parent's, and NOT_RUNNING here."""
+        if self._changing is None and self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR):
+            return
+        for part in (self._parts, self._set, self._state):
+            part.leave_to_parent()
+        self._parents, self._started, self._changing, self._failing = self._started, None, None, None
 
     def pause(self) -> None:
         """No record is processed and no punctuator called until ``resume()``; the batch under way may still be ending. The
@@ -320,11 +330,8 @@ class KafkaStreams:
             ConfigError: the Spark session has no task slot for it.
         """
         thread = self._set.add()
-        if thread is None:
-            return None
-        log.info(LogEvent("thread-added", thread=thread.name))
         self._thread_changed()
-        return thread.name
+        return None if thread is None else thread.name
 
     def remove_stream_thread(self, timeout: float | None = None) -> str | None:
         """Ends one stream thread, which gives its tasks up and leaves the group, and gives its name; None if there is none, or
@@ -334,11 +341,8 @@ class KafkaStreams:
             RetriableError: it has not ended within ``timeout`` s; it will.
         """
         thread = self._set.remove(timeout)
-        if thread is None:
-            return None
-        log.info(LogEvent("thread-removed", thread=thread.name))
         self._thread_changed()
-        return thread.name
+        return None if thread is None else thread.name
 
     def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
         """Drains the instance and closes it: other instances catch up with its tasks and take them over, so that no task pauses
@@ -359,9 +363,9 @@ class KafkaStreams:
         ``leave_group``: whether to leave the group at once, so that others take the tasks over at once; None: as
         ``leave.group.on.close`` says, which is yes but for static members. One that stays keeps its tasks until its session ends.
 
-        While another thread starts or closes it, this waits for that one. Where nothing can be waited for (in a listener or
-        handler that is called on a stream thread, in a signal's handler that has interrupted ``start`` or ``close``) it gives
-        False, and the instance ends as soon as that has returned.
+        While another thread starts or closes it, this waits for that one. Where nothing can be waited for (in a listener or a
+        handler of a stream thread, in ``foreach_batch``, in a signal's handler that has interrupted ``start`` or ``close``) it
+        gives False, and the instance ends as soon as that has returned.
         """
         own = threading.current_thread()
         with self._state.changed:
@@ -374,9 +378,10 @@ class KafkaStreams:
             if not failed:
                 self._changing = changing or own
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
-        if own in self._threads:
+        if any(thread.waits_for(own) for thread in self._threads):
             if changing is None and not failed:
-                threading.Thread(target=self._end, args=(timeout, leave_group), name="tidemill-close", daemon=True).start()
+                self._changing = threading.Thread(None, self._end, "tidemill-close", (timeout, leave_group), daemon=True)
+                self._changing.start()
             return False
         if failed:
             return self._end_failed(timeout, leave_group)
@@ -409,11 +414,7 @@ class KafkaStreams:
         """
         if self.state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
             raise StopError(f"this instance is {self.state.value}: close it, or call clean_up() before start()")
-        directory = StateDirectory(Path(self.config.state_dir), self.config.application_id)
-        directory.create()
-        with StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S) as lock:
-            for task in directory.clean(lock):
-                log.info(LogEvent("state-removed", task=task, cause="clean_up() was called"))
+        remove_local_state(self.config.slice(StateConfig))
 
     def wait(self, *states: State, timeout: float) -> State:
         """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout`` s; the state it is in then."""
@@ -474,9 +475,10 @@ class KafkaStreams:
             elif self.state is State.RUNNING:
                 self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
 
-    def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
-        """Called on the thread that has failed."""
-        response = response_to(error, self._handler, engine_lives=self._require_started().engine_lives())
+    def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:  # on the thread that has failed
+        engine_lives = self._require_started().engine_lives()
+        handler = self._handler if engine_lives or self._is_open() else None  # else a close() without time has ended Spark
+        response = response_to(error, handler, engine_lives=engine_lives)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             for thread in list(self._threads):
                 thread.shut_down_application()

@@ -87,6 +87,11 @@ class InstanceState:
             self.now = State.NOT_RUNNING
             self.changed.notify_all()
 
+    def leave_to_parent(self) -> None:
+        """In a forked process: NOT_RUNNING. Another thread of the parent may have held the lock."""
+        self.changed = threading.Condition(threading.RLock())
+        self.never_ran()
+
     def wait(self, *states: State, timeout_s: float) -> State:
         """Until it is one of these or the instance has ended, at most so long; the state it is in then."""
         deadline = Deadline.after(timeout_s)

@@ -38,6 +38,12 @@ class Launched:
         if self.forks is not None:
             self.forks.close()
 
+    def leave_to_parent(self) -> None:
+        """In a forked process: both end when the last copy of their standard input is closed, and this is one."""
+        for process in (self.jvm.process, *([] if self.forks is None else [self.forks.process])):
+            if process.stdin is not None:
+                process.stdin.close()
+
 
 def _heap_options(config: SparkConfig) -> list[str]:
     return [] if "driver.memory" in config.spark else [f"-Xmn{_YOUNG}"]

@@ -7,6 +7,7 @@ start that fails. The states of an instance, and what becomes of it when a threa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -80,10 +81,19 @@ class OpenParts:
 
     def __init__(self) -> None:
         self._closers: list[tuple[str, Callable[[], object]]] = []
+        self._leavers: list[Callable[[], object]] = []
         self._closing = threading.Lock()
 
-    def opened(self, what: str, close: Callable[[], object]) -> None:
+    def opened(self, what: str, close: Callable[[], object], leave: Callable[[], object] = lambda: None) -> None:
+        """``leave``: what a process forked from this one does in place of closing it (``forked``)."""
         self._closers.append((what, close))
+        self._leavers.append(leave)
+
+    def leave_to_parent(self) -> None:
+        """In a forked process: closes copies of open files; the parts themselves are the parent's."""
+        for leave in self._leavers:
+            with contextlib.suppress(OSError, ValueError):  # closed already
+                leave()
 
     def close(self) -> None:
         """The last one first, each once; one that fails keeps none of the others open."""
@@ -145,12 +155,12 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         topics = _checked_topics(config, topology, admin)
     instance = replace(instance, topology=topology)
     server = ControlServer(lock.fileno(), control_listener(spark_config, instance.session))
-    parts.opened("control channel", server.close)
+    parts.opened("control channel", server.close, server.leave_to_parent)
     reads = InstanceReads(
         config.slice(ReadsConfig), http_access(config.slice(HttpConfig)), directory, instance.require_started,
         on_executors=disk is not None,
     )  # fmt: skip
-    parts.opened("reads", reads.close)
+    parts.opened("reads", reads.close, reads.leave_to_parent)
     with needing_the_jvm():
         engine = _engine_parts(instance, launched, process_id, parts)
     require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
@@ -197,7 +207,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     for each in background:
         each.start()
         parts.opened(type(each).__name__, each.close)
-    return Started(process_id=process_id, reads=reads, status=status, engine_lives=engine.spark.jvm_is_alive)
+    return Started(process_id=process_id, reads=reads, status=status, engine_lives=engine.spark.is_alive)
 
 
 def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> Launched | None:
@@ -208,7 +218,7 @@ def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> 
     elif launched is None:
         launched = launch(config, instance.environ)
     if launched is not None:
-        parts.opened("the JVM", launched.end)
+        parts.opened("the JVM", launched.end, launched.leave_to_parent)
     return launched
 
 
@@ -232,12 +242,21 @@ def _claimed_state(config: StateConfig, parts: OpenParts) -> tuple[StateDirector
     directory = StateDirectory(Path(config.state_dir), config.application_id)
     directory.create()
     lock = StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S)
-    parts.opened("state directory", lock.release)
+    parts.opened("state directory", lock.release, lock.leave_to_parent)
     if config.state_cleanup_dir_max_age_ms >= 0:
         remove_outdated(directory, lock, config.state_cleanup_dir_max_age_ms)
     process_id = directory.process_id().process_id
     log.info(LogEvent("starting", application=config.application_id, process=process_id, state=directory.path))
     return directory, lock, process_id
+
+
+def remove_local_state(config: StateConfig) -> None:
+    """Removes the state of all tasks. StateDirectoryInUseError: an instance has the directory."""
+    directory = StateDirectory(Path(config.state_dir), config.application_id)
+    directory.create()
+    with StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S) as lock:
+        for task in directory.clean(lock):
+            log.info(LogEvent("state-removed", task=task, cause="clean_up() was called"))
 
 
 def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> TopologyFacts:
@@ -278,13 +297,13 @@ def _engine_parts(
 
     if launched is not None:
         spark = launched.jvm.session()
-        parts.opened("Spark", spark.close)
+        parts.opened("Spark", spark.close, spark.leave_to_parent)
         share = shared(spark.session)
     else:
         assert instance.session is not None, "without one a JVM was launched"
         share = shared(instance.session)
         spark = adopt_session(instance.session, wanted, share.taken_before)
-        parts.opened("Spark", spark.close)
+        parts.opened("Spark", spark.close, spark.leave_to_parent)
     instance.phases.begin(StartPhase.PLAN)
     plans = plan_session(spark.session)
     placement = placement_of(plans, config.num_stream_threads)

@@ -127,7 +127,7 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            handover = BatchHandover(self.spark.session, config.application_id, self.compiled.batch_functions)
+            handover = BatchHandover(self.spark.session, self.plans, config.application_id, self.compiled.batch_functions)
             self.server.register(thread.name, thread.driver_service(handover))
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second worker next to it.

@@ -68,7 +68,9 @@ class ThreadSet:
                     f"one each and one to spare: start it with spark.master=local[{wanted + 1}] or more (with other instances in "
                     "the same session, one more for each of their threads)"
                 )
-            return self._put(free_number(thread.number for thread in self.threads))
+            thread = self._put(free_number(thread.number for thread in self.threads))
+        log.info(LogEvent("thread-added", thread=thread.name))
+        return thread
 
     def _put(self, number: int) -> StreamThread:
         """The others are at work, so it joins when it has run its plan once; that starts its workers."""
@@ -86,7 +88,8 @@ class ThreadSet:
         with self._changing:
             if not self._is_open():
                 return None
-            staying = (t for t in reversed(self.threads) if t is not threading.current_thread() and t not in self._leaving)
+            own = threading.current_thread()
+            staying = (t for t in reversed(self.threads) if not t.waits_for(own) and t not in self._leaving)
             thread = next(staying, None)
             if thread is None:
                 return None
@@ -98,6 +101,7 @@ class ThreadSet:
             threading.Thread(target=self._drop, args=(thread,), name=f"{thread.name}-remove", daemon=True).start()
             raise RetriableError(f"{thread.name} has not ended within {timeout_s:g} s: it will, when its batch is finished")
         self._drop(thread)
+        log.info(LogEvent("thread-removed", thread=thread.name))
         return thread
 
     def _drop(self, thread: StreamThread) -> None:
@@ -108,6 +112,11 @@ class ThreadSet:
             self._leaving.discard(thread)
             if thread in self.threads:
                 self.threads.remove(thread)
+
+    def leave_to_parent(self) -> None:
+        """In a forked process, which has none of the threads."""
+        self.threads.clear()
+        self._changing, self._leaving = threading.RLock(), set()
 
     def expect_rebalance(self) -> None:
         """A thread is about to join or leave: the others, whose tasks change, send their next heartbeats quickly."""

@@ -190,6 +190,11 @@ class InstanceReads:
         if self.queries is not None:
             self.queries.copies.close()
 
+    def leave_to_parent(self) -> None:
+        """In a forked process: the address is free again when the parent has ended."""
+        if self._listening is not None:
+            self._listening.close()
+
     def _open_here(self, folder: Path) -> TaskState:
         """Before its worker opens a directory, another task's state may lie in it."""
         task = TaskId.parse(folder.relative_to(self._directory.path).parts[0])

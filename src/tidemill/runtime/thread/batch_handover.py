@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.log_format import LogEvent
 from tidemill.spark.job_thread import background_pool
-from tidemill.spark.plan.batch_sinks import BatchFunction, batch_frame
+from tidemill.spark.plan.batch_sinks import BatchFunction, batch_frame, decoded_path
 from tidemill.task.batch_id import BatchId
 
 log = logging.getLogger("tidemill.foreach-batch")
@@ -34,9 +34,13 @@ def new_batch_folder(state: Path) -> str:
 class BatchHandover:
     """One stream thread's; called on the control channel's threads, while the thread waits for its batch."""
 
-    def __init__(self, session: SparkSession, application_id: str, functions: Mapping[str, BatchFunction]) -> None:
-        self._session, self._application_id, self._functions = session, application_id, functions
+    def __init__(
+        self, session: SparkSession, plans: SparkSession, application_id: str, functions: Mapping[str, BatchFunction]
+    ) -> None:
+        self._session, self._plans, self._application_id, self._functions = session, plans, application_id, functions
         self._one_at_a_time = threading.Lock()
+        self.caller: threading.Thread | None = None
+        """The thread that calls a function now, for which the stream thread waits."""
 
     def call(self, node: str, path: str, batch_id: BatchId) -> str:
         """Calls the node's function with the records in the file; what went wrong, or nothing."""
@@ -47,14 +51,16 @@ class BatchHandover:
             )
         made = self._functions[node]
         with self._one_at_a_time:
-            started = time.monotonic()
+            started, self.caller = time.monotonic(), threading.current_thread()
             try:
                 with background_pool(self._session, self._application_id, f"foreach_batch of {node}"):
-                    made.function(batch_frame(self._session, path, made), batch_id)
-            except Exception as problem:
+                    made.function(batch_frame(self._session, path, made, self._plans), batch_id)
+            except (Exception, SystemExit) as problem:  # sys.exit() would end only this thread
                 log.exception(LogEvent("foreach-batch-failed", node=node, batch=batch_id))
                 return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {problem}"
             finally:
+                self.caller = None
                 Path(path).unlink(missing_ok=True)
+                shutil.rmtree(decoded_path(path), ignore_errors=True)
             log.debug(LogEvent("foreach-batch", node=node, batch=batch_id, took_ms=round((time.monotonic() - started) * 1e3)))
         return ""

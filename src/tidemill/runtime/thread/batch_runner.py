@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
-from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, StopError
+from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, StopError
 from tidemill.ids import TaskId
 from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent
@@ -36,6 +36,9 @@ from tidemill.task.tasks import BatchLost, BatchReported, is_other_phase
 log = logging.getLogger("tidemill.thread")
 
 _RETRY_PAUSE_S = 0.2
+_WHERE_TO_LOOK = (
+    "look at the brokers, the group, Spark's task slots, this instance's memory and disks; no record is lost, none is processed"
+)
 
 
 class BatchRunner:
@@ -157,7 +160,8 @@ class BatchRunner:
                 details |= {"read": report.records_in, "written": report.records_out, **report.timings_ms}
             return report
         except NoExecutorError as waiting:
-            log.debug(LogEvent("batch-waits", thread=self._thread, reason=waiting))
+            is_news = isinstance(waiting, NoSlotError) and self._lost_in_a_row.reason != str(waiting)
+            log.log(logging.WARNING if is_news else logging.DEBUG, LogEvent("batch-waits", thread=self._thread, reason=waiting))
             self._count(str(waiting), is_misfit=False)
             return None
         except BatchLostError as lost:
@@ -267,7 +271,7 @@ class BatchRunner:
                     thread=self._thread,
                     count=row.count,
                     reason=reason,
-                    do="look at the brokers, the group, this instance's memory and disks; no record is lost, none is processed",
+                    do=_WHERE_TO_LOOK,
                 )
             )
 

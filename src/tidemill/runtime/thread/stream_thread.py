@@ -145,6 +145,7 @@ class StreamThread(threading.Thread):
         )  # fmt: skip
         self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
+        self._handover: BatchHandover | None = None
         self._has_plan = False
         self._leave_group: bool | None = None
         self._drain_wanted = self._drains = False
@@ -244,6 +245,10 @@ class StreamThread(threading.Thread):
         self._stop_wanted.set()
         self.hurry()
 
+    def waits_for(self, caller: threading.Thread) -> bool:
+        """True for the thread itself, and for the one that calls a function of ``foreach_batch`` for its batch."""
+        return caller is self or (self._handover is not None and self._handover.caller is caller)
+
     def expect_rebalance(self) -> None:
         """Another thread of the instance is about to join or leave."""
         self._member.expect_rebalance()
@@ -294,6 +299,7 @@ class StreamThread(threading.Thread):
 
     def driver_service(self, handover: BatchHandover) -> DriverService:
         """The service for its workers; ``handover`` calls the user's functions on batches."""
+        self._handover = handover
         return DriverService(self._runner, self._group, self._member, handover)
 
     def _begin(self) -> None:

@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
@@ -35,7 +35,7 @@ from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credent
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.log_format import LogEvent
-from tidemill.spark.java import know_classes
+from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.launch.fork_server import ForkServer
 from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
@@ -122,17 +122,30 @@ class SparkHandle:
     session: SparkSession
     jvm: subprocess.Popen[bytes] | None
     scratch: str | None
+    process: int = field(default_factory=os.getpid)
+    """The process that it was made in: one that is forked from it ends nothing."""
 
-    def jvm_is_alive(self) -> bool:
-        return self.jvm is None or self.jvm.poll() is None
+    def is_alive(self) -> bool:
+        """False once the JVM has died or the session was stopped."""
+        return (self.jvm is None or self.jvm.poll() is None) and not is_stopped(self.session)
 
     @property
     def ui(self) -> str | None:
         """Address of Spark's own UI; None if it is off."""
         return self.session.sparkContext.uiWebUrl
 
+    def leave_to_parent(self) -> None:
+        """In a forked process: py4j's connections are the parent's, and would be shut down for both when this process drops them.
+        """
+        gateway = SparkContext._gateway
+        for connection in list(getattr(getattr(gateway, "_gateway_client", None), "deque", ())):
+            if connection.socket is not None:
+                connection.stream.close()
+                connection.socket.close()
+                connection.stream = connection.socket = None
+
     def close(self, timeout_s: float = 10.0) -> None:
-        if self.jvm is None:
+        if self.jvm is None or self.process != os.getpid():
             return
         with contextlib.suppress(Exception):
             self.session.stop()

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemill.operators.operation_table import operations_of
-from tidemill.spark.plan.codecs import decoded
+from tidemill.spark.plan.codecs import decoded, has_times
 from tidemill.spark.plan.row_columns import in_layer, row
 from tidemill.steps.commit.batch_file import FILE_DDL
 from tidemill.steps.step_spec import BatchSinkSpec
@@ -33,8 +33,24 @@ class BatchFunction:
     topic: str | None
 
 
-def batch_frame(session: SparkSession, path: str, made: BatchFunction) -> DataFrame:
-    """The records in a file that ``write_batch`` has written: key, value, timestamp, headers, topic, partition, offset."""
+def batch_frame(session: SparkSession, path: str, made: BatchFunction, plans: SparkSession) -> DataFrame:
+    """The records in a file that ``write_batch`` has written: key, value, timestamp, headers, topic, partition, offset.
+
+    ``session``: the frame's, which is the owner's. Times in JSON are read in ``plans`` ahead of the function: a setting that the
+    owner changes while the application runs (``spark.sql.legacy.timeParserPolicy``) would give other times."""
+    if plans is session or not any(has_times(serde) for serde in (made.key_serde, made.value_serde)):
+        return _decoded(session, path, made)
+    frame = _decoded(plans, path, made)
+    frame.write.mode("overwrite").parquet(decoded_path(path))
+    return session.read.schema(frame.schema).parquet(decoded_path(path))
+
+
+def decoded_path(path: str) -> str:
+    """The folder of a file's records once they are decoded ahead of the function."""
+    return f"{path}-decoded"
+
+
+def _decoded(session: SparkSession, path: str, made: BatchFunction) -> DataFrame:
     return in_layer(session.read.schema(FILE_DDL).parquet(path)).select(
         decoded(made.key_serde, "key").alias("key"),
         decoded(made.value_serde, "value").alias("value"),

@@ -19,7 +19,8 @@ from pyspark.sql.types import DataType, StructType
 from tidemill.dsl import json_schema
 from tidemill.dsl.serdes import JsonSerde, Serdes
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.json_columns import has_times, json_type, read_column, written_column
+from tidemill.spark.plan import json_columns
+from tidemill.spark.plan.json_columns import json_type, read_column, written_column
 from tidemill.spark.plan.row_columns import row
 from tidemill.steps.rows.codecs_wire import LENGTH_SIZE, PairSerde, Physical, TransitJson, in_transit, physical
 from tidemill.topology.values import Serde
@@ -43,7 +44,7 @@ def check_times(session: SparkSession, serdes: Iterable[Serde | None]) -> None:
     Raises:
         TopologyError: one of the serdes reads or writes times as JSON.
     """
-    with_times = next((serde for serde in serdes if serde is not None and _has_times(serde)), None)
+    with_times = next((serde for serde in serdes if serde is not None and has_times(serde)), None)
     if with_times is not None and session.conf.get(_TIME_PARSER) == "LEGACY":
         raise TopologyError(
             f"{_TIME_PARSER} is LEGACY, with which Spark misreads the times of {with_times.sql_type}: remove the setting "
@@ -51,11 +52,12 @@ def check_times(session: SparkSession, serdes: Iterable[Serde | None]) -> None:
         )
 
 
-def _has_times(serde: Serde) -> bool:
+def has_times(serde: Serde) -> bool:
+    """True if it reads or writes times as JSON."""
     if isinstance(serde, PairSerde):
-        return _has_times(serde.left) or _has_times(serde.right)
+        return has_times(serde.left) or has_times(serde.right)
     transit = in_transit(serde)
-    return is_json(transit) and has_times(transit.type)
+    return is_json(transit) and json_columns.has_times(transit.type)
 
 
 def decoded(serde: Serde, side: str) -> Column:

@@ -1,0 +1,35 @@
+"""Processes that are forked from this one: what they inherit stays their parent's.
+
+A program may fork while an application runs (``os.fork``, ``multiprocessing``). The child has a copy of every object and of every
+open file, but none of the threads. What it would end (a Spark session, a socket, the state directory's lock) is its parent's. A
+file that it keeps open hides the parent's death from those that see it by the file's end. So the owners of such things register
+here, and let go of them in each child.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Protocol
+
+
+class Owner(Protocol):
+    def leave_to_parent(self) -> None:
+        """Called in a child: closes its copies of open files, and ends nothing."""
+
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def leaves_to_parent(owner: Owner) -> None:
+    """Has ``owner.leave_to_parent`` called in each process that is forked from now on, as long as ``owner`` lives."""
+    _owners.add(owner)
+
+
+def _after_fork() -> None:
+    for owner in list(_owners):
+        owner.leave_to_parent()
+        _owners.discard(owner)
+
+
+os.register_at_fork(after_in_child=_after_fork)
