@@ -428,6 +428,7 @@ class Program:
 
     def _join_a_stream(self, of: Made, a: float, b: float) -> None:
         if other := self._unrelated(self._streams, a, of):
+            self.multiplies = True
             join = of.at.join if b < 0.5 else of.at.left_join
             serdes = StreamJoined(key=TEXT, value=SERDES[of.kind], other_value=SERDES[other.kind])
             windows = JoinWindows.of_time_difference(20)
@@ -435,6 +436,7 @@ class Program:
 
     def _outer_join_a_stream(self, of: Made, a: float, b: float) -> None:
         if other := self._unrelated(self._streams, a, of):
+            self.multiplies = True
             serdes = StreamJoined(key=TEXT, value=SERDES[of.kind], other_value=SERDES[other.kind], persistent=b < 0.5)
             windows = JoinWindows.of_time_difference(5, before=2 if b < 0.3 else 5, grace=4)
             joined = of.at.outer_join(other.at, per_record(_both, TEXT), windows, joined=serdes)
