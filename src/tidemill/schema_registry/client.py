@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from tidemill.errors import RetriableError
 
 TIMEOUT_S = 10
-"""Of each request, where none is set: the client's own default is to wait for ever."""
+"""Of each request, where none is set: the client's own default is to wait without limit."""
 _OF_A_SCHEMA = frozenset({*range(40401, 40500), 409, 42201})
 """The registry's codes: no such subject, version or schema; an incompatible schema; an invalid one."""
 

@@ -153,7 +153,7 @@ class AlignedReader:
 
     def _has_waited(self, group: Group, now_ms: int) -> bool:
         """True if a task that has read its other inputs to their ends may continue without those that are empty."""
-        since = min(self._waits_since.get(group, now_ms), now_ms)  # a clock that is set back starts the wait anew
+        since = min(self._waits_since.get(group, now_ms), now_ms)  # a clock that is set back starts the wait again
         self._waits_since[group] = since
         return now_ms - since >= self.idle_ms
 

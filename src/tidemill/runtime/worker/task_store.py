@@ -118,7 +118,7 @@ class OwnedStores:
         """The next batch's view of the same task."""
         self.run = run
         self._note = ""
-        # What has no name any more would be written on, but nobody else could read it, and a crash would take all of it.
+        # A removed file would be written on, but no one else could read it, and a crash would lose all of it.
         replaced = [str(state.directory / DATA_FILE) for state in self._states if state.is_replaced()]
         if replaced:
             self._wipe(f"{', '.join(replaced)} was removed or replaced while the task runs here; wiped")
