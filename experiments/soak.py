@@ -115,13 +115,15 @@ def _soak(report: Report, group: Group, seconds: float, feed: Feed, counts: Coun
         name = group.random.choice([fault for fault, (is_possible, _) in FAULTS.items() if is_possible(group)])
         at_s = time.monotonic() - began
         what = FAULTS[name][1](group)
-        recovered_s = _recovered(group, what, feed.total, counts)
+        recovered_s = _recovered(group, what, feed, counts)
         taken.append((name, recovered_s))
         report.say(f"  {at_s:6.1f} s  {what}: over after {recovered_s:.1f} s, {len(group.running)} instances")
     return taken
 
 
-def _recovered(group: Group, what: str, sent: int, counts: Counts) -> float:
+def _recovered(group: Group, what: str, feed: Feed, counts: Counts) -> float:
+    sent = feed.total
+
     def is_over() -> bool:
         return counts.total >= sent and group.is_at_work()
 
@@ -130,7 +132,8 @@ def _recovered(group: Group, what: str, sent: int, counts: Counts) -> float:
     except ExperimentError:
         stands = {instance.name: instance.look() for instance in group.running}
         raise ExperimentError(
-            f"{what}: not over after {RECOVERY_LIMIT_S:.0f} s; {counts.total} of {sent} words are counted; {stands}"
+            f"{what}: not over after {RECOVERY_LIMIT_S:.0f} s; {counts.total} of {sent} words are counted; the feed: "
+            f"{feed.stands()}; {stands}"
         ) from None
 
 

@@ -74,6 +74,12 @@ class Feed:
         self.lines += 1
         self._producer.produce(self.topic, line.encode(), partition=self.lines % self._partitions, on_delivery=self._delivered)
 
+    def stands(self) -> str:
+        """What has become of the lines so far, for an error."""
+        is_alive = self._thread is not None and self._thread.is_alive()
+        goes_on = "goes on" if is_alive else "has ended"
+        return f"{len(self._producer)} lines wait for the broker, failed: {self._failed[:3]}, {goes_on}"
+
     def start(self) -> Feed:
         """Goes on sending until ``stop``."""
         self._ends.clear()
@@ -93,7 +99,11 @@ class Feed:
     def _run(self) -> None:
         began, before = time.monotonic(), self.lines
         while not self._ends.wait(_TICK_S):
-            self.send(int((time.monotonic() - began) * self._rate) - (self.lines - before))
+            try:
+                self.send(int((time.monotonic() - began) * self._rate) - (self.lines - before))
+            except (KafkaException, BufferError) as error:
+                self._failed.append(error)
+                return
 
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:

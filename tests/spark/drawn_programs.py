@@ -181,7 +181,7 @@ class Program:
     checks: dict[str, Same] = field(default_factory=dict)
     steps: list[str] = field(default_factory=list)
     multiplies: bool = False
-    """One record may become several of one key, of which a table passes on one update."""
+    """One record may become several at once, of which a table passes on one update for each key."""
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
@@ -299,6 +299,7 @@ class Program:
         self._stream(told, "text", of.same, of)
 
     def _process_on_schedule(self, of: Made, _a: float, _b: float) -> None:
+        self.multiplies = True
         store = Stores.timestamped_key_value_store(f"latest-{len(self.steps)}", key=TEXT, value=SERDES[of.kind])
         self._stream(of.at.process(partial(Repeats, store.name), store, key=TEXT, value=TEXT), "text", Same.NOTHING, of)
 
@@ -352,6 +353,7 @@ class Program:
         self._stream(counted.select_key(self._written(WINDOW_KEY, TEXT)), "number", Same.NOTHING, of)
 
     def _final_counts_of_windows(self, of: Made, _a: float, _b: float) -> None:
+        self.multiplies = True
         windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(TimeWindows.of_size(10, grace=2))
         counted = windowed.count().suppress(Suppressed.until_window_closes()).to_stream()
         self._stream(counted.select_key(self._written(WINDOW_KEY, TEXT)), "number", Same.NOTHING, of)
@@ -379,6 +381,7 @@ class Program:
         self._windows(windowed.reduce(_of_nulls_too(REDUCERS[of.kind]), **self._store(a)), of.kind, of)
 
     def _counts_of_closed_windows(self, of: Made, a: float, b: float) -> None:
+        self.multiplies = True
         grouped = of.at.group_by_key(key=TEXT, value=SERDES[of.kind])
         windows: Any = [
             TimeWindows.of_size(10, advance=4, grace=1), SlidingWindows.of_time_difference(5),
@@ -467,6 +470,7 @@ class Program:
         self._table(of.at.transform_values(Lengthens, value=TEXT, **self._store(a)), "text", of.same, of)
 
     def _hold_rows_back(self, of: Made, a: float, b: float) -> None:
+        self.multiplies = True
         if not of.is_versioned:
             held = Suppressed.until_time_limit(int(a * 12), max_records=2 if b < 0.4 else None)
             self._table(of.at.suppress(held), of.kind, Same.NOTHING, of)
