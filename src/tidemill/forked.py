@@ -8,6 +8,7 @@ here, and let go of them in each child.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from typing import Protocol
@@ -28,7 +29,8 @@ def leaves_to_parent(owner: Owner) -> None:
 
 def _after_fork() -> None:
     for owner in list(_owners):
-        owner.leave_to_parent()
+        with contextlib.suppress(OSError):  # closed already; the others let go all the same
+            owner.leave_to_parent()
         _owners.discard(owner)
 
 

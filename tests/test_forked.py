@@ -1,0 +1,38 @@
+"""What a process inherits from the one that it was forked from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src"
+PROGRAM = """
+import os
+from tidemill.forked import leaves_to_parent
+
+class Owner:
+    left = False
+
+    def leave_to_parent(self):
+        self.left = True
+        raise OSError("closed already")
+
+owners = [Owner(), Owner(), Owner()]
+for owner in owners:
+    leaves_to_parent(owner)
+child = os.fork()
+if child == 0:
+    os._exit(0 if all(owner.left for owner in owners) else 1)
+_, status = os.waitpid(child, 0)
+assert os.waitstatus_to_exitcode(status) == 0
+assert not any(owner.left for owner in owners)
+"""
+
+
+def test_each_owner_lets_go_in_a_child_whatever_another_one_meets() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", PROGRAM]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
