@@ -54,9 +54,9 @@ def test_a_null_key_is_no_empty_one() -> None:
     sessions.put(Windowed("", 0, 5), "a", 5)
     assert list(windows.fetch_range("", 0, 10)) == [(0, "a")]
     for call in (
-        lambda: windows.put(None, "b", 0, 0), lambda: windows.fetch(None, 0), lambda: list(windows.fetch_range(None, 0, 10)),
+        lambda: windows.put(None, "b", 0, 0), lambda: windows.fetch(None, 0), lambda: windows.fetch_range(None, 0, 10),
         lambda: sessions.put(Windowed(None, 0, 5), "b", 5), lambda: sessions.remove(Windowed(None, 0, 5), 5),
-        lambda: sessions.fetch_session(None, 0, 5), lambda: list(sessions.find_sessions(None)),
+        lambda: sessions.fetch_session(None, 0, 5), lambda: sessions.find_sessions(None),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="store has no null keys"):
             call()

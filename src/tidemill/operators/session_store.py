@@ -103,8 +103,7 @@ class SessionStore:
     ) -> Iterator[tuple[Windowed, Value]]:
         """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier, by end."""
         found = self.find_at(self._raw(key), earliest_end, latest_start)
-        for start, end, value in reversed(found) if reverse else found:
-            yield Windowed(key, start, end), value
+        return ((Windowed(key, start, end), value) for start, end, value in (reversed(found) if reverse else found))
 
     def find_at(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Value]]:
         """(start, end, aggregate) of ``find_sessions``, for the bytes of a key."""

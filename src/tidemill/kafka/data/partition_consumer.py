@@ -191,7 +191,8 @@ class PartitionConsumer:
         elif error.code() in _DAMAGED:
             raise StopError(
                 f"{_partition_of(message)} at offset {_offset_of(message)} can't be read: {error.str()} ({error.name()}). "
-                "What the broker has there was damaged: let another replica lead, or commit an offset behind it"
+                "What the broker has there was damaged: let another replica lead. To go on without it, commit an offset behind "
+                "it, or reset the application if the topic is a changelog"
             )
         elif error.fatal():
             raise BatchLostError(f"the consumer failed: {error.str()}")
