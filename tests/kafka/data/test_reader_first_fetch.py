@@ -60,7 +60,7 @@ def is_fetched(reader: ThreadReader, tp: TopicPartition, end: int) -> bool:
 @pytest.fixture
 def no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first fetch is waited for as long as a busy machine takes for it."""
-    monkeypatch.setattr("tidemill.kafka.data.reader.FIRST_FETCH_LIMIT_S", 60.0)
+    monkeypatch.setattr("tidemill.kafka.data.read_times.FIRST_FETCH_LIMIT_S", 60.0)
 
 
 @pytest.mark.usefixtures("no_limit")
