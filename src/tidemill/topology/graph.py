@@ -126,24 +126,13 @@ def changelog_of(topology: Topology, application_id: str, store: str) -> str | N
 
 def node_groups(topology: Topology) -> tuple[tuple[str, ...], ...]:
     """The nodes of each sub-topology, in the order of their numbers: nodes that feed each other or share a store."""
-    root_of = {name: name for name in topology.nodes}
-
-    def root(name: str) -> str:
-        while root_of[name] != name:
-            root_of[name] = root_of[root_of[name]]
-            name = root_of[name]
-        return name
-
     user_of: dict[str, str] = {}
+    linked = []
     for name, node in topology.nodes.items():
-        for parent in topology.parents[name]:
-            root_of[root(name)] = root(parent)
-        for store in node.stores if isinstance(node, ProcessorNode) else ():
-            root_of[root(name)] = root(user_of.setdefault(store, name))
-    groups: dict[str, list[str]] = {}
-    for name in topology.nodes:
-        groups.setdefault(root(name), []).append(name)
-    return tuple(tuple(group) for group in groups.values())
+        stores = node.stores if isinstance(node, ProcessorNode) else ()
+        linked.append((name, *topology.parents[name], *(user_of.setdefault(store, name) for store in stores)))
+    order = {name: at for at, name in enumerate(topology.nodes)}
+    return tuple(tuple(sorted(group, key=order.__getitem__)) for group in united(linked))
 
 
 def subtopologies(topology: Topology, application_id: str) -> tuple[Subtopology, ...]:
@@ -267,9 +256,11 @@ def copartition_groups(topology: Topology, application_id: str) -> tuple[tuple[s
 
 
 def united(groups: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
-    """The groups, with those that share a topic made one: all of their topics need equally many partitions."""
-    found: list[frozenset[str]] = []
-    for group in map(frozenset, groups):
-        apart = [other for other in found if not other & group]
-        found = [*apart, group.union(*(other for other in found if other & group))]
-    return tuple(found)
+    """The groups, with those that have a member in common made one; in the order of their first members."""
+    group_of: dict[str, set[str]] = {}
+    for group in map(tuple, groups):
+        whole = set(group)
+        whole.update(*(group_of[member] for member in whole if member in group_of))
+        group_of.update(dict.fromkeys(group, whole))
+        group_of.update(dict.fromkeys(whole, whole))
+    return tuple(frozenset(group) for group in {id(group): group for group in group_of.values()}.values())

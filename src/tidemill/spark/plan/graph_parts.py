@@ -22,6 +22,7 @@ from tidemill.operators.operation_table import (
     works_on_columns,
 )
 from tidemill.spark.plan.shortcuts import has_shortcut, keeps_longs
+from tidemill.topology.graph import united
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
 
 
@@ -66,7 +67,7 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: b
         _check_merged(topology, members)
         is_wrapped = any(_processor(topology, name).wrapped is not None for name in members)
         if not (all_that_can or one_by_one or is_wrapped) and all(has_shortcut(topology, name) for name in wanting):
-            vectorised.append(frozenset(members))
+            vectorised.append(members)
             continue
         _check_tables(topology, members)
         sources = tuple(name for name in topology.nodes if _enters_only(topology, name, members))
@@ -108,44 +109,25 @@ def _processor(topology: Topology, name: str) -> ProcessorNode:
     return node
 
 
-def _connected(topology: Topology, able: list[str]) -> list[set[str]]:
+def _connected(topology: Topology, able: list[str]) -> tuple[frozenset[str], ...]:
     """Nodes that hand records to each other, share a store, look each other's rows up, or are all that one source feeds."""
-    root_of = {name: name for name in able}
-
-    def root(name: str) -> str:
-        while root_of[name] != name:
-            root_of[name] = root_of[root_of[name]]
-            name = root_of[name]
-        return name
-
-    def unite(one: str, other: str) -> None:
-        if one in root_of and other in root_of:
-            root_of[root(one)] = root(other)
-
+    inside = frozenset(able)
     users: dict[str, str] = {}
     shared = global_stores(topology)
+    linked: list[tuple[str, ...]] = []
     for name in able:
         node = _processor(topology, name)
-        for parent in topology.parents[name]:
-            unite(name, parent)
-        for store in stores_of(node):
-            if store not in shared:
-                unite(name, users.setdefault(store, name))
-        for table in tables_of(node.operation):
-            unite(name, table)
+        stores = [store for store in stores_of(node) if store not in shared]
+        others = (*topology.parents[name], *(users.setdefault(store, name) for store in stores), *tables_of(node.operation))
+        linked.append((name, *(other for other in others if other in inside)))
     for name, source in topology.nodes.items():
         children = topology.children(name) if isinstance(source, SourceNode) else ()
-        if all(child in root_of or isinstance(topology.nodes[child], SinkNode) for child in children):
-            inside = [child for child in children if child in root_of]
-            for child in inside[1:]:
-                unite(inside[0], child)
-    groups: dict[str, set[str]] = {}
-    for name in able:
-        groups.setdefault(root(name), set()).add(name)
-    return list(groups.values())
+        if all(child in inside or isinstance(topology.nodes[child], SinkNode) for child in children):
+            linked.append(tuple(child for child in children if child in inside))
+    return united(linked)
 
 
-def _enters_only(topology: Topology, name: str, members: set[str]) -> bool:
+def _enters_only(topology: Topology, name: str, members: frozenset[str]) -> bool:
     """True for a source whose records go only to the part or to sinks."""
     children = topology.children(name)
     if not isinstance(topology.nodes[name], SourceNode) or members.isdisjoint(children):
@@ -153,14 +135,14 @@ def _enters_only(topology: Topology, name: str, members: set[str]) -> bool:
     return all(child in members or isinstance(topology.nodes[child], SinkNode) for child in children)
 
 
-def _check_merged(topology: Topology, members: set[str]) -> None:
+def _check_merged(topology: Topology, members: frozenset[str]) -> None:
     """A table that is reduced by a function of Columns shows its rows to none of them: they are merged elsewhere."""
     for name, table in _asked_for_values(topology, members):
         if entry_of(_processor(topology, table).operation).behind_a_layer:
             raise TopologyError(_on_columns(name, table) + "reduce with a plain Python function")
 
 
-def _check_tables(topology: Topology, members: set[str]) -> None:
+def _check_tables(topology: Topology, members: frozenset[str]) -> None:
     """Nor does a table that is filtered or mapped by one."""
     for name, table in _asked_for_values(topology, members):
         entry = entry_of(_processor(topology, table).operation)
@@ -168,7 +150,7 @@ def _check_tables(topology: Topology, members: set[str]) -> None:
             raise TopologyError(_on_columns(name, table) + "wrap the function in per_record(...)")
 
 
-def _asked_for_values(topology: Topology, members: set[str]) -> list[tuple[str, str]]:
+def _asked_for_values(topology: Topology, members: frozenset[str]) -> list[tuple[str, str]]:
     """(member, a node above it or a table that it looks up, whose changes or rows it needs), in insertion order."""
     found: list[tuple[str, str]] = []
     for name in topology.nodes:
