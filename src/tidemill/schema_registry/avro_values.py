@@ -1,0 +1,109 @@
+"""Values as fastavro writes and reads them, made those of a schema.
+
+Invariant: what is written is the whole value. fastavro itself would leave out fields that the schema lacks, cut 1.5 to the int 1
+and make 1e300 an infinite float.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+from tidemill.schema_registry.avro_bounds import AvroSchema, NamedSchemas
+from tidemill.schema_registry.avro_types import NAMED, RECORDS, named_in, of_fastavro, parsed
+from tidemill.topology.values import Value
+
+_FLOAT = struct.Struct(">f")
+
+
+def to_write(value: Value, schema: str) -> Value:
+    """``value`` as fastavro writes all of it.
+
+    Raises:
+        ValueError: it is none of the schema's type.
+    """
+    from fastavro.validation import ValidationError, validate
+
+    whole = _whole(value, parsed(schema), named_in(schema), "the value")
+    try:
+        validate(whole, of_fastavro(schema))
+    except ValidationError as misfit:
+        raise ValueError("; ".join(map(str, misfit.errors))) from None
+    return whole
+
+
+def as_read(value: Value, schema: str) -> Value:
+    """What fastavro has read with a schema, with its defaults as values of their types: fastavro gives the JSON that the schema's
+    text has."""
+    return _typed(value, parsed(schema), named_in(schema))
+
+
+def from_raw(data: Value, sql_type: str) -> Value:
+    """What was written as ``bytes`` and nothing else, which has no length of its own."""
+    if sql_type == "binary":
+        return data
+    if sql_type == "string":
+        return str(data, "utf-8")
+    raise ValueError(f"the writer's schema is bytes, expected {sql_type}")
+
+
+def _whole(value: Value, schema: AvroSchema, named: NamedSchemas, place: str) -> Value:
+    """``value`` as fastavro writes all of it; what is no value of its type is left for its validation.
+
+    Raises:
+        ValueError: a field that the schema lacks, or a number that is too large for a float.
+    """
+    if value is None:
+        return None
+    if isinstance(schema, list):
+        return _whole(value, next(branch for branch in schema if branch != "null"), named, place)
+    if isinstance(schema, str):
+        if schema in named:
+            return _whole(value, named[schema], named, place)
+        if schema == "float" and isinstance(value, (int, float)):
+            try:
+                _FLOAT.pack(value)
+            except (OverflowError, struct.error):
+                raise ValueError(f"{place} is too large for its type float") from None
+        return value
+    name, kind = schema.get("name"), schema.get("type")
+    if kind in RECORDS:
+        if not isinstance(value, Mapping):
+            return value
+        types = {f["name"]: f["type"] for f in schema["fields"]}
+        lacked = next((other for other in value if other not in types), None)
+        if lacked is not None:
+            raise ValueError(f"{place} has the field {lacked!r}, which its schema {name} lacks")
+        return {field: _whole(item, types[field], named, f"{place}.{field}") for field, item in value.items()}
+    if kind == "array":
+        is_list = isinstance(value, (list, tuple))  # of a pair, fastavro would take the first for the name of a union's branch
+        return [_whole(item, schema["items"], named, f"{place}[]") for item in value] if is_list else value
+    if kind == "map":
+        if not isinstance(value, Mapping):
+            return value
+        return {key: _whole(item, schema["values"], named, f"{place}[{key!r}]") for key, item in value.items()}
+    return value if kind in NAMED else _whole(value, schema["type"], named, place)
+
+
+def _typed(value: Value, schema: AvroSchema, named: NamedSchemas) -> Value:
+    if value is None:
+        return None
+    if isinstance(schema, list):
+        return _typed(value, next(branch for branch in schema if branch != "null"), named)
+    if isinstance(schema, str):
+        if schema in named:
+            return _typed(value, named[schema], named)
+        if schema == "bytes":
+            return value.encode("latin-1") if isinstance(value, str) else value
+        if schema == "double":
+            return float(value)
+        return _FLOAT.unpack(_FLOAT.pack(float(value)))[0] if schema == "float" else value
+    kind = schema.get("type")
+    if kind in RECORDS:
+        whole = {**{f["name"]: f["default"] for f in schema["fields"] if f["name"] not in value}, **value}
+        return {f["name"]: _typed(whole[f["name"]], f["type"], named) for f in schema["fields"]}
+    if kind == "array":
+        return [_typed(item, schema["items"], named) for item in value]
+    if kind == "map":
+        return {key: _typed(item, schema["values"], named) for key, item in value.items()}
+    return _typed(value, "bytes" if kind == "fixed" else schema["type"], named) if kind != "enum" else value
