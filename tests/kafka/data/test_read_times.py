@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill.kafka.data.read_times import ASIDE_BEFORE_S, FIRST_FETCH_LIMIT_S, READ_LIMIT_S, Kind, ReadTimes
+from tidemill.kafka.data.read_times import ASIDE_BEFORE_S, FIRST_FETCH_LIMIT_S, READ_LIMIT_S, ReadKind, ReadTimes
 from tidemill.task.batch import BatchRequest
 
 NOW, WAIT_S, REST_S = 1_000.0, 30.0, 5.0
@@ -21,12 +21,12 @@ def test_a_batch_waits_for_a_first_record_however_long_a_batch_may_read() -> Non
 
 def test_the_time_that_spark_works_on_records_does_not_count() -> None:
     moved = times(wait_ms=0)
-    moved.came(Kind.SOURCE, NOW + 0.2, NOW + 3.2)
+    moved.came(ReadKind.SOURCE, NOW + 0.2, NOW + 3.2)
     assert moved.closes_at == pytest.approx(NOW + READ_LIMIT_S + 3)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Kind if kind is not Kind.STANDBY])
-def test_a_record_ends_the_wait(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in ReadKind if kind is not ReadKind.STANDBY])
+def test_a_record_ends_the_wait(kind: ReadKind) -> None:
     moved = times()
     assert not moved.is_idle(NOW + 1)
     moved.came(kind, NOW + 1, NOW + 1)
@@ -35,19 +35,19 @@ def test_a_record_ends_the_wait(kind: Kind) -> None:
 
 def test_a_standbys_record_shortens_the_wait_once() -> None:
     moved = times()
-    moved.came(Kind.STANDBY, NOW + 1, NOW + 1)
+    moved.came(ReadKind.STANDBY, NOW + 1, NOW + 1)
     assert (moved.is_idle(NOW + 1), moved.is_idle(NOW + 2)) == (False, True)
     ends = moved.idle_until
-    moved.came(Kind.STANDBY, NOW + 1.05, NOW + 1.05)
+    moved.came(ReadKind.STANDBY, NOW + 1.05, NOW + 1.05)
     assert moved.idle_until == ends
 
 
 def test_kinds_rest_until_their_time_or_a_hurry() -> None:
     moved = times(sources_rest_ms=int(REST_S * 1e3))
-    assert [kind for kind in Kind if moved.rests(kind, NOW)] == [Kind.SOURCE]
-    assert not moved.rests(Kind.SOURCE, NOW + REST_S)
+    assert [kind for kind in ReadKind if moved.rests(kind, NOW)] == [ReadKind.SOURCE]
+    assert not moved.rests(ReadKind.SOURCE, NOW + REST_S)
     moved.hurry()
-    assert not moved.rests(Kind.SOURCE, NOW)
+    assert not moved.rests(ReadKind.SOURCE, NOW)
 
 
 def test_what_was_fetched_is_set_aside_once_for_each_time_before_the_rest_ends() -> None:

@@ -27,7 +27,7 @@ ASIDE_BEFORE_S = (0.02, 0.012, 0.004)
 of the last one, at least what the one before has brought is there in time."""
 
 
-class Kind(Enum):
+class ReadKind(Enum):
     """What a stream thread reads, in the order in which it does; each has a consumer of its own."""
 
     GLOBAL = "global"
@@ -49,7 +49,7 @@ class ReadTimes:
     """So long it waits for a first record."""
     hears_until: float
     """So long it waits to hear of partitions that it is the first to read."""
-    rests_until: dict[Kind, float]
+    rests_until: dict[ReadKind, float]
     """Kinds that are left alone at first."""
     aside_at: tuple[float, ...] = ()
     """When what was fetched of source topics that still rest is set aside, in order."""
@@ -60,12 +60,12 @@ class ReadTimes:
     def of(cls, request: BatchRequest, now: float) -> ReadTimes:
         """The times of a batch that begins now."""
         idle_until = now + request.wait_ms / 1e3
-        rests = {Kind.SOURCE: now + request.sources_rest_ms / 1e3, Kind.INTERNAL: now + request.internal_rest_ms / 1e3}
+        rests = {ReadKind.SOURCE: now + request.sources_rest_ms / 1e3, ReadKind.INTERNAL: now + request.internal_rest_ms / 1e3}
         return cls(now, max(now + READ_LIMIT_S, idle_until), idle_until, now + FIRST_FETCH_LIMIT_S, rests)
 
     def set_aside_before_rest_ends(self) -> None:
         """From now on ``takes_aside`` tells when."""
-        times = (self.rests_until[Kind.SOURCE] - before_s for before_s in ASIDE_BEFORE_S)
+        times = (self.rests_until[ReadKind.SOURCE] - before_s for before_s in ASIDE_BEFORE_S)
         self.aside_at = tuple(at for at in times if at > self.began)
 
     def takes_aside(self, now: float) -> bool:
@@ -75,7 +75,7 @@ class ReadTimes:
             self.aside_at = tuple(at for at in self.aside_at if at > now)
         return is_due
 
-    def rests(self, kind: Kind, now: float) -> bool:
+    def rests(self, kind: ReadKind, now: float) -> bool:
         """True while a kind is left alone."""
         return now < self.rests_until.get(kind, now)
 
@@ -83,11 +83,11 @@ class ReadTimes:
         """Ends all rests."""
         self.rests_until.clear()
 
-    def came(self, kind: Kind, fetched_at: float, now: float) -> None:
+    def came(self, kind: ReadKind, fetched_at: float, now: float) -> None:
         """Records have come, and Spark has worked on them from ``fetched_at`` to now. Those of standbys don't end the wait for
         inputs, but shorten it."""
         self.closes_at += now - fetched_at
-        if kind is Kind.STANDBY:
+        if kind is ReadKind.STANDBY:
             self.idle_until = min(self.idle_until, now + _STANDBY_DELAY_S)
         else:
             self.has_found = True

@@ -13,7 +13,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from tidemill.config.values import DataClientSettings
 from tidemill.ids import TopicPartition
 from tidemill.kafka.data.partition_consumer import CHUNK_RECORDS, PartitionConsumer
-from tidemill.kafka.data.read_times import ASIDE_BEFORE_S, Kind, ReadTimes
+from tidemill.kafka.data.read_times import ASIDE_BEFORE_S, ReadKind, ReadTimes
 from tidemill.task.batch import BatchRequest
 from tidemill.task.raw_records import FetchedRecord
 
@@ -23,9 +23,9 @@ _WATERMARK_INTERVAL_S = 1.0
 _FETCH_LIMIT_S = 0.01
 """So long a batch that reads a backlog on demand waits for the fetch under way."""
 
-_INPUTS = (Kind.INTERNAL, Kind.SOURCE)
-_RESTORED = (Kind.CHANGELOG, Kind.STANDBY)
-_TELL_ENDS = (Kind.CHANGELOG, *_INPUTS)
+_INPUTS = (ReadKind.INTERNAL, ReadKind.SOURCE)
+_RESTORED = (ReadKind.CHANGELOG, ReadKind.STANDBY)
+_TELL_ENDS = (ReadKind.CHANGELOG, *_INPUTS)
 _SMALL_PREFETCH = {"queued.min.messages": 20_000, "queued.max.messages.kbytes": 16_384}
 _ON_DEMAND = {"queued.min.messages": 1}
 """The client fetches when its queue is empty, of all partitions at once."""
@@ -36,19 +36,19 @@ class _Shares:
 
     def __init__(self, request: BatchRequest) -> None:
         self.records = dict.fromkeys(_INPUTS, request.max_records)
-        self.records |= dict.fromkeys((Kind.GLOBAL, Kind.CHANGELOG), request.max_restore_records)
-        self.records[Kind.STANDBY] = request.max_standby_records
+        self.records |= dict.fromkeys((ReadKind.GLOBAL, ReadKind.CHANGELOG), request.max_restore_records)
+        self.records[ReadKind.STANDBY] = request.max_standby_records
         self.bytes = request.max_bytes
 
-    def take(self, kind: Kind, messages: Sequence[FetchedRecord]) -> None:
+    def take(self, kind: ReadKind, messages: Sequence[FetchedRecord]) -> None:
         self.records[kind] -= len(messages)
         self.bytes -= sum(map(len, messages))
 
-    def chunk(self, kind: Kind) -> int:
+    def chunk(self, kind: ReadKind) -> int:
         """Records that are asked for at once."""
         return min(self.records[kind], CHUNK_RECORDS)
 
-    def are_open(self, kinds: Iterable[Kind]) -> bool:
+    def are_open(self, kinds: Iterable[ReadKind]) -> bool:
         """True if one of these kinds may still be read."""
         return any(self.records[kind] > 0 for kind in kinds)
 
@@ -72,12 +72,12 @@ class ThreadReader:
         needs_ends: bool = False,
     ) -> None:
         self._settings = settings
-        self._patient = (Kind.GLOBAL, Kind.STANDBY) if needs_ends else (Kind.GLOBAL, Kind.STANDBY, *_INPUTS)
-        self._prefetch: Mapping[Kind, DataClientSettings] = {Kind.STANDBY: _SMALL_PREFETCH}
+        self._patient = (ReadKind.GLOBAL, ReadKind.STANDBY) if needs_ends else (ReadKind.GLOBAL, ReadKind.STANDBY, *_INPUTS)
+        self._prefetch: Mapping[ReadKind, DataClientSettings] = {ReadKind.STANDBY: _SMALL_PREFETCH}
         if fetches_on_demand:
-            self._prefetch = {**self._prefetch, Kind.SOURCE: _ON_DEMAND}
+            self._prefetch = {**self._prefetch, ReadKind.SOURCE: _ON_DEMAND}
         self._hurried = hurried or threading.Event()
-        self._consumers: dict[Kind, PartitionConsumer] = {}
+        self._consumers: dict[ReadKind, PartitionConsumer] = {}
         self._watermarks_at = 0.0
         self._limits: Mapping[TopicPartition, int] = {}
         self._at_limit: dict[TopicPartition, int] = {}
@@ -86,12 +86,12 @@ class ThreadReader:
         self.has_read_sources = False
 
     def place(self, request: BatchRequest) -> None:
-        wanted: dict[Kind, dict[TopicPartition, int]] = {kind: {} for kind in Kind}
-        wanted[Kind.GLOBAL].update(request.globals)
-        wanted[Kind.CHANGELOG].update(request.changelogs)
-        wanted[Kind.STANDBY].update(request.standbys)
+        wanted: dict[ReadKind, dict[TopicPartition, int]] = {kind: {} for kind in ReadKind}
+        wanted[ReadKind.GLOBAL].update(request.globals)
+        wanted[ReadKind.CHANGELOG].update(request.changelogs)
+        wanted[ReadKind.STANDBY].update(request.standbys)
         for tp, position in request.inputs.items():
-            wanted[Kind.INTERNAL if tp.topic in request.internal else Kind.SOURCE][tp] = position
+            wanted[ReadKind.INTERNAL if tp.topic in request.internal else ReadKind.SOURCE][tp] = position
         for kind, positions in wanted.items():
             if positions and kind not in self._consumers:
                 settings = {**self._prefetch.get(kind, {}), **self._settings}
@@ -117,10 +117,10 @@ class ThreadReader:
             if is_hurried:
                 self._hurried.clear()
                 times.hurry()
-            self.has_read_sources |= not times.rests(Kind.SOURCE, now)
-            kinds = [kind for kind in Kind if kind in self._consumers and not times.rests(kind, now)]
-            if times.takes_aside(now) and Kind.SOURCE not in kinds:
-                self._consumers[Kind.SOURCE].set_aside()
+            self.has_read_sources |= not times.rests(ReadKind.SOURCE, now)
+            kinds = [kind for kind in ReadKind if kind in self._consumers and not times.rests(kind, now)]
+            if times.takes_aside(now) and ReadKind.SOURCE not in kinds:
+                self._consumers[ReadKind.SOURCE].set_aside()
             got = 0
             for kind in kinds:
                 got += yield from self._chunk(kind, self._patience_s(kind, request, shares), shares, times)
@@ -130,7 +130,7 @@ class ThreadReader:
             now = time.monotonic()
             if got >= _WORTH_ANOTHER_LOOK and not shares.is_input_full and shares.are_open(kinds):
                 continue
-            if shares.is_input_full or not shares.are_open((Kind.STANDBY,)) or is_hurried:
+            if shares.is_input_full or not shares.are_open((ReadKind.STANDBY,)) or is_hurried:
                 return
             if times.is_idle(now) and not (now < times.hears_until and self._is_one_unheard(kinds, shares)):
                 return
@@ -139,7 +139,7 @@ class ThreadReader:
 
     def _set_aside_first(self, times: ReadTimes) -> None:
         """Source topics that are fetched on demand: what is queued may be as old as the last batch."""
-        sources = self._consumers.get(Kind.SOURCE) if Kind.SOURCE in self._prefetch else None
+        sources = self._consumers.get(ReadKind.SOURCE) if ReadKind.SOURCE in self._prefetch else None
         if sources is None:
             return
         times.set_aside_before_rest_ends()
@@ -148,7 +148,7 @@ class ThreadReader:
             time.sleep(ASIDE_BEFORE_S[-1])
 
     def _chunk(
-        self, kind: Kind, wait_s: float, shares: _Shares, times: ReadTimes
+        self, kind: ReadKind, wait_s: float, shares: _Shares, times: ReadTimes
     ) -> Generator[tuple[bool, Sequence[FetchedRecord]], None, int]:
         """Hands over what is there of a kind, or comes within ``wait_s``; gives how many records it were."""
         messages = self._consumers[kind].read(shares.chunk(kind), wait_s)
@@ -159,17 +159,17 @@ class ThreadReader:
             times.came(kind, fetched_at, time.monotonic())
         return len(messages)
 
-    def _patience_s(self, kind: Kind, request: BatchRequest, shares: _Shares) -> float:
+    def _patience_s(self, kind: ReadKind, request: BatchRequest, shares: _Shares) -> float:
         """While a backlog is read on demand the next fetch is waited for: what is queued is one fetch, not all that there is."""
-        is_on_demand = kind is Kind.SOURCE and kind in self._prefetch
+        is_on_demand = kind is ReadKind.SOURCE and kind in self._prefetch
         return _FETCH_LIMIT_S if is_on_demand and request.max_records - shares.records[kind] >= _WORTH_ANOTHER_LOOK else 0
 
-    def _is_one_unheard(self, kinds: Sequence[Kind], shares: _Shares) -> bool:
+    def _is_one_unheard(self, kinds: Sequence[ReadKind], shares: _Shares) -> bool:
         """True if a partition that the last placing has added has not been heard of and may still be read in this batch."""
         return shares.are_open(kind for kind in kinds if self._consumers[kind].unheard)
 
     def _wait(
-        self, kinds: Sequence[Kind], shares: _Shares, times: ReadTimes, now: float
+        self, kinds: Sequence[ReadKind], shares: _Shares, times: ReadTimes, now: float
     ) -> Iterator[tuple[bool, Sequence[FetchedRecord]]]:
         """One short wait on each consumer that may still be read in turn, until something comes of one."""
         waiting = [kind for kind in kinds if shares.are_open((kind,))]
@@ -180,13 +180,13 @@ class ThreadReader:
             if (yield from self._chunk(kind, slice_s, shares, times)):
                 return
 
-    def _handed_over(self, kind: Kind, messages: list[FetchedRecord]) -> Iterator[tuple[bool, Sequence[FetchedRecord]]]:
+    def _handed_over(self, kind: ReadKind, messages: list[FetchedRecord]) -> Iterator[tuple[bool, Sequence[FetchedRecord]]]:
         if kind in _RESTORED and self._limits:
             messages = self._within_limits(kind, messages)
         if messages:
             yield kind in _RESTORED, messages
 
-    def _within_limits(self, kind: Kind, messages: list[FetchedRecord]) -> list[FetchedRecord]:
+    def _within_limits(self, kind: ReadKind, messages: list[FetchedRecord]) -> list[FetchedRecord]:
         """Without what is not to be taken yet; a partition at its limit is not read on in this batch."""
         kept = []
         for message in messages:
@@ -203,7 +203,7 @@ class ThreadReader:
         inputs: dict[TopicPartition, int] = {}
         changelogs: dict[TopicPartition, int] = dict(self._at_limit)
         for kind, consumer in self._consumers.items():
-            if kind == Kind.GLOBAL:
+            if kind == ReadKind.GLOBAL:
                 continue
             (inputs if kind in _INPUTS else changelogs).update(consumer.ends())
         return inputs, {tp: min(at, self._limits.get(tp, at)) for tp, at in changelogs.items()}
@@ -213,7 +213,7 @@ class ThreadReader:
         return frozenset().union(*(self._consumers[kind].at_end() for kind in _INPUTS if kind in self._consumers))
 
     def global_ends(self) -> dict[TopicPartition, int]:
-        return self._consumers[Kind.GLOBAL].ends() if Kind.GLOBAL in self._consumers else {}
+        return self._consumers[ReadKind.GLOBAL].ends() if ReadKind.GLOBAL in self._consumers else {}
 
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return tuple(sorted(tp for consumer in self._consumers.values() for tp in consumer.out_of_range))
