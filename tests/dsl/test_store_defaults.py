@@ -52,3 +52,14 @@ def test_in_memory_is_for_the_stores_of_the_dsl_that_leave_it_open() -> None:
 def test_headers_are_for_the_stores_of_the_dsl_that_leave_it_open() -> None:
     found = kept(dsl__store__format="HEADERS")
     assert {name for name, (_, headers) in found.items() if headers} == {"open", "memory", "windows"}
+
+
+def test_without_a_cache_no_store_has_one() -> None:
+    def cached(**settings: str) -> set[str]:
+        config = StreamsConfig.of({**NEEDED, **{name.replace("__", "."): value for name, value in settings.items()}})
+        stores = configured_topology(program(), config.slice(TopologyConfig)).stores
+        return {name for name, store in stores.items() if store.caching}
+
+    assert {"open", "windows"} <= cached() == cached(statestore__cache__max__bytes="1")
+    assert not cached(statestore__cache__max__bytes="0")
+    assert not cached(cache__max__bytes__buffering="0")

@@ -17,10 +17,13 @@ from tidemill import (
     StreamsBuilder,
     TimeWindows,
     UnlimitedWindows,
+    of_columns,
     per_record,
 )
+from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of
 from tidemill.spark.plan.graph_parts import graph_parts
+from tidemill.spark.plan.planned_topology import planned
 from tidemill.spark.plan.shortcuts import has_shortcut, lookup_store
 from tidemill.topology.join_operations import StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, Topology
@@ -113,3 +116,33 @@ def test_windows_whose_updates_something_counts_are_left_to_the_operators() -> N
 
     topology = _topology(counted_again)
     assert not any(has_shortcut(topology, name) for name in topology.nodes)
+
+
+UNCACHED = Materialized(name="st", caching=False)
+
+
+@pytest.mark.parametrize("windows", [HOPPING, SESSIONS])
+def test_windows_without_a_cache_are_left_to_the_operators(windows: Any) -> None:
+    assert not _is_vectorised(_windowed(windows, store=UNCACHED))
+
+
+@pytest.mark.parametrize("store", ["st", UNCACHED], ids=["cached", "uncached"])
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        lambda grouped, store: grouped.count(store=store),
+        lambda grouped, store: grouped.reduce(max, store=store),
+        lambda grouped, store: grouped.aggregate(str, lambda k, v, a: a + v, store=store, value=STRING),
+    ],
+    ids=["count", "reduce", "aggregate"],
+)
+def test_an_aggregate_without_a_cache_runs_record_by_record(aggregate: Any, store: Any) -> None:
+    topology = _topology(lambda _, stream: aggregate(stream.group_by_key(), store).to_stream())
+    assert bool(graph_parts(topology).parts) is (store is UNCACHED)
+
+
+def test_a_merge_of_columns_without_a_cache_is_refused() -> None:
+    merging = of_columns(lambda a, b: a + b)
+    topology = _topology(lambda _, stream: stream.group_by_key().reduce(merging, store=UNCACHED).to_stream())
+    with pytest.raises(TopologyError, match=r"KSTREAM-REDUCE-\d+ merges .* plain Python function"):
+        planned(topology)

@@ -17,6 +17,7 @@ from tidemill import (
     BatchId,
     EmitStrategy,
     JoinWindows,
+    Materialized,
     ProcessorContext,
     PunctuationType,
     Record,
@@ -233,6 +234,22 @@ def test_foreach_batch_gets_data_frames_of_what_columns_operators_and_python_fun
     ]  # fmt: skip
     assert seen["counts"][-1][:2] == ("k", 2)
     assert seen["python"] == [("k", 2, "in", 0, 0, "in-0:0-2")]
+
+
+def test_without_a_cache_each_update_of_a_batch_is_forwarded(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key()
+    grouped.count(store=Materialized(name="each", caching=False)).to_stream().map_values(lambda n: n * 10).to("each")
+    sessions = grouped.windowed_by(SessionWindows.of_inactivity_gap(10))
+    by_length = sessions.count(store=Materialized(name="visits", caching=False)).to_stream().filter(lambda k, n: n.isNotNull())
+    by_length.map(lambda k, n: (k["key"], n)).to("visits", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder)
+    driver.create_input_topic("in", TEXT, TEXT).pipe_records([TestRecord("k", "a", at) for at in (1, 2, 30)], batch=None)
+
+    def found(topic: str) -> list[Any]:
+        return [record.value for record in driver.create_output_topic(topic, TEXT, LONG).read_records()]
+
+    assert (found("each"), found("visits")) == ([10, 20, 30], [1, 2, 1])
 
 
 def test_a_stream_is_joined_with_a_data_frame_as_of_its_last_refresh(topology_test_driver: Any) -> None:

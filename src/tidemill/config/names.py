@@ -15,16 +15,15 @@ from tidemill.errors import ConfigError
 _ALSO_CALLED = {
     "default.deserialization.exception.handler": "deserialization.exception.handler",
     "default.production.exception.handler": "production.exception.handler",
+    "cache.max.bytes.buffering": "statestore.cache.max.bytes",
 }
-"""Old names, which Kafka Streams still takes (KIP-1056)."""
+"""Old names, which Kafka Streams still takes (KIP-1056), or took (KIP-770)."""
 _WITHOUT_MEANING = {
     "partition.assignment.strategy": "Kafka Streams always brings its own assignor",
     "group.id": "the group is named by application.id",
     "enable.auto.commit": "offsets are committed with the results",
     "isolation.level": "inputs are always read read_committed",
     "transactional.id": "it consists of application.id, process and thread",
-    "statestore.cache.max.bytes": "a micro-batch emits each key once: there is no record cache",
-    "cache.max.bytes.buffering": "a micro-batch emits each key once: there is no record cache",
     "buffered.records.per.partition": "records wait in the client's queue, which is bounded by bytes; a batch takes "
     "tidemill.batch.max.records",
     "rocksdb.config.setter": "stores are LMDB's",

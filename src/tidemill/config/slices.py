@@ -118,6 +118,7 @@ class TopologyConfig:
     processor_wrapper_class: object
     dsl_store_suppliers_class: StoreSuppliers
     dsl_store_format: StoreFormat
+    statestore_cache_max_bytes: int
     presum: bool
     max_task_idle_ms: int
 

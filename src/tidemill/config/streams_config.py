@@ -233,6 +233,11 @@ class StreamsConfig:
         "dsl.store.format", one_of(StoreFormat, {"default": StoreFormat.DEFAULT, "headers": StoreFormat.HEADERS}),
         StoreFormat.DEFAULT, "DEFAULT or HEADERS: whether the DSL's stores that leave it open carry headers.",
     )  # fmt: skip
+    statestore_cache_max_bytes: int = _setting(
+        "statestore.cache.max.bytes", whole_number(0), 10 * 1024 * 1024,
+        "0: every update of an aggregate is forwarded. Else the last one of a key and batch may be: a batch takes the place of a "
+        "cache, whatever the number.",
+    )  # fmt: skip
     replication_factor: int = _setting(
         "replication.factor", whole_number(-1, 32_767), -1, "Replicas of internal topics; -1: the broker's default."
     )

@@ -25,8 +25,8 @@ class Materialized:
 
     ``name`` None: a generated name, not for queries. ``key`` and ``value`` are serdes. ``persistent`` False: in memory, as
     ``Stores.inMemory...``; None: as ``dsl.store.suppliers.class`` says. ``logged`` False: no changelog, so the state is lost
-    with the directory. ``caching`` is kept and does nothing: there are no record caches. ``changelog_config``: settings of the
-    changelog topic, over those of ``topic.*``.
+    with the directory. ``caching`` False: an aggregate forwards every update, record by record, where it may else forward the
+    last one of a key and micro-batch. ``changelog_config``: settings of the changelog topic, over those of ``topic.*``.
 
     Raises:
         TopologyError: from the operator that gets it, for a retention shorter than its windows need, or one of the wrong kind.

@@ -1,5 +1,6 @@
 """The topology of a program under an application's settings: optimizations, processor wrapper (``processor.wrapper.class``,
-KIP-1112), default kinds of stores (``dsl.store.suppliers.class``, ``dsl.store.format``).
+KIP-1112), default kinds of stores (``dsl.store.suppliers.class``, ``dsl.store.format``), no caches
+(``statestore.cache.max.bytes=0``).
 
 What the program sets itself stays, and so do stores of a fixed kind (versioned ones, buffers).
 """
@@ -31,7 +32,7 @@ _REPARTITIONED_ABOVE = (
 def configured_topology(program: Topology | StreamsBuilder, config: TopologyConfig) -> Topology:
     """``program`` built with ``topology.optimization``, unless it is a topology already, its processors wrapped as
     ``processor.wrapper.class`` says, and with the stores that it leaves open as ``dsl.store.suppliers.class`` and
-    ``dsl.store.format`` say.
+    ``dsl.store.format`` say; none has a cache if ``statestore.cache.max.bytes`` is 0.
 
     Raises:
         TopologyError: ``ensure.explicit.internal.resource.naming`` is set, and an internal resource has a generated name.
@@ -50,16 +51,19 @@ def configured_topology(program: Topology | StreamsBuilder, config: TopologyConf
         program,
         persistent=config.dsl_store_suppliers_class is StoreSuppliers.PERSISTENT,
         with_headers=config.dsl_store_format is StoreFormat.HEADERS,
+        may_cache=config.statestore_cache_max_bytes > 0,
     )
 
 
-def with_store_defaults(topology: Topology, *, persistent: bool, with_headers: bool) -> Topology:
-    """The topology with these for all stores that leave them open; the same one if nothing changes."""
+def with_store_defaults(topology: Topology, *, persistent: bool, with_headers: bool, may_cache: bool = True) -> Topology:
+    """The topology with these for all stores that leave them open; the same one if nothing changes. Not ``may_cache``: no store
+    has a cache."""
     stores = {
         name: replace(
             store,
             persistent=persistent if "persistent" in store.left_open else store.persistent,
             with_headers=with_headers if "with_headers" in store.left_open else store.with_headers,
+            caching=store.caching and may_cache,
         )
         for name, store in topology.stores.items()
     }

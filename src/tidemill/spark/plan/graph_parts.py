@@ -24,6 +24,7 @@ from tidemill.operators.operation_table import (
 from tidemill.spark.plan.shortcuts import has_shortcut, keeps_longs
 from tidemill.topology.graph import united
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
+from tidemill.topology.operations import Aggregate, Count, Reduce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +101,14 @@ def _needs_values(topology: Topology, name: str) -> bool:
         return True
     if entry.value is Leaves.COUNT and not keeps_longs(topology, node):
         return True
+    if _forwards_each_update(topology, node):
+        return True
     return any(topology.stores[store].kind is not StoreKind.TIMESTAMPED_KEY_VALUE for store in node.stores)
+
+
+def _forwards_each_update(topology: Topology, node: ProcessorNode) -> bool:
+    """True for an aggregate whose store has no cache: a step would forward the last result of a key and batch."""
+    return isinstance(node.operation, (Count, Reduce, Aggregate)) and not topology.stores[node.operation.store].caching
 
 
 def _processor(topology: Topology, name: str) -> ProcessorNode:

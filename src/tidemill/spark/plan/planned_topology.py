@@ -22,6 +22,7 @@ from dataclasses import replace
 
 from pyspark.sql import Column
 
+from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import operations_of, works_on_columns
 from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.topology.functions import OfColumns, UserFunction
@@ -140,13 +141,22 @@ def merge_functions(topology: Topology) -> dict[str, UserFunction]:
 
 
 def with_column_reduces(topology: Topology) -> Topology:
-    """A ``reduce`` with a function of Columns as two nodes, with a layer between them."""
+    """A ``reduce`` with a function of Columns as two nodes, with a layer between them.
+
+    Raises:
+        TopologyError: each update is to be forwarded; the layer merges those of a batch.
+    """
     changed: dict[str, Node] = {}
     above: dict[str, Node] = {}
     for name, reduce in operations_of(topology, Reduce).items():
         if isinstance(reduce.reducer, OfColumns):
             node = topology.nodes[name]
             assert isinstance(node, ProcessorNode)
+            if not topology.stores[reduce.store].caching:
+                raise TopologyError(
+                    f"{name} merges the records of a batch by a function of Columns, but its store has no cache (caching=False, "
+                    "or statestore.cache.max.bytes=0), so each update is to be forwarded: reduce with a plain Python function"
+                )
             above[name] = replace(node, name=name + _HELD, operation=HeldAggregates(reduce.store))
             changed[name] = replace(node, operation=MergedAggregates(reduce.store))
     return _changed(topology, changed, above)

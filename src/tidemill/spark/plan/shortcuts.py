@@ -33,8 +33,8 @@ def has_shortcut(topology: Topology, name: str) -> bool:
 
 def _counts_windows(topology: Topology, node: ProcessorNode) -> bool:
     match node.operation:
-        case WindowAggregate(windows=TimeWindows(), aggregation=Counting(), emit_final=False):
-            return keeps_longs(topology, node) and _is_seen_by_streams(topology, node)
+        case WindowAggregate(windows=TimeWindows(), aggregation=Counting(), emit_final=False, store=kept):
+            return topology.stores[kept].caching and keeps_longs(topology, node) and _is_seen_by_streams(topology, node)
         case _:
             return False
 
@@ -42,7 +42,8 @@ def _counts_windows(topology: Topology, node: ProcessorNode) -> bool:
 def _folds_sessions(topology: Topology, node: ProcessorNode) -> bool:
     match node.operation:
         case SessionAggregate(emit_final=False, store=kept):
-            return _is_seen_by_streams(topology, node) and not topology.stores[kept].logs_headers
+            store = topology.stores[kept]
+            return store.caching and not store.logs_headers and _is_seen_by_streams(topology, node)
         case _:
             return False
 
