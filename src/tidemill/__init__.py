@@ -105,7 +105,7 @@ if TYPE_CHECKING:
         PunctuationType,
         ValueTransformerWithKey,
     )
-    from tidemill.operators.record import Record
+    from tidemill.operators.record import Record, SourceRecord
     from tidemill.operators.wrapped import ProcessorWrapper
     from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
     from tidemill.query.position import Position
@@ -212,6 +212,7 @@ __all__ = [
     "SessionWindows",
     "ShutdownRequestedError",
     "SlidingWindows",
+    "SourceRecord",
     "StandbyUpdateListener",
     "State",
     "StateDirectoryInUseError",
@@ -363,7 +364,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "PunctuationType",
         "ValueTransformerWithKey",
     ),
-    "tidemill.operators.record": ("Record",),
+    "tidemill.operators.record": ("Record", "SourceRecord"),
     "tidemill.operators.wrapped": ("ProcessorWrapper",),
     "tidemill.query.metadata": ("KeyQueryMetadata", "StreamsMetadata"),
     "tidemill.query.position": ("Position",),

@@ -23,6 +23,7 @@ from tidemill import (
     Record,
     Serdes,
     SessionWindows,
+    SourceRecord,
     StreamsBuilder,
     TimeWindows,
     Windowed,
@@ -234,6 +235,46 @@ def test_foreach_batch_gets_data_frames_of_what_columns_operators_and_python_fun
     ]  # fmt: skip
     assert seen["counts"][-1][:2] == ("k", 2)
     assert seen["python"] == [("k", 2, "in", 0, 0, "in-0:0-2")]
+
+
+class Tagging:
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        assert self.context.record_metadata is not None
+        self.context.forward(record.with_value(f"{record.value} of {self.context.record_metadata.topic}"))
+
+
+def test_the_topic_of_a_record_is_known_where_streams_of_several_sources_meet(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    upper = [builder.stream(topics, key=TEXT, value=TEXT).map_values(F.upper) for topics in ("a", ["b", "c"])]
+    merged = upper[0].merge(upper[1])
+    merged.to(lambda key, value, record: f"{record.topic}-{record.partition}-{record.offset}", key=TEXT, value=TEXT)
+    merged.process(Tagging, key=TEXT, value=TEXT).map_values(lambda v: F.concat(v, F.lit("!"))).to("tagged")
+    merged.filter(per_record(lambda k, v: 1 // len(v) >= 0))
+    driver = topology_test_driver(builder)
+    for topic in ("c", "a", "b", "a"):
+        driver.create_input_topic(topic, TEXT, TEXT).pipe_input("k", topic)
+    tagged = [value for _, value in driver.create_output_topic("tagged", TEXT, TEXT).read_key_values()]
+    assert tagged == ["C of c!", "A of a!", "B of b!", "A of a!"]
+    assert set(driver.produced_topics) == {"tagged", "c-0-0", "a-0-0", "b-0-0", "a-0-1"}
+    with pytest.raises(StopError, match="b-0 at offset 1"):
+        driver.create_input_topic("b", TEXT, TEXT).pipe_input("k", "")
+
+
+def test_an_extractor_sees_where_the_record_is_from(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+
+    def by_topic(record: SourceRecord, partition_time: int) -> int:
+        assert record.partition == 0 and record.offset is not None
+        return record.timestamp + (1000 if record.topic == "late" else 0) + record.offset
+
+    builder.stream(["now", "late"], key=TEXT, value=TEXT, timestamp_extractor=by_topic).to("out")
+    driver = topology_test_driver(builder)
+    for topic in ("now", "late", "late"):
+        driver.create_input_topic(topic, TEXT, TEXT).pipe_input("k", "v", 5)
+    assert [record.timestamp for record in driver.create_output_topic("out", TEXT, TEXT).read_records()] == [5, 1005, 1006]
 
 
 def test_without_a_cache_each_update_of_a_batch_is_forwarded(topology_test_driver: Any) -> None:

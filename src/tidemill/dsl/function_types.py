@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar, Union
 
 from tidemill.operators.processors import ValueTransformerWithKey
-from tidemill.operators.record import Record
+from tidemill.operators.record import SourceRecord
 from tidemill.task.batch_id import BatchId
 from tidemill.topology.functions import OfColumns
 from tidemill.topology.values import Key, Value
@@ -78,14 +78,16 @@ GroupSelector = Callable[[Key, Value], tuple[Key, Value]]
 ValueTransformerSupplier = Callable[[], ValueTransformerWithKey]
 """``supplier()``, or a class: a transformer of its own for each task."""
 
-TimestampExtractor = Callable[[Record, int], int]
-"""``extractor(record, partition_time)``: the record's time in ms since the epoch; below 0 drops the record.
+TimestampExtractor = Callable[[SourceRecord, int], int]
+"""``extractor(record, partition_time)``: the record's time in ms since the epoch; below 0 drops the record. ``record.topic``,
+``partition`` and ``offset`` say where it is from.
 
 ``partition_time``: the highest time of the partition so far, -1 before the first.
 """
 
-TopicNameExtractor = Callable[[Key, Value, Record], str]
-"""``topic(key, value, record)``: the name of the topic that the record goes to."""
+TopicNameExtractor = Callable[[Key, Value, SourceRecord], str]
+"""``topic(key, value, record)``: the name of the topic that the record goes to. ``record`` has timestamp and headers, and
+``topic``, ``partition`` and ``offset`` of the record that was read (RecordContext)."""
 
 # --- of DataFrames ----------------------------------------------------------------------------------------------------
 

@@ -52,6 +52,26 @@ class Record(NamedTuple):
         return next((value for found, value in reversed(self.headers) if found == name), None)
 
 
+class SourceRecord(Record):
+    """A record as extractors of timestamps and of topic names get it, with its place: of the record that was read, or, behind
+    operators, of the one that it was made of.
+
+    ``topic``, ``partition`` and ``offset`` are None where no record has caused it, as in a punctuator.
+    """
+
+    topic: str | None
+    partition: int | None
+    offset: int | None
+
+    @staticmethod
+    def of(record: Record, topic: str, partition: int, offset: int | None) -> SourceRecord:
+        """``record`` with its place; without one where there is no ``offset``."""
+        found = SourceRecord(*record)
+        is_placed = offset is not None
+        found.topic, found.partition, found.offset = topic if is_placed else None, partition if is_placed else None, offset
+        return found
+
+
 def why_no_timestamp(given: Any) -> str:
     """The fault of a timestamp that a function of the program gave; empty if there is none."""
     try:

@@ -34,7 +34,7 @@ from tidemill.operators.exception_handlers import FAILING, ErrorContext, Excepti
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
 from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
-from tidemill.operators.record import Headers, Record, extracted_time, invalid_timestamp
+from tidemill.operators.record import Headers, Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
@@ -150,7 +150,7 @@ class TaskGraph:
             if extractor is not None:
                 partition = origin.topic, origin.partition
                 partition_time = self.partition_times.get(partition, UNKNOWN_TIME)
-                timestamp = extracted_time(extractor(record, partition_time))
+                timestamp = extracted_time(extractor(SourceRecord.of(record, *origin), partition_time))
                 record = record.with_timestamp(timestamp)
                 if timestamp > partition_time:
                     self.partition_times[partition] = timestamp
@@ -329,7 +329,7 @@ class TaskGraph:
             to = topic
             if extractor is not None:
                 try:
-                    to = extractor(key, value, record)
+                    to = extractor(key, value, SourceRecord.of(record, *self.origin))
                     if not isinstance(to, str) or not to:
                         raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic")
                 except Exception as problem:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError, RetriableError
 from tidemill.ids import TopicPartition
-from tidemill.operators.record import Record, extracted_time, invalid_timestamp
+from tidemill.operators.record import Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
 from tidemill.steps.rows.order import sequence
@@ -147,8 +147,9 @@ class _Chunk:
             partition = TopicPartition(message.topic(), message.partition())
             before = times.get(partition, UNKNOWN_TIME)
             record = Record(key, value, stamps[at], tuple(self._headers[at] or ()))
+            placed = SourceRecord.of(record, message.topic(), message.partition(), message.offset())
             try:
-                stamps[at] = extracted_time(how.extractor(record, before))
+                stamps[at] = extracted_time(how.extractor(placed, before))
             except Exception as problem:
                 what = f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {problem}"
                 raise _record_error(what, message) from problem

@@ -36,7 +36,7 @@ class SourceTopic:
     tag: int
     node: str
     index: int
-    """Index of the topic in its source node."""
+    """Its place among the topics of its sub-topology, which ``seq`` has (``rows.order``)."""
     key: Intake | None = None
     value: Intake | None = None
     summable: bool = False
@@ -63,7 +63,7 @@ class SinkSpec:
 
     ``topic_extractor(key, value, record)`` names each record's topic instead, ``partitioner(topic, key, value, partitions)``
     its partition or partitions; ``partitioning`` says how they are chosen without one. ``above``: the nodes that forward to it,
-    without sources; ``inputs``: the source topics of its sub-topology.
+    without sources; ``inputs``: the topics that its sub-topology reads, by the index that ``seq`` has.
     """
 
     name: str
@@ -104,7 +104,7 @@ class NodeSpec:
     inline: tuple[str, ...]
     tag: int | None
     topics: tuple[str, ...] = ()
-    """Source topics of its sub-topology, for messages."""
+    """Those that its sub-topology reads, by the index that ``seq`` has."""
     rewritten: Mapping[str, tuple[Serde | None, Serde | None]] = field(default_factory=dict)
     """Targets in ``inline`` whose serdes of key and value write other bytes than leave the node; None: this side's bytes stay."""
     sends_old: bool = False
@@ -148,7 +148,7 @@ class GraphEntry:
     value_serde: Serde
     source: int | None
     topics: tuple[str, ...]
-    """Topics of the source, in its order."""
+    """Those of its sub-topology, by the index that ``seq`` has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,8 +213,8 @@ class GraphSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """A source node's topics, for messages about records that can't be read or processed; ``columns``: the nodes
-    below it whose functions work on Columns. The serdes are for exception handlers."""
+    """A source node's sub-topology with its topics, by the index that ``seq`` has, for messages about records that can't be read
+    or processed; ``columns``: the nodes below it whose functions work on Columns. The serdes are for exception handlers."""
 
     subtopology: int
     topics: tuple[str, ...]

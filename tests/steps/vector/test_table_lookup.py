@@ -158,7 +158,7 @@ def test_what_the_joiner_raises_says_the_node_and_the_record() -> None:
     name, operation = _operation(topology, StreamTableJoin)
     join = _node(topology, StreamTableJoin, STRING)
     failing = StreamTableJoin(table=operation.table, joiner=lambda left, right: 1 // 0)
-    records = _columns([("events", 0, b"k", b"v", 5, 7)])
+    records = _columns([("events", 0, b"k", b"v", 5, 0)])
     with pytest.raises(RecordError, match=f"the function of {name} failed: ZeroDivisionError") as caught:
         join_with_table(join, failing, records, _state({0: Reader({b"k": bytes(8) + b"u"})}))
-    assert caught.value.offset == 7
+    assert (caught.value.topic, caught.value.offset) == ("events", 0)

@@ -32,17 +32,19 @@ def graph_spec(
     part: GraphPart,
     *,
     subtopology: int,
+    topics: tuple[str, ...],
     serdes: PartSerdes,
     default: Edge,
     emit_interval_ms: int,
     shared: Mapping[str, Store],
 ) -> GraphSpec:
-    """The spec with which a worker runs ``part``; ``shared``: the global stores.
+    """The spec with which a worker runs ``part``; ``topics``: those that its sub-topology reads, by the index that ``seq`` has;
+    ``shared``: the global stores.
 
     Raises:
         TopologyError: a serde is missing at its border.
     """
-    cut = _Cut(topology, application_id, part, serdes, default)
+    cut = _Cut(topology, application_id, part, topics, serdes, default)
     for name in topology.nodes:
         if name in part.sources:
             cut.source(name)
@@ -89,9 +91,9 @@ class _Cut:
     """A part's topology in the making."""
 
     def __init__(
-        self, topology: Topology, application_id: str, part: GraphPart, serdes: PartSerdes, default: Edge
+        self, topology: Topology, application_id: str, part: GraphPart, topics: tuple[str, ...], serdes: PartSerdes, default: Edge
     ) -> None:
-        self._topology, self._application_id, self._part = topology, application_id, part
+        self._topology, self._application_id, self._part, self._topics = topology, application_id, part, topics
         self._serdes, self._default = serdes, default
         self._tags = Tags(topology)
         self._entered = entered_by_columns(topology, part)
@@ -105,7 +107,7 @@ class _Cut:
         assert isinstance(node, SourceNode)
         edge = self._serdes.leaving[name]
         self._add(replace(node, key_serde=edge.key, value_serde=edge.value, timestamp_extractor=None), ())
-        self._entry(self._tags.arrived(name), name, edge, self._tags.index(name), self._topics(name))
+        self._entry(self._tags.arrived(name), name, edge, self._tags.index(name))
 
     def node(self, name: str) -> None:
         node = self._topology.nodes[name]
@@ -114,7 +116,7 @@ class _Cut:
         if name in self._entered:
             border = name + _BORDER
             self._add(SourceNode(name=border, topics=()), ())
-            self._entry(self._tags.arrived(name), border, self._serdes.from_columns[name], None, self._topics_above(name))
+            self._entry(self._tags.arrived(name), border, self._serdes.from_columns[name], None)
             own = (*own, border)
         self._add(node, own)
 
@@ -136,25 +138,9 @@ class _Cut:
     def _add(self, node: Node, parents: tuple[str, ...]) -> None:
         self.nodes[node.name], self.parents[node.name] = node, parents
 
-    def _entry(self, tag: int, name: str, edge: Edge, source: int | None, topics: tuple[str, ...]) -> None:
+    def _entry(self, tag: int, name: str, edge: Edge, source: int | None) -> None:
         require(edge, f"of {name}", f"of {name}")
         key_serde, value_serde = edge.settled
-        self.entries[tag] = GraphEntry(node=name, key_serde=key_serde, value_serde=value_serde, source=source, topics=topics)
-
-    def _topics(self, source: str) -> tuple[str, ...]:
-        node = self._topology.nodes[source]
-        assert isinstance(node, SourceNode)
-        return tuple(broker_topic(self._topology, self._application_id, topic) for topic in node.topics)
-
-    def _topics_above(self, name: str) -> tuple[str, ...]:
-        """Topics of the only source above; for several sources one string with all of their topics."""
-        found: dict[str, None] = {}
-        left = [p for p in self._topology.parents[name] if p not in self._part.nodes]
-        while left:
-            above = left.pop()
-            if isinstance(self._topology.nodes[above], SourceNode):
-                found[above] = None
-            left += self._topology.parents[above]
-        if len(found) == 1:
-            return self._topics(next(iter(found)))
-        return ("|".join(sorted(topic for source in found for topic in self._topics(source))),)
+        self.entries[tag] = GraphEntry(
+            node=name, key_serde=key_serde, value_serde=value_serde, source=source, topics=self._topics
+        )

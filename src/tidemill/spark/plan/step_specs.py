@@ -33,7 +33,7 @@ from tidemill.steps.step_spec import (
     StoreSpec,
     TimestampExtraction,
 )
-from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
+from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind
 
 
@@ -47,6 +47,7 @@ class StepSpecs:
         self._application_id, self._emit_interval_ms = application_id, emit_interval_ms
         self._subtopologies = subtopologies(self._topology, application_id)
         self._subtopology_of = {name: part for part in self._subtopologies for name in part.nodes}
+        self._topics_of = {part.id: self._topics(part) for part in self._subtopologies}
 
     def source(self, *, by_time: bool, idle_ms: int) -> SourceSpec:
         """The source step's spec. ``by_time``: records of several input topics of a task are taken by timestamp; ``idle_ms``:
@@ -55,8 +56,10 @@ class StepSpecs:
         summable = {self._sink_node(name).topic for name in self._stages.summed_sinks}
         for node in self._topology.nodes.values():
             if isinstance(node, SourceNode):
-                for index, topic in enumerate(node.topics):
-                    topics[self._broker_topic(topic)] = self._source_topic(node, index, summable=topic in summable)
+                indexes = {topic: index for index, topic in enumerate(self._topics_of[self._subtopology_of[node.name].id])}
+                for topic in node.topics:
+                    on_broker = self._broker_topic(topic)
+                    topics[on_broker] = self._source_topic(node, indexes[on_broker], summable=topic in summable)
         shared = global_stores(self._topology)
         changelogs = {
             changelog: self._tags.restoring(store)
@@ -80,6 +83,11 @@ class StepSpecs:
             if node.timestamp_extractor is None
             else TimestampExtraction(extractor=node.timestamp_extractor, key_serde=key_serde, value_serde=value_serde),
         )
+
+    def _topics(self, part: Subtopology) -> tuple[str, ...]:
+        """The topics that the sub-topology's sources read; a row's ``seq`` has the place of its own (``rows.order``)."""
+        sources = (node for name in part.nodes if isinstance(node := self._topology.nodes[name], SourceNode))
+        return tuple(sorted({self._broker_topic(topic) for source in sources for topic in source.topics}))
 
     def _topics_that_meet(self) -> dict[str, int]:
         """Topics, with their sub-topology, of tasks whose stateful operators get records of several topics."""
@@ -121,7 +129,7 @@ class StepSpecs:
         edge = self._serdes.leaving[node.name]
         return Origin(
             subtopology=self._subtopology_of[node.name].id,
-            topics=tuple(self._broker_topic(topic) for topic in node.topics),
+            topics=self._topics_of[self._subtopology_of[node.name].id],
             columns=self._columns_below(node.name),
             key_serde=edge.key if with_serdes else None,
             value_serde=edge.value if with_serdes else None,
@@ -169,7 +177,7 @@ class StepSpecs:
             inline=inline,
             rewritten={sink: sides for sink, sides in rewritten.items() if any(sides)},
             tag=self._tags.leaving(name) if outer else None,
-            topics=tuple(sorted(part.source_topics)),
+            topics=self._topics_of[part.id],
             sends_old=node.sends_old,
             drops_null_changes=drops_null_changes(topology, node),
             lookup_store=looked_up,
@@ -194,7 +202,7 @@ class StepSpecs:
             partitioning=node.partitioning,
             subtopology=part.id,
             above=tuple(parent for parent in above if not isinstance(self._topology.nodes[parent], SourceNode)),
-            inputs=tuple(sorted(self._broker_topic(topic) for topic in part.source_topics)),
+            inputs=self._topics_of[part.id],
         )
 
     def _batch_sink(self, name: str) -> BatchSinkSpec:
@@ -207,11 +215,13 @@ class StepSpecs:
         for each in self._stages.parts:
             if each.is_global:
                 shared |= self._serdes.serdes_of(each).stores
+        subtopology = self._subtopology_of[(*part.sources, *part.nodes)[0]].id
         return graph_spec(
             self._topology,
             self._application_id,
             part,
-            subtopology=self._subtopology_of[(*part.sources, *part.nodes)[0]].id,
+            subtopology=subtopology,
+            topics=self._topics_of[subtopology],
             serdes=self._serdes.serdes_of(part),
             default=self._serdes.default,
             emit_interval_ms=self._emit_interval_ms,

@@ -19,7 +19,8 @@ from tidemill.errors import RecordError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import ErrorContext
-from tidemill.operators.record import Record
+from tidemill.operators.record import Record, SourceRecord
+from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import ANY_PARTITION, Records
 from tidemill.steps.step_spec import NodeSpec, SinkSpec
 from tidemill.steps.step_state import StepState
@@ -67,7 +68,8 @@ def as_its_serdes_write(sink: str, node: NodeSpec, records: Records, state: Step
 
 
 def _pass_over(sink: str, node: NodeSpec, records: Records, at: int, problem: Exception, state: StepState) -> None:
-    task, topic, offset = TaskId(node.subtopology, records.parts[at]), "|".join(node.topics), records.offsets[at]
+    task, offset = TaskId(node.subtopology, records.parts[at]), records.offsets[at]
+    topic = topic_of(node.topics, records.sequences[at], offset)
     key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
     context = ErrorContext(
         task=task, node=sink, topic=topic, partition=task.partition, offset=offset, timestamp=records.timestamps[at],
@@ -112,9 +114,12 @@ def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str,
         return {sink.topic: records}
     found: dict[str, list[int]] = {}
     for at in range(len(records)):
-        record = _decoded(sink, records, at)
+        record, offset = _decoded(sink, records, at), records.offsets[at]
+        source = topic_of(sink.inputs, records.sequences[at], offset)
         try:
-            topic = sink.topic_extractor(record.key, record.value, record)
+            topic = sink.topic_extractor(
+                record.key, record.value, SourceRecord.of(record, source, records.parts[at], offset)
+            )
             if not isinstance(topic, str) or not topic:
                 raise _WrongResultError(f"the topic extractor gave {topic!r}, expected the name of a topic")
         except Exception as problem:
@@ -219,8 +224,9 @@ def _decoded(sink: SinkSpec, records: Records, at: int) -> Record:
 
 
 def _context(sink: SinkSpec, node: str, records: Records, at: int) -> ErrorContext:
-    task = TaskId(sink.subtopology, records.parts[at])
+    task, offset = TaskId(sink.subtopology, records.parts[at]), records.offsets[at]
+    topic = topic_of(sink.inputs, records.sequences[at], offset)
     return ErrorContext(
-        task=task, node=node, topic="|".join(sink.inputs), partition=task.partition, offset=records.offsets[at],
+        task=task, node=node, topic=topic, partition=task.partition, offset=offset,
         timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
     )  # fmt: skip

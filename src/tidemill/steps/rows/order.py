@@ -13,6 +13,8 @@ Decides order only; which step ranks what passes it, ``StepSpec.ranks`` says.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -24,7 +26,7 @@ _LAST_NUMBER = (1 << 47) - 1
 
 
 def sequence(number: int, topic_index: int) -> int:
-    """``seq`` of a source record: its number in the batch, and which topic of its source node it is from."""
+    """``seq`` of a source record: its number in the batch, and which of its sub-topology's topics it is from."""
     return (number << _TOPIC_BITS) | topic_index
 
 
@@ -34,6 +36,13 @@ LAST_SEQUENCE = sequence(_LAST_NUMBER, 0)
 
 def topic_index(sequence: int) -> int:
     return sequence & ((1 << _TOPIC_BITS) - 1)
+
+
+def topic_of(topics: Sequence[str], sequence: int | None, offset: int | None) -> str:
+    """The topic, of those of its sub-topology, whose record a row comes from; all of them where no record has caused it."""
+    if sequence is None or offset is None or len(topics) < 2:
+        return "|".join(topics)
+    return topics[topic_index(sequence)]
 
 
 def first_child(step: int) -> int:

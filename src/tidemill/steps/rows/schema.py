@@ -7,7 +7,7 @@
 | part | int | partition, hence the task; -1 where rows of several tasks were summed |
 | off | bigint | offset of the source record |
 | seq | bigint | order within the batch (``order``): which row, as the source or a Python step has numbered them, and of which of
-  its source's topics |
+  its sub-topology's topics |
 | child | bigint | of a row that a Python step has made: which of those with the same ``seq``; null = none has |
 | place | bigint | of a row that has come through a layer that makes several of one: which of those with the same ``seq`` and
   ``child``; else null |

@@ -17,7 +17,7 @@ from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumb
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.steps.rows.decoded import DecodedRows
-from tidemill.steps.rows.order import topic_index
+from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.step_spec import GraphEntry, WindowJoin
 from tidemill.steps.vector.join_waiting import JoinerError, JoinResults
@@ -121,8 +121,8 @@ class TaskRecords:
         if not isinstance(problem, SerdeError):
             what = f"the function of {node} failed: {type(problem).__name__}: {problem}"
         topics = self.entries[int(self.arrivals.is_right[at])].topics
-        topic = topics[0] if len(topics) == 1 else topics[topic_index(self.sequences[at])]
         offset = self.offsets[at]
+        topic = topic_of(topics, self.sequences[at], offset)
         return RecordError(what, task=str(of), topic=topic, partition=of.partition, offset=-1 if offset is None else offset)
 
 

@@ -10,6 +10,7 @@ from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record
+from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
@@ -43,7 +44,8 @@ def _sides(node: NodeSpec, records: Records, at: int) -> tuple[object, object]:
 
 def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exception, state: StepState) -> None:
     """Passes over a record that the node's function fails on, if the handler says so; else raises."""
-    topic, offset = "|".join(node.topics) or node.name, records.offsets[at]
+    offset = records.offsets[at]
+    topic = topic_of(node.topics, records.sequences[at], offset)
     context = ErrorContext(
         task=task, node=node.name, topic=topic, partition=task.partition, offset=-1 if offset is None else offset,
         timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
@@ -54,15 +56,15 @@ def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exc
     except Exception as failure:
         problem, refused = failure, None
     if refused is None:
-        raise function_failed(node, task, offset, problem) from problem
+        raise function_failed(node, task, topic, offset, problem) from problem
     state.dropped += 1
     state.passed_over.add(refused, key, value)
 
 
 def function_failed(
-    node: NodeSpec, task: TaskId, offset: int | None, problem: Exception, *, where: str = ""
+    node: NodeSpec, task: TaskId, topic: str, offset: int | None, problem: Exception, *, where: str = ""
 ) -> RecordError:
-    """A function of the user's, or a serde, has raised ``problem`` (rule 26).
+    """A function of the user's, or a serde, has raised ``problem`` on a record of ``topic`` (rule 26).
 
     Raises:
         RetriableError: ``problem`` is one.
@@ -71,7 +73,7 @@ def function_failed(
         raise problem
     what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
     return RecordError(
-        f"the function of {node.name} failed{where}: {what}", task=str(task), topic="|".join(node.topics) or node.name,
+        f"the function of {node.name} failed{where}: {what}", task=str(task), topic=topic,
         partition=task.partition, offset=-1 if offset is None else offset,
     )  # fmt: skip
 

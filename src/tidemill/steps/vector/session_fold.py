@@ -25,6 +25,7 @@ from tidemill.ids import TaskId
 from tidemill.operators.segments import LONG_MAX, Segments, pack_time
 from tidemill.operators.stored_serdes import reading
 from tidemill.operators.windowed_aggregation import Steps, steps_of
+from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_spec import NodeSpec
@@ -188,8 +189,9 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
                     fold.key(keys[code], times, records, at)
                 except Exception as problem:
                     where = " for a key whose first record in this batch is there"
-                    offset = table.column("off")[at[0]].as_py()
-                    raise function_failed(node, task, offset, problem, where=where) from problem
+                    offset, sequence = (table.column(name)[at[0]].as_py() for name in ("off", "seq"))
+                    topic = topic_of(node.topics, sequence, offset)
+                    raise function_failed(node, task, topic, offset, problem, where=where) from problem
             state.dropped += fold.late
             fold.results.sort()
             ids = _ids(fold.results)

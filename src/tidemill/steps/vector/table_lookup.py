@@ -16,6 +16,7 @@ from tidemill.dsl.serdes_windowed import from_spark, window_bytes_of
 from tidemill.ids import TaskId
 from tidemill.operators.stream_join import with_key
 from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is
+from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
@@ -66,7 +67,8 @@ def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
                 of[key] = kept.serialize(from_spark(value) if is_of_the_jvm else value)
             except Exception as problem:
                 task = TaskId(node.subtopology, records.parts[at])
-                raise function_failed(node, task, records.offsets[at], problem) from problem
+                topic = topic_of(node.topics, records.sequences[at], records.offsets[at])
+                raise function_failed(node, task, topic, records.offsets[at], problem) from problem
     return [of[key] for key in records.keys]
 
 
@@ -138,7 +140,8 @@ class _TableLookup:
                     continue
                 joined = write(join(read_key(key), read(value), row))
             except Exception as problem:
-                raise function_failed(self._node, task, records.offsets[at], problem) from problem
+                topic = topic_of(self._node.topics, records.sequences[at], records.offsets[at])
+                raise function_failed(self._node, task, topic, records.offsets[at], problem) from problem
             out.parts.append(task.partition)
             out.keys.append(key)
             out.values.append(joined)
