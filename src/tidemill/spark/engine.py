@@ -268,13 +268,17 @@ class BatchEngine:
         return report
 
     def _awaited(self, run: Run, limit_s: float) -> BatchReport | None:
-        """``Run.wait``. NoSlotError if its job waits for a task slot: no worker has the request, so nothing is lost."""
-        deadline = Deadline.after(limit_s)
+        """``Run.wait``. NoSlotError if its job waits for a task slot: no worker has the request, so nothing is lost.
+
+        It waits if two looks in a row say so: a job that Spark has queued a moment ago runs no task yet either.
+        """
+        deadline, waits = Deadline.after(limit_s), False
         while True:
             try:
                 return run.wait(min(_SLOT_LOOK_S, deadline.left_s))
             except TimeoutError:
-                if self._waits_for_a_slot(run) and run.withdraw():
+                before, waits = waits, self._waits_for_a_slot(run)
+                if before and waits and run.withdraw():
                     raise NoSlotError(
                         f"no task slot is free for {self._thread}: other jobs have all {self._placement.slots} of the Spark "
                         "session, and each stream thread needs one. It goes on when one is free; give the session more "

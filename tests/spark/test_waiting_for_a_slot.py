@@ -1,0 +1,49 @@
+"""A batch whose job waits for a task slot is told apart from one whose job Spark has only just queued."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tidemill.errors import NoSlotError
+from tidemill.spark.engine import BatchEngine
+
+DONE = object()
+
+
+class Unbegun:
+    """A run whose request nobody has taken, for so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self._left = looks
+
+    def wait(self, limit_s: float) -> object:
+        assert limit_s > 0
+        self._left -= 1
+        if self._left < 0:
+            return DONE
+        raise TimeoutError
+
+    def withdraw(self) -> bool:
+        return True
+
+
+def awaited(monkeypatch: pytest.MonkeyPatch, looks: Sequence[bool]) -> object:
+    seen = iter(looks)
+    monkeypatch.setattr(BatchEngine, "_waits_for_a_slot", lambda self, run: next(seen))
+    engine: Any = BatchEngine.__new__(BatchEngine)
+    engine._thread, engine._placement = "thread-1", SimpleNamespace(slots=2)
+    return engine._awaited(Unbegun(len(looks)), 60.0)
+
+
+@pytest.mark.parametrize("looks", [(), (True,), (True, False, True), (False, True)])
+def test_a_job_that_runs_no_task_at_one_look_is_waited_for(monkeypatch: pytest.MonkeyPatch, looks: Sequence[bool]) -> None:
+    assert awaited(monkeypatch, looks) is DONE
+
+
+def test_a_job_that_runs_no_task_at_two_looks_in_a_row_has_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NoSlotError, match="no task slot is free for thread-1: other jobs have all 2"):
+        awaited(monkeypatch, (False, True, True))
