@@ -76,6 +76,18 @@ REFUSED: dict[str, tuple[Callable[[TopologyBuilder], Any], str]] = {
         lambda t: t.add_processor("p", Noop, "nobody"), r"the parent 'nobody' of 'p' is no node \(nodes so far: s\)",
     ),
     "no parent": (lambda t: t.add_processor("p", Noop), "'p' has no parent"),
+    "parents in a list": (
+        lambda t: t.add_processor("p", Noop, ["s"]), r"add_processor 'p': parents: expected names, .*, got \['s'\]",
+    ),
+    "parents of a sink in a list": (lambda t: t.add_sink("p", "out", ["s"]), "add_sink 'p': parents: expected names"),
+    "topics in a list": (lambda t: t.add_source("t", ["a", "b"]), "add_source 't': topics: expected names"),
+    "stores in a list": (
+        lambda t: t.add_processor("p", Noop, "s").connect_processor_and_state_stores("p", ["a"]),
+        "connect_processor_and_state_stores 'p': stores: expected names",
+    ),
+    "processors in a list": (
+        lambda t: t.add_state_store(Stores.key_value_store("a"), ["s"]), "add_state_store: processors: expected names",
+    ),
     "a sink as parent": (
         lambda t: t.add_sink("k", "out", "s").add_processor("p", Noop, "k"), "is the sink to out, which forwards nothing",
     ),

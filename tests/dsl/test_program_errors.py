@@ -29,6 +29,14 @@ from tidemill.errors import TidemillError, TopologyError
 from tidemill.topology.operations import Branch
 
 
+class Bare:
+    def serialize(self, value: Any) -> bytes | None:
+        return value
+
+    def deserialize(self, data: bytes | None) -> Any:
+        return data
+
+
 def record(key: Any, value: Any) -> Any:
     return value
 
@@ -82,6 +90,9 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     "a serde that is none": (lambda b: b.stream("a", value="string"), r"stream: value: 'string' is not a serde"),
     "a serde that is none, of a sink": (lambda b: b.stream("a").to("b", key=str), "to: key: .* is not a serde"),
     "a serde factory that was not called": (lambda b: b.stream("a", key=Serdes.string), "stream: key: .* is not a serde"),
+    "a serde of one's own without its names": (
+        lambda b: b.stream("a", key=Bare()), "stream: key: .* is no serde: it has no name, sql_type",
+    ),
     "a function that is none": (lambda b: b.stream("a").map_values("upper"), "map_values: expected a function of"),
     "a predicate of values only": (
         lambda b: b.stream("a").filter(lambda value: value), r"filter: the function <lambda>\(value\) can't be called with",

@@ -267,7 +267,8 @@ def test_an_extractor_sees_where_the_record_is_from(topology_test_driver: Any) -
     builder = StreamsBuilder()
 
     def by_topic(record: SourceRecord, partition_time: int) -> int:
-        assert record.partition == 0 and record.offset is not None
+        assert record.partition == 0
+        assert record.offset is not None
         return record.timestamp + (1000 if record.topic == "late" else 0) + record.offset
 
     builder.stream(["now", "late"], key=TEXT, value=TEXT, timestamp_extractor=by_topic).to("out")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tidemill.config.values import offset_reset
 from tidemill.errors import TopologyError
@@ -16,6 +16,7 @@ from tidemill.topology.functions import JoinFunction, OfColumns, PerRecord, User
 from tidemill.topology.naming import legal_name
 from tidemill.topology.values import Serde
 
+_SERDE_PARTS = ("name", "sql_type", "serialize", "deserialize")
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
 
@@ -94,10 +95,21 @@ def takes_key(function: UserFunction, operator: str) -> bool:
     return True
 
 
+def names_of(given: Sequence[object], what: str) -> tuple[str, ...]:
+    """Names, each once. TopologyError for what is none, such as a list of them."""
+    wrong = [each for each in given if not isinstance(each, str)]
+    if wrong:
+        raise TopologyError(f"{what}: expected names, each as an argument of its own, got {wrong[0]!r}")
+    return tuple(dict.fromkeys(str(each) for each in given))
+
+
 def serde_or_none(serde: Serde | None, what: str) -> Serde | None:
     """``serde`` if it is one or None, else TopologyError."""
-    if serde is None or all(hasattr(serde, part) for part in ("name", "sql_type", "serialize", "deserialize")):
+    missing = [part for part in _SERDE_PARTS if not hasattr(serde, part)]
+    if serde is None or not missing:
         return serde
+    if len(missing) < len(_SERDE_PARTS):
+        raise TopologyError(f"{what}: {serde!r} is no serde: it has no {', '.join(missing)} (docs/serdes.md, custom serdes)")
     raise TopologyError(f"{what}: {serde!r} is not a serde; give one of Serdes, such as Serdes.string()")
 
 

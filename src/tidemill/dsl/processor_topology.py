@@ -10,6 +10,7 @@ import re
 from dataclasses import replace
 
 from tidemill.dsl.arguments import (
+    names_of,
     offset_reset_or_none,
     pattern_text,
     python_function,
@@ -60,7 +61,7 @@ class TopologyBuilder:
                 raise TopologyError(f"add_source {name!r}: give a pattern or topics, not both")
             names: tuple[str, ...] = ()
         else:
-            names = topic_names((topics, *more_topics), "add_source")
+            names = topic_names(names_of((topics, *more_topics), f"add_source {name!r}: topics"), "add_source")
             if len(names) != 1 + len(more_topics):
                 raise TopologyError(f"add_source {name!r}: a topic is named twice: {', '.join((topics, *more_topics))}")
         self._draft.add_source(SourceNode(
@@ -75,8 +76,8 @@ class TopologyBuilder:
     def add_processor(self, name: str, supplier: ProcessorSupplier, *parents: str) -> TopologyBuilder:
         """Adds the processor that ``supplier()`` makes, below its parents, as ``KStream.process`` does."""
         supplier_of(supplier, f"add_processor {name!r}")
-        operation = ProcessRecords(supplier)
-        self._draft.add(ProcessorNode(name=node_name(name, "a processor"), operation=operation), tuple(dict.fromkeys(parents)))
+        operation, above = ProcessRecords(supplier), names_of(parents, f"add_processor {name!r}: parents")
+        self._draft.add(ProcessorNode(name=node_name(name, "a processor"), operation=operation), above)
         return self
 
     def add_sink(
@@ -102,19 +103,19 @@ class TopologyBuilder:
             name=node_name(name, "a sink"), topic=target, topic_extractor=extractor, partitioner=partitioner,
             key_serde=serde_or_none(key, f"add_sink {name!r}: key"),
             value_serde=serde_or_none(value, f"add_sink {name!r}: value"),
-        ), tuple(dict.fromkeys(parents)))
+        ), names_of(parents, f"add_sink {name!r}: parents"))
         return self
 
     def add_state_store(self, store: Store, *processors: str) -> TopologyBuilder:
         """Adds a store of ``Stores``, and connects it to processors. Those that share a store run in one sub-topology."""
-        self._draft.add_store(checked_store(store, "add_state_store"), *processors)
+        self._draft.add_store(checked_store(store, "add_state_store"), *names_of(processors, "add_state_store: processors"))
         return self
 
     def connect_processor_and_state_stores(self, processor: str, *stores: str) -> TopologyBuilder:
         """Lets a processor use stores."""
         if not stores:
             raise TopologyError(f"connect_processor_and_state_stores {processor!r}: name at least one store")
-        self._draft.connect(processor, stores)
+        self._draft.connect(processor, names_of(stores, f"connect_processor_and_state_stores {processor!r}: stores"))
         return self
 
     def add_global_store(
