@@ -20,11 +20,11 @@ def error_headers(
     own: Sequence[tuple[str, bytes | None]], *, error: str, message: str, stacktrace: str, topic: str, partition: int,
     offset: int | None,
 ) -> Headers:  # fmt: skip
-    """A record's own headers and those that say what was wrong with it: Kafka Streams' names, numbers as text."""
+    """A record's own headers and those that say what was wrong with it: Kafka Streams' names, in its order, numbers as text."""
     said = {
         "exception": error,
-        "stacktrace": stacktrace,
         "message": message,
+        "stacktrace": stacktrace,
         "topic": topic,
         "partition": str(partition),
         "offset": str(-1 if offset is None else offset),
