@@ -323,8 +323,31 @@ def test_no_credential_in_an_address_is_ever_shown() -> None:
     assert all(re.search(SPARK_REDACTED, value) for value in ADDRESSES.values())
 
 
+IN_CLOUDS = {
+    "spark.hadoop.fs.azure.account.key.mine.dfs.core.windows.net": "hush", "spark.hadoop.fs.azure.sas.a.mine": "hush",
+    "spark.hadoop.fs.s3a.encryption.key": "hush", "spark.hadoop.fs.s3a.server-side-encryption.key": "hush",
+    "spark.hadoop.ssl.server.keystore.pass": "hush", "spark.executorEnv.DB_PWD": "hush",
+    "spark.sql.catalog.pg.url": "jdbc:postgresql://host/db?user=app&password=hush&ssl=true",
+    "spark.executor.extraJavaOptions": "-Xss1m -Djavax.net.ssl.trustStorePassword=hush -Dlog='a b'",
+    "spark.hadoop.a.b": 'Endpoint=sb://host/;SharedAccessKey="hush hush";', "spark.my.url": "https://host/c?sv=1&sig=hush",
+}  # fmt: skip
+
+
+def test_the_names_that_hadoop_has_for_credentials_and_passwords_within_a_value_are_not_shown() -> None:
+    config = StreamsConfig.of({**NEEDED, **IN_CLOUDS})
+    assert "hush" not in repr(config)
+    assert "user=app&password=(hidden)&ssl=true" in repr(config)
+    assert "-Djavax.net.ssl.trustStorePassword=(hidden) -Dlog=" in repr(config)
+    for name, value in IN_CLOUDS.items():
+        assert re.search(SPARK_REDACTED, name) or re.search(SPARK_REDACTED, value)
+        assert is_secret(name) or has_credentials(value)  # so it is on no command line
+    reference = "jdbc:postgresql://host/db?password=${env:PG}"
+    assert shown("spark.a", reference) == repr(reference)
+
+
 def test_what_is_no_credential_is_shown() -> None:
-    for plain in ("hdfs://host:9000/a@b", "abfss://container@account/x", "http://host:80/a@b", "h:1,h:2"):
+    places = ("hdfs://host:9000/a@b", "abfss://container@account/x", "http://host:80/a@b", "h:1,h:2")
+    for plain in (*places, "com.acme:secrets-jdbc:1.0", "-Dkeys=a -Dbypass.sassy=1", "org.acme.TokenProvider"):
         assert shown("spark.a", plain) == repr(plain)
         assert not has_credentials(plain)
     assert [name for name, _, _ in setting_table() if is_secret(name)] == [

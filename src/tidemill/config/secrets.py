@@ -1,7 +1,7 @@
 """Display of settings: all of a value, unless it holds a credential.
 
-Decides by the setting's name, and where that says nothing by the value: an address may carry user and password. Everything that
-shows a setting, in a message, a listing or when printed, asks ``shown``.
+Decides by the setting's name, and where that says nothing by the value: an address or an option may carry a password.
+Everything that shows a setting, in a message, a listing or when printed, asks ``shown``.
 """
 
 from __future__ import annotations
@@ -9,18 +9,28 @@ from __future__ import annotations
 import re
 
 HIDDEN = "(hidden)"
+_NAMES = (
+    "passw|secret|jaas|token|credential|user.?info|private|(?<![a-z])(?:pass|pwd|sas)(?![a-z])"
+    "|(?:access|account|api|encryption|keystore)[._-]?key"
+)
+"""Names of credentials: Kafka's, Spark's, and those that Hadoop's file systems have for stores in a cloud."""
 _IN_ADDRESS = r"(?:(?<=https://)|(?<=http://))[^\s/'\"]+(?=@)|(?<=//)[^\s/'\":@]*:[^\s/'\"]*(?=@)"
 SPARK_REDACTION = "spark.redaction.regex"
-SPARK_REDACTED = f"(?i)passw|secret|jaas|token|credential|user.?info|(access|api)[._-]?key|private|{_IN_ADDRESS}"
-"""Pattern of names and values of Spark settings that Spark does not show, and that are on no command line."""
-_CREDENTIALS_IN_ADDRESS = re.compile(_IN_ADDRESS, re.IGNORECASE)
+SPARK_REDACTED = f"(?i){_NAMES}|(?<=[?&])sig=|{_IN_ADDRESS}"
+"""Pattern of names and values of Spark settings that Spark does not show."""
+_CREDENTIALS = re.compile(
+    rf"(?:{_NAMES})[\w.-]*=(?!\$\{{)(?P<assigned>(?P<quote>[\"']).*?(?P=quote)|[^\s&;,'\"]+)"
+    rf"|(?<=[?&])sig=(?P<signature>[^\s&;,'\"]+)|(?P<login>{_IN_ADDRESS})",
+    re.IGNORECASE,
+)
+"""A password within a longer text: ``password=...`` of a JDBC address or a JVM's option, a signature, a login in an address."""
 _REFERENCE = re.compile(r"\$\{[^}:]*:[^}]*\}")
-_SECRET = re.compile(r"passw|secret|jaas|token|credential|user\.?info|keystore\.key|access\.?key|api\.?key|private")
+_SECRET = re.compile(_NAMES, re.IGNORECASE)
 
 
 def is_secret(name: str) -> bool:
     """True if a setting of this name may hold a credential: its value is never shown."""
-    return _SECRET.search(name.lower()) is not None
+    return _SECRET.search(name) is not None
 
 
 def is_reference(value: object) -> bool:
@@ -29,13 +39,18 @@ def is_reference(value: object) -> bool:
 
 
 def has_credentials(text: str) -> bool:
-    """True for an address with user and password: ``http://me:secret@host``."""
-    return _CREDENTIALS_IN_ADDRESS.search(text) is not None
+    """True for a text with a password in it: ``http://me:secret@host``, ``jdbc:...?password=secret``."""
+    return _CREDENTIALS.search(text) is not None
 
 
 def without_credentials(text: str) -> str:
-    """The same with the part before the ``@`` of addresses hidden."""
-    return _CREDENTIALS_IN_ADDRESS.sub(HIDDEN, text)
+    """The same with what is secret in it hidden."""
+    return _CREDENTIALS.sub(_without, text)
+
+
+def _without(found: re.Match[str]) -> str:
+    secret = found["assigned"] or found["signature"] or found["login"]
+    return found[0].removesuffix(secret) + HIDDEN
 
 
 def shown(name: str, value: object) -> str:

@@ -31,7 +31,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from tidemill.columns.without_pandas import import_test_helpers
-from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials
+from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials, is_secret
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.log_format import LogEvent
@@ -316,7 +316,7 @@ def _jvm_process(
 
 def _is_hidden(name: str, value: str, conf: Mapping[str, str]) -> bool:
     """True for what is not on the JVM's command line, and is set when the session is made."""
-    return bool(_pattern(conf[SPARK_REDACTION]).search(name)) or has_credentials(value)
+    return bool(_pattern(conf[SPARK_REDACTION]).search(name)) or is_secret(name) or has_credentials(value)
 
 
 def _pattern(regex: str) -> re.Pattern[str]:
