@@ -70,17 +70,24 @@ class Authority:
         path.write_bytes(pkcs12.serialize_java_truststore([entry], hidden))
         return path
 
-    def issue(self, name: str, *hosts: str) -> Certified:
-        """For a server under these names and addresses, or, without any, for a client."""
+    def issue(self, name: str, *hosts: str, later_days: int = 0) -> Certified:
+        """For a server under these names and addresses, or, without any, for a client; valid for 30 days, from now on or from so
+        many days later."""
         key = ec.generate_private_key(ec.SECP256R1())
-        return Certified(key, self._sign(name, key, hosts), self.folder, name)
+        return Certified(key, self._sign(name, key, hosts, later_days=later_days), self.folder, name)
 
     def _sign(
-        self, name: str, key: ec.EllipticCurvePrivateKey, hosts: tuple[str, ...] | None, *, is_authority: bool = False
+        self,
+        name: str,
+        key: ec.EllipticCurvePrivateKey,
+        hosts: tuple[str, ...] | None,
+        *,
+        is_authority: bool = False,
+        later_days: int = 0,
     ) -> x509.Certificate:
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         issuer = subject if is_authority else self._certificate.subject
-        now = datetime.datetime.now(datetime.timezone.utc)
+        now = datetime.datetime.now(datetime.timezone.utc) + later_days * _DAY
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)

@@ -7,18 +7,20 @@ import shlex
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError
 
-from tests.security.certificates import Authority
+from tests.security.certificates import Authority, Certified
 from tidemill.errors import StopError
 from tidemill.kafka.security import access_errors
 from tidemill.kafka.security.access_errors import keeps_out, no_entry
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, principal_of
 
 ALICE = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "hush"}
+UNVERIFIED = KafkaError(KafkaError._SSL, "SSL handshake failed: certificate verify failed")
 
 
 def _said(*rights: Right, settings: dict[str, str] = ALICE) -> str:
@@ -87,28 +89,54 @@ def test_only_missing_rights_are_told_as_such() -> None:
     assert lacks(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)) is None
 
 
+@contextlib.contextmanager
+def _server(certified: Certified) -> Iterator[str]:
+    """The address of a server with this certificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certified.pem())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    accepted, _ = listening.accept()
+                    with contextlib.suppress(OSError), accepted, context.wrap_socket(accepted, server_side=True):
+                        pass
+
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+        listening.shutdown(socket.SHUT_RDWR)
+        serving.join()
+
+
 def test_a_certificate_for_another_host_is_told_from_one_of_nobody_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access_errors, "_LOOK_LIMIT_S", 60.0)
     authority, stranger = Authority(tmp_path), Authority(tmp_path, "stranger")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority.issue("elsewhere", "elsewhere.example").pem())
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            for _ in range(2):
-                accepted, _ = listening.accept()
-                with contextlib.suppress(OSError), accepted, context.wrap_socket(accepted, server_side=True):
-                    pass
-
-        threading.Thread(target=serve, daemon=True).start()
-        servers = f"127.0.0.1:{listening.getsockname()[1]}"
-        said = KafkaError(KafkaError._SSL, "SSL handshake failed: certificate verify failed")
-        named = no_entry(servers, said, {**ALICE, "ssl.ca.location": str(authority.pem)})
-        unknown = no_entry(servers, said, {**ALICE, "ssl.ca.location": str(stranger.pem)})
+    with _server(authority.issue("elsewhere", "elsewhere.example")) as servers:
+        named = no_entry(servers, UNVERIFIED, {**ALICE, "ssl.ca.location": str(authority.pem)})
+        unknown = no_entry(servers, UNVERIFIED, {**ALICE, "ssl.ca.location": str(stranger.pem)})
     assert "certificate is not for the host" in str(named)
     assert "signed by no one who is trusted here" in str(unknown)
+
+
+@pytest.mark.parametrize(("later_days", "found"), [(-60, "has expired"), (60, "is not valid yet")])
+def test_a_certificate_that_is_trusted_at_another_time_only_is_said_to_be_so(
+    later_days: int, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_errors, "_LOOK_LIMIT_S", 60.0)
+    authority = Authority(tmp_path)
+    with _server(authority.issue("here", "127.0.0.1", later_days=later_days)) as servers:
+        named = no_entry(servers, UNVERIFIED, {**ALICE, "ssl.ca.location": str(authority.pem)})
+    assert str(named).startswith(f"the brokers' certificate {found} ({servers}): ")
+
+
+def test_brokers_that_refuse_a_certificate_of_the_client_that_has_expired_are_said_to_do_so() -> None:
+    said = KafkaError(KafkaError._TRANSPORT, "ssl/tls alert certificate expired: SSL alert number 45")
+    assert keeps_out(said)
+    assert str(no_entry("h:1", said, ALICE)).startswith("the brokers don't accept this client's certificate (h:1): ")
 
 
 @pytest.mark.parametrize(

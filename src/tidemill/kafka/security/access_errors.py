@@ -30,6 +30,11 @@ _OTHER_HOST = (
     "say a name that it has in bootstrap.servers (the brokers: in advertised.listeners), or set "
     "kafka.ssl.endpoint.identification.algorithm to nothing to do without",
 )
+_UNTIMELY = {
+    9: ("the brokers' certificate is not valid yet", "compare the clocks of this machine and theirs, or renew the certificate"),
+    10: ("the brokers' certificate has expired", "renew it, or the one that signs it, or correct this machine's clock"),
+}
+"""By OpenSSL's numbers."""
 _LOOK_LIMIT_S = 3.0
 _MEANINGS = (
     (
@@ -38,7 +43,7 @@ _MEANINGS = (
         "name the certificate that signs it in kafka.ssl.truststore.location",
     ),
     (
-        "certificate required|bad certificate|handshake failure|unknown ca|certificate unknown",
+        "certificate (?:required|unknown|expired|revoked)|bad certificate|handshake failure|unknown ca",
         "the brokers don't accept this client's certificate",
         "name a key and a certificate that they trust in kafka.ssl.keystore.location",
     ),
@@ -71,15 +76,15 @@ def no_entry(servers: str, error: KafkaError, settings: DataClientSettings) -> C
     said = error.str()
     meanings = ((found, advice) for pattern, found, advice in _MEANINGS if re.search(pattern, said, re.IGNORECASE))
     found, advice = next(meanings, _OTHERWISE)
-    if re.search(_UNVERIFIED, said, re.IGNORECASE) and _is_trusted(servers, settings):
-        found, advice = _OTHER_HOST
+    if re.search(_UNVERIFIED, said, re.IGNORECASE):
+        found, advice = _looked_at(servers, settings) or (found, advice)
     user = settings.get("sasl.username")
     who = f" of user {user!r}" if user and found.endswith("login") else ""
     return ConfigError(f"{found}{who} ({servers}): {advice}. The client says: {_first_sentence(said)}")
 
 
-def _is_trusted(servers: str, settings: DataClientSettings) -> bool:
-    """True if the first server's certificate is valid but for its host name: librdkafka has one error for both."""
+def _looked_at(servers: str, settings: DataClientSettings) -> tuple[str, str] | None:
+    """What is wrong with the first server's certificate, which someone trusted has signed: librdkafka has one error for all."""
     host, _, port = servers.partition(",")[0].rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -90,9 +95,11 @@ def _is_trusted(servers: str, settings: DataClientSettings) -> bool:
         else:
             context.load_default_certs()
         with socket.create_connection((host.strip("[]"), int(port)), _LOOK_LIMIT_S) as plain, context.wrap_socket(plain):
-            return True
+            return _OTHER_HOST
+    except ssl.SSLCertVerificationError as refused:
+        return _UNTIMELY.get(refused.verify_code)
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def _first_sentence(text: str) -> str:
