@@ -85,6 +85,16 @@ def test_spark_hides_what_was_referred_to_whatever_its_name(monkeypatch: pytest.
     assert resolved_spark({"app.color": "blue"}) == {"spark.app.color": "blue"}
 
 
+@pytest.mark.parametrize("prefix", ["hadoop.", "metrics.conf.", "executorEnv.", ""])
+def test_spark_hides_it_on_the_pages_that_show_it_without_its_prefix_too(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("URL", SECRET)
+    hidden = re.compile(resolved_spark({f"{prefix}plain.thing": "${env:URL}"})["spark.redaction.regex"]).search
+    assert hidden(f"spark.{prefix}plain.thing")
+    assert hidden("plain.thing")
+    assert not hidden("another.plain.thing")
+    assert not hidden("plain.thing.else")
+
+
 @pytest.mark.parametrize(
     ("text", "properties"),
     [

@@ -20,6 +20,8 @@ from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, is_referenc
 from tidemill.errors import ConfigError
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):([^}]*)\}")
+_PASSED_ON = ("spark.hadoop.", "spark.metrics.conf.", "spark.executorEnv.", "spark.")
+"""Beginnings of names that Spark takes off for whom the setting is meant; the last for Hive."""
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -41,8 +43,14 @@ def resolved_spark(settings: Mapping[str, str]) -> dict[str, str]:
     referring = sorted(f"spark.{name}" for name, value in settings.items() if is_reference(value))
     if referring:
         known = found.get(SPARK_REDACTION, SPARK_REDACTED)
-        found[SPARK_REDACTION] = "|".join([known, *(f"^{re.escape(name)}$" for name in referring)])
+        found[SPARK_REDACTION] = "|".join([known, *map(_pattern_of, referring)])
     return found
+
+
+def _pattern_of(name: str) -> str:
+    """What finds a setting on Spark's pages: those for others are listed there under these others' own names as well."""
+    prefix = next(prefix for prefix in _PASSED_ON if name.startswith(prefix))
+    return f"^(?:{re.escape(prefix)})?{re.escape(name.removeprefix(prefix))}$"
 
 
 def _look_up(setting: str, found: re.Match[str]) -> str:
