@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import socket
 import ssl
+import struct
 import subprocess
 import sys
 import tempfile
@@ -80,6 +82,9 @@ def _program(folder: Path, place: Secured, authority: Authority, http_port: int,
         "spark.hadoop.fs.s3a.secret.key": f"{MARK}-of-hadoop",
         "spark.example.address": f"http://me:{MARK}-of-an-address@127.0.0.1:1",
         "spark.example.jdbc.url": f"${{file:{folder}/secrets.properties:url}}",
+        "spark.hadoop.example.place": f"${{file:{folder}/secrets.properties:url}}",
+        "spark.hadoop.fs.azure.account.key.mine": f"{MARK}-of-a-cloud",
+        "spark.example.option": f"-Dexample.trustStorePassword={MARK}-of-an-option",
     }
     path = folder / "counted.py"
     path.write_text(PROGRAM.format(source=place.topic("in"), sink=place.topic("out"), config=config))
@@ -107,6 +112,34 @@ def _processes(root: int) -> Iterator[tuple[str, str]]:
         with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
             for kind in ("cmdline", "environ"):
                 yield f"/proc/{process.pid}/{kind}", Path(f"/proc/{process.pid}/{kind}").read_text(errors="replace")
+
+
+def _blocks(root: int, application: str) -> Iterator[tuple[str, str]]:
+    """What Spark's ports answer to a stranger who asks for the broadcasts, in which plans travel."""
+    for process in psutil.Process(root).children(recursive=True):
+        listening = {at.laddr.port for at in process.net_connections("tcp") if at.status == psutil.CONN_LISTEN}
+        for port in listening:
+            for number in range(8):
+                answer = _block(port, application, f"broadcast_{number}_piece0").decode("latin-1")
+                if not answer:
+                    break  # it speaks another protocol
+                yield f"block {number} at port {port}", answer
+
+
+def _block(port: int, application: str, block: str) -> bytes:
+    """By Spark's own protocol: OpenBlocks, then the first chunk of the stream that answers it."""
+    names = b"".join(struct.pack(">i", len(text)) + text.encode() for text in (application, "driver"))
+    ask = b"\0" + names + struct.pack(">ii", 1, len(block)) + block.encode()
+    answers = b""
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 2) as line:
+        line.sendall(struct.pack(">qbqi", 8 + 13 + len(ask), 3, 1, len(ask)) + ask)
+        while len(answers) < 34 and (part := line.recv(1 << 16)):
+            answers += part
+        if answers[8:9] == b"\4":  # a stream
+            line.sendall(struct.pack(">qbqi", 21, 0, struct.unpack(">q", answers[22:30])[0], 0))
+            while part := line.recv(1 << 16):
+                answers += part
+    return answers
 
 
 def _files(*folders: Path) -> Iterator[tuple[str, str]]:
@@ -158,6 +191,7 @@ def test_nothing_that_an_application_says_shows_or_starts_holds_a_secret(
         for end in ("environment", "jobs", "stages", "sql?details=true&planDescription=true", "allexecutors"):
             said[f"Spark's {end}"] = _page(f"http://127.0.0.1:{spark_port}/api/v1/applications/{identity}/{end}")
         said |= dict(_processes(instance.pid))
+        said |= dict(_blocks(instance.pid, identity))
         said |= dict(_files(scratch, tmp_path / "state"))
     finally:
         instance.terminate()
@@ -168,6 +202,7 @@ def test_nothing_that_an_application_says_shows_or_starts_holds_a_secret(
     said["its log"] = (tmp_path / "log").read_text()
     said["the broker's log"] = with_logins.log_file.read_text(errors="replace")
     assert "spark.example.jdbc.url" in said["Spark's environment"]  # it was shown, and its value hidden
+    assert any("SaslMessage" in text for text in said.values())  # a stranger got as far as the ports
     assert "counts" in said["https stores"]
     assert "hidden" in said["describe --json"] or "counts" in said["describe --json"]
     assert len([name for name in said if name.endswith("/cmdline")]) >= 3  # the instance, its JVM, workers

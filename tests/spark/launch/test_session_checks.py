@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.spark.launch.session import require_classic, require_room_for_own
+from tidemill.spark.launch.session import require_classic, require_room_for_own, start_jvm
 
 
 def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:
@@ -22,3 +26,18 @@ def test_what_is_no_session_is_named() -> None:
 def test_a_session_of_our_own_is_refused_where_it_would_be_one_of_spark_connect() -> None:
     with pytest.raises(ConfigError, match="SPARK_REMOTE is set"):
         require_room_for_own({"SPARK_REMOTE": "sc://somewhere"})
+
+
+def _conf(settings: Mapping[str, str]) -> Mapping[str, str]:
+    java = shutil.which("true")
+    assert java is not None
+    starting = start_jvm(java=Path(java), application_id="app", threads=1, settings=settings, heap="1m")
+    starting.end()
+    return starting.conf
+
+
+def test_strangers_are_refused_at_the_ports_of_a_driver_that_has_no_executors_elsewhere() -> None:
+    assert _conf({})["spark.authenticate"] == "true"
+    assert _conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
+    # Executors elsewhere need a secret that only the user can give to both sides.
+    assert "spark.authenticate" not in _conf({"spark.master": "spark://127.0.0.1:7077"})

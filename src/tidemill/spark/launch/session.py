@@ -246,6 +246,9 @@ def start_jvm(
     scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
     if not is_cluster(master):  # executors elsewhere have folders of their own
         own["spark.local.dir"] = scratch
+        # Else whoever can connect to the driver's ports gets its broadcasts, plans with logins in them among them, and may send
+        # it any Java object. Spark makes the secret itself here; on a cluster it is the user's to share.
+        own["spark.authenticate"] = "true"
     if forks is not None:
         own["spark.python.daemon.module"] = "tidemill.spark.launch.worker_daemon"
     conf = {**_DEFAULTS, **REQUIRED, **own, **settings, "spark.master": master}
