@@ -55,6 +55,16 @@ def test_two_directories_have_two_process_ids(tmp_path: Path, directory: StateDi
     assert other.process_id().process_id != directory.process_id().process_id
 
 
+def test_others_than_user_and_group_can_not_look_into_it(tmp_path: Path) -> None:
+    of_a_version_before = tmp_path / "app"
+    of_a_version_before.mkdir()
+    of_a_version_before.chmod(0o775)
+    StateDirectory(tmp_path, "app").create()
+    assert of_a_version_before.stat().st_mode & 0o777 == 0o770
+    StateDirectory(tmp_path, "new").create()
+    assert (tmp_path / "new").stat().st_mode & 0o007 == 0
+
+
 def test_tasks_are_the_directories_that_are_named_like_one(directory: StateDirectory) -> None:
     assert directory.tasks() == []
     for name in ("1_10", "1_2", "0_0", "01_1", "1_x", ".removed-1_3-x", "lost+found"):

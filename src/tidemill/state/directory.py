@@ -10,8 +10,10 @@ removed; ``lock`` decides who may use the directory, ``lmdb`` what is in a task 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
+import stat
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -46,11 +48,19 @@ class StateDirectory:
         """Make the directory. Raises EnvironmentProblem if that is not allowed, or a file is in the way."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self.keep_from_others()
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise EnvironmentProblem(
                 f"can't make the state directory {self.path}: {why}. Give a folder that may be written as state.dir"
             ) from error
+
+    def keep_from_others(self) -> None:
+        """Only its user and group may look into it, as with Kafka Streams: stores hold what the topics hold."""
+        mode = stat.S_IMODE(self.path.stat().st_mode)
+        if mode & stat.S_IRWXO:
+            with contextlib.suppress(PermissionError):  # another user's
+                self.path.chmod(mode & ~stat.S_IRWXO)
 
     def process_id(self) -> KeptProcessId:
         """The id kept here; if there is none, or it is none, a new one that is kept from now on.

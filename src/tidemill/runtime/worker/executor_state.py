@@ -67,6 +67,7 @@ class ExecutorState:
             return
         path = self.directory.task_path(task)
         path.mkdir(parents=True, exist_ok=True)
+        self.directory.keep_from_others()
         deadline = Deadline.after(_PREDECESSOR_LIMIT_S)
         while True:
             try:
