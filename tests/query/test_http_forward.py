@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
@@ -12,7 +13,7 @@ import pytest
 
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
-from tidemill.query.http_forward import fetch
+from tidemill.query.http_forward import MOST_BYTES, HttpInstances, fetch
 
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
 Answer = Callable[[socket.socket], None]
@@ -69,6 +70,33 @@ def test_an_answer_that_trickles_has_a_limit_too(answering: Callable[[Answer], H
     with pytest.raises(RetriableError, match=r"still coming|timed out"):
         fetch(answering(trickle), "/", token="", timeout_s=0.5)
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("part", [b"HTTP/1.1 100 Continue\r\n\r\n", b"X"])
+def test_a_head_without_an_end_has_a_limit_too(answering: Callable[[Answer], HostInfo], part: bytes) -> None:
+    def go_on(line: socket.socket) -> None:
+        while True:  # until the one who asked has gone
+            line.sendall(part)
+            time.sleep(0.05)
+
+    with pytest.raises(RetriableError, match=r"still coming|timed out"):
+        fetch(answering(go_on), "/", token="", timeout_s=0.5)
+
+
+def test_nothing_of_an_answer_stays_with_its_error(answering: Callable[[Answer], HostInfo]) -> None:
+    large = f"Content-Length: {MOST_BYTES + 1}\r\n\r\n".encode()
+    for answer in (large, b"Content-Length: 9\r\n\r\nabc", b"Content-Length: 3\r\n\r\nabc"):
+        host = answering(lambda line, answer=answer: line.sendall(HEAD + answer))  # type: ignore[misc]
+        with pytest.raises(RetriableError) as caught:
+            HttpInstances().document(host, "/", timeout_s=60)
+        assert not {"fetch", "_body"} & {frame.name for frame in traceback.extract_tb(caught.tb)}
+        assert caught.value.__context__ is None
+
+
+def test_what_is_said_of_an_answer_that_is_none_is_short(answering: Callable[[Answer], HostInfo]) -> None:
+    with pytest.raises(RetriableError) as caught:
+        fetch(answering(lambda line: line.sendall(b"\xff" * 60_000 + b"\r\n\r\n")), "/", token="", timeout_s=60)
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize(

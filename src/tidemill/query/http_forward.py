@@ -7,10 +7,13 @@ RetriableError that names the host. The token goes into the request's header and
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import quote, urlencode
 
 from tidemill.deadline import Deadline
@@ -29,6 +32,8 @@ ROWS_PATH = "rows"
 MOST_BYTES = 32 << 20
 """Largest answer that is read; no instance sends a larger one."""
 _PART_BYTES = 65_536
+_MOST_TEXT = 300
+_T = TypeVar("_T")
 _FOREIGN = "answers, but is no instance of this application's version of Tidemill"
 
 
@@ -55,6 +60,11 @@ class HttpInstances:
         self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
     ) -> FoundRows:
         """RetriableError if no rows come."""
+        return _without_its_frames(lambda: self._read(host, store, question, max_lag, timeout_s))
+
+    def _read(
+        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, max_lag: int | None, timeout_s: float
+    ) -> FoundRows:
         target = f"/{ROWS_PATH}/{quote(store.name, safe='')}?{urlencode(to_parameters(question, max_lag))}"
         accept = f"{MEDIA_TYPE};bytes={question.most_bytes}"
         body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=accept, tls=self.tls)
@@ -69,7 +79,17 @@ class HttpInstances:
 
     def document(self, host: HostInfo, target: str, *, timeout_s: float) -> Document:
         """A JSON object of the instance. RetriableError if none comes."""
-        return document(fetch(host, target, token=self.token, timeout_s=timeout_s, tls=self.tls))
+        return _without_its_frames(lambda: document(fetch(host, target, token=self.token, timeout_s=timeout_s, tls=self.tls)))
+
+
+def _without_its_frames(ask: Callable[[], _T]) -> _T:
+    """Whoever waits for the result on an event loop is part of a cycle with the error, until Python looks for cycles. The frames
+    that an error comes from hold what has arrived: of an answer that is too large, 32 MB for each attempt."""
+    try:
+        return ask()
+    except RetriableError as error:
+        error.__context__ = None
+        raise error.with_traceback(None)  # noqa: B904  # the same error
 
 
 def document(body: bytes) -> Document:
@@ -99,39 +119,63 @@ def fetch(
     headers = {"Accept": accept, "Connection": "close"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    connection = None
+    connection = line = None
     try:
         if tls is None:
             connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
         else:
             connection = http.client.HTTPSConnection(host.host, host.port, timeout=timeout_s, context=tls)
-        connection.connect()
-        line = connection.sock
         connection.request(method, target, headers=headers)
-        answer = connection.getresponse()
-        body = _body(answer, line, Deadline.after(timeout_s))
+        line = _Line(connection.sock, timeout_s)
+        answer = http.client.HTTPResponse(line, method=method)  # type: ignore[arg-type]  # makefile is all that it needs
+        answer.begin()
+        line.deadline = Deadline.after(timeout_s)
+        body = _body(answer)
     except (OSError, http.client.HTTPException) as error:
-        raise RetriableError(f"does not answer ({type(error).__name__}: {error})") from None
+        raise RetriableError(f"does not answer ({type(error).__name__}: {str(error)[:_MOST_TEXT]})") from None
     except (ValueError, OverflowError) as error:  # of idna, http.client or the socket, before anyone is asked
         raise RetriableError(f"is no address that can be connected to ({type(error).__name__}: {error})") from None
     finally:
-        if connection is not None:
-            connection.close()
+        for opened in (line, connection):
+            if opened is not None:
+                opened.close()
     if answer.status not in (http.client.OK, http.client.ACCEPTED):
         raise HttpRefusalError(answer.status, body)
     return body
 
 
-def _body(answer: http.client.HTTPResponse, line: socket.socket, deadline: Deadline) -> bytes:
-    """All of it: with a limit for each part alone an answer could arrive in small parts without an end."""
+class _Line(io.RawIOBase):
+    """What comes from a socket until ``deadline``: with a limit for each part alone, a head or a body could arrive in small parts
+    without an end."""
+
+    def __init__(self, line: socket.socket, timeout_s: float) -> None:
+        self._line, self._raw = line, line.makefile("rb", buffering=0)
+        self.deadline = Deadline.after(timeout_s)
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        assert mode == "rb"
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int | None:  # type: ignore[override]
+        left_s = self.deadline.left_s
+        if left_s <= 0:
+            raise TimeoutError("its answer is still coming")
+        self._line.settimeout(left_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _body(answer: http.client.HTTPResponse) -> bytes:
     if (answer.length or 0) > MOST_BYTES:
         raise RetriableError(f"answers with {answer.length} bytes, expected at most {MOST_BYTES}")
     parts, size = [], 0
     while not answer.isclosed():  # from Python 3.13 on the last part closes it, and the line with it
-        left_s = deadline.left_s
-        if left_s <= 0:
-            raise TimeoutError("its answer is still coming")
-        line.settimeout(left_s)
         part = answer.read1(_PART_BYTES)
         if not part:
             break
