@@ -156,7 +156,7 @@ class TaskChanges:
                 case machine.ConfirmRevoked():
                     self._member.revoked_all()
                 case machine.ReportFatal(reason=reason):
-                    self.fatal = StopError(f"the group's leader refused to assign tasks: {reason}")
+                    self.fatal = StopError(f"the group's leader sent no assignment that can be carried out: {reason}")
                 case machine.ShutDownApplication(reason=reason):
                     self.fatal = ShutdownRequestedError(reason)
                 case machine.LeaveGroup():
