@@ -56,3 +56,8 @@ def test_the_default_serde_fills_the_gap() -> None:
     assert filled == ChangeSerde(Serdes.long())
     assert filled.with_inner(Serdes.string()) == filled
     assert filled.serialize(Change(1)) == bytes(7) + b"\x01\x01"
+
+
+def test_a_record_without_a_value_is_no_change() -> None:
+    with pytest.raises(SerdeError, match="found no bytes"):
+        SERDE.deserialize(None)

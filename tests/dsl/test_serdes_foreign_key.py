@@ -47,3 +47,10 @@ def test_other_data_is_no_subscription(data: bytes) -> None:
 def test_other_data_is_no_answer(data: bytes) -> None:
     with pytest.raises(SerdeError, match="response"):
         RESPONSES.deserialize(data)
+
+
+@pytest.mark.parametrize("serde", [SUBSCRIPTIONS, RESPONSES])
+@pytest.mark.parametrize("data", [None, b""])
+def test_a_record_without_a_value_is_neither(serde: SubscriptionSerde | SubscriptionResponseSerde, data: bytes | None) -> None:
+    with pytest.raises(SerdeError, match="found no value"):
+        serde.deserialize(data)

@@ -49,10 +49,8 @@ class ChangeSerde:
             return old + b"\x00"
         raise SerdeError("change: a change with neither a new nor an old value can't be written; drop it before the topic")
 
-    def deserialize(self, data: bytes | None) -> Change | None:
-        if data is None:
-            return None
-        data = bytes(data)
+    def deserialize(self, data: bytes | None) -> Change:
+        data = bytes(data or b"")
         if not data or data[-1] >= 2 * _WITH_LATEST:
             raise SerdeError(
                 f"change: found {data[-1:].hex() or 'no bytes'} at the end, expected 00 to 05; the topic holds other data"

@@ -47,9 +47,9 @@ class SubscriptionSerde:
         head = bytes((version | (_NO_HASH if value.hash is None else 0), value.instruction))
         return head + (value.hash or b"") + key + partition
 
-    def deserialize(self, data: bytes | None) -> SubscriptionWrapper | None:
+    def deserialize(self, data: bytes | None) -> SubscriptionWrapper:
         if not data:
-            return None
+            raise SerdeError(f"{self.name}: found no value; the topic holds other data than this join's")
         data = bytes(data)
         version = data[0] & ~_NO_HASH
         if version > _VERSION:
@@ -90,9 +90,9 @@ class SubscriptionResponseSerde:
         content = _known(self.inner).serialize(value.value) or b""
         return (bytes((_NO_HASH,)) if value.hash is None else b"\x00" + value.hash) + content
 
-    def deserialize(self, data: bytes | None) -> SubscriptionResponse | None:
+    def deserialize(self, data: bytes | None) -> SubscriptionResponse:
         if not data:
-            return None
+            raise SerdeError(f"{self.name}: found no value; the topic holds other data than this join's")
         data = bytes(data)
         if data[0] & ~_NO_HASH:
             raise SerdeError(f"{self.name}: found version {data[0] & ~_NO_HASH}, expected 0; a newer member has written it")
