@@ -28,6 +28,7 @@ from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.middle_step import run_middle_step
+from tidemill.steps.rows.headers import packed
 from tidemill.steps.rows.records import ANY_PARTITION
 from tidemill.steps.rows.schema import SCHEMA
 from tidemill.steps.rows.task_rows import TaskRows
@@ -80,6 +81,10 @@ class SortedStores:
         return reversed(found) if reverse else iter(found)
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
+
+    def empty(self, store: str) -> None:
+        self._rows.pop(store, None)
+        self._keys.pop(store, None)
 
     def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
         for store, rows in writes.items():
@@ -157,12 +162,13 @@ class Worker:
     graphs: KeptGraphs = field(default_factory=KeptGraphs)
     unreadable: Unreadable = field(default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={}))
     handed_over: list[tuple[str, pa.Table]] = field(default_factory=list)
+    may_commit: bool = True
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, SortedStores]:
         return {run.task: self.stores.setdefault(run.task, SortedStores(run.task)) for run in runs}
 
     def membership(self) -> CommittingMember:
-        return CommittingMember(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
+        return CommittingMember(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=self.may_commit)
 
     def committed(self, partitions: Any) -> Mapping[TopicPartition, int]:
         return {}
@@ -271,6 +277,45 @@ class StepRun:
             _, found = restored_writes(table, store, {task: rows})[task]
             rows.apply({store.name: found}, {})
 
+    def restore_all(self, sizes: Iterator[int]) -> None:
+        """Empties all stores that have a changelog and restores them from it, so many records at a time."""
+        last = self.compiled.steps[-1]
+        for store in last.stores.values():
+            if store.changelog is None:
+                continue
+            task = TaskId(store.subtopology, self._partition)
+            rows = self.stores.setdefault(task, SortedStores(task))
+            rows.empty(store.name)
+            at_store = {"node": store.tag, "part": self._partition}
+            log = [
+                {**at_store, "off": at, "ts": timestamp, "key": key, "value": value, "headers": packed(headers)}
+                for at, (_, key, value, timestamp, headers, _) in enumerate(r for r in self.logged if r[0] == store.changelog)
+            ]
+            while log:
+                size = next(sizes)
+                full = [{name: columns.get(name) for name in SCHEMA.names} for columns in log[:size]]
+                _, found = restored_writes(pa.Table.from_pylist(full, schema=SCHEMA), store, {task: rows})[task]
+                rows.apply({store.name: found}, {})
+                log = log[size:]
+
+    def replace_workers(self) -> None:
+        """Others take their places, as after a crash: they find the stores, and nothing else."""
+        self._workers = [Worker(self.stores, worker.output) for worker in self._workers]
+
+    def lose(self, records: Sequence[tuple[Any, ...]]) -> None:
+        """Runs a batch that does not count, since the group has moved on when it is to be committed."""
+        positions, times, batch = self._positions, self.times, self._batch
+        for worker in self._workers:
+            worker.may_commit = False
+        try:
+            self._run(records, self.wall_clock, expected=Outcome.FENCED)
+        finally:
+            self._positions, self.times, self.follows = positions, times, batch
+            for worker in self._workers:
+                worker.may_commit = True
+                worker.output.sent = []
+                worker.continuity.clear()
+
     def advance_wall_clock(self, by_ms: int, *, one_by_one: bool = False) -> None:
         self.wall_clock += by_ms
         self.pipe([], one_by_one=one_by_one)
@@ -286,7 +331,9 @@ class StepRun:
 
     _seen = 0
 
-    def _run(self, records: Sequence[tuple[Any, ...]], now_ms: int) -> BatchReport:
+    def _run(
+        self, records: Sequence[tuple[Any, ...]], now_ms: int, expected: Outcome = Outcome.COMMITTED
+    ) -> BatchReport:
         self._batch += 1
         request = BatchRequest(
             batch_id=self._batch,
@@ -310,7 +357,9 @@ class StepRun:
         for worker, spec in zip(self._workers[:-1], self.compiled.steps[:-1], strict=True):
             rows = list(run_middle_step(request, rows, spec, worker))
         report = run_last_step(request, rows, self.compiled.steps[-1], self._workers[-1])
-        assert report.outcome is Outcome.COMMITTED, f"{report.outcome.value}: {report.message}"
+        if report.outcome is not Outcome.COMMITTED:
+            assert report.outcome is expected, f"{report.outcome.value}: {report.message}"
+            return report
         arrived = {tp: found for tp, found in report.arrived.items() if tp.topic not in self._globals}
         self.times = times_after(self.times, arrived)
         self.dropped += report.dropped

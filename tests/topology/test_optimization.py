@@ -80,6 +80,18 @@ def test_a_change_of_values_between_keeps_repartitions_apart() -> None:
     assert repartition_topics(builder) == {"one-repartition", "other-repartition"}
 
 
+@pytest.mark.parametrize("operator", ["process", "process_values"])
+def test_a_repartition_stays_below_a_processor_that_forwards_values_of_another_serde(operator: str) -> None:
+    """Kafka Streams moves it above the processor, where the values have not been converted yet."""
+    builder = StreamsBuilder()
+    changed = builder.stream("in", key=Serdes.string(), value=Serdes.long()).select_key(record)
+    getattr(changed, operator)(object, value=Serdes.string(), name="converts").group_by_key().count(store="converted")
+    getattr(changed, operator)(object, value=Serdes.long(), name="keeps").group_by_key().count(store="kept")
+    topology = builder.build(optimization="merge.repartition.topics")
+    assert topology.parents["converted-repartition-filter"] == ("converts",)
+    assert topology.parents["keeps"] == ("kept-repartition-source",)
+
+
 def test_merged_streams_share_one_repartition_below_the_merge() -> None:
     builder = StreamsBuilder()
     one, other = builder.stream("a").select_key(record), builder.stream("b").select_key(record)

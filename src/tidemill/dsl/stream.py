@@ -240,7 +240,9 @@ class KStream:
         effect = Process(
             operation=replace(operation, stores=names), more_stores=brought, uses=names, key_serde=key, value_serde=value,
         )
-        return self.recorder.add(LogicalNode(name=made, effect=effect), self.node), made
+        # Kafka Streams moves a repartition above any processor (KAFKA-19668), and would write there what is of another type.
+        is_converted = value is not None and self.value_serde is not None and value != self.value_serde
+        return self.recorder.add(LogicalNode(name=made, effect=effect, changes_value=is_converted), self.node), made
 
     # --- joins: joiners get Python values, or Columns ---
 

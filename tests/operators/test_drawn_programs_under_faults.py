@@ -1,0 +1,85 @@
+"""What befalls a worker changes nothing: drawn programs write the same records, to output topics and changelogs alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.operators.harness import ALL
+from tests.operators.step_harness import StepRun
+from tests.spark.drawn_programs import SERDES, TEXT, Program, Way, records
+from tidemill.runtime.thread.global_topics import global_topics
+from tidemill.topology.nodes import StoreKind, Topology
+
+PROGRAMS = range(0, 400, 1 if ALL else 20)
+RECORDS = 90
+
+
+def drawn(seed: int) -> tuple[Topology, list[tuple[Any, ...]]]:
+    """A program of Python functions, and its records. Without two that see more of a worker than its results: a task that begins
+    calls a punctuator of stream time once more, and a worker reads a global topic from the beginning."""
+    program = Program(seed, lambda _ways: Way.RECORD)
+    topology = program.builder.build()
+    if global_topics(topology) or any("on_schedule" in step for step in program.steps):
+        pytest.skip("its records depend on when a task begins")
+    sent = [
+        (f"{kind}-in", TEXT.serialize(key), SERDES[kind].serialize(value), time, headers)
+        for kind, key, value, time, headers in records(seed, program.inputs, RECORDS)
+    ]
+    return topology, sent
+
+
+def batches(seed: int, sent: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
+    sizes = random.Random(seed)
+    while sent:
+        size = sizes.choice((1, 2, 3, 7, 30))
+        yield sent[:size]
+        sent = sent[size:]
+
+
+def undisturbed(topology: Topology, seed: int, sent: list[tuple[Any, ...]]) -> StepRun:
+    run = StepRun(topology)
+    for batch in batches(seed, sent):
+        run.pipe(batch)
+    return run
+
+
+def sent_by(run: StepRun) -> list[tuple[Any, ...]]:
+    """What was written to output topics and changelogs; not in which batch."""
+    return [record[:-1] for record in (*run.written, *run.logged)]
+
+
+@pytest.mark.parametrize("seed", PROGRAMS)
+def test_batches_that_are_lost_and_workers_that_are_replaced_change_no_record(seed: int) -> None:
+    topology, sent = drawn(seed)
+    expected, run, chance = undisturbed(topology, seed, sent), StepRun(topology), random.Random(seed)
+    for batch in batches(seed, sent):
+        if chance.random() < 0.3:
+            run.lose(batch[: chance.randint(1, len(batch))])
+        if chance.random() < 0.3:
+            run.replace_workers()
+        run.pipe(batch)
+    assert sent_by(run) == sent_by(expected)
+
+
+@pytest.mark.parametrize("seed", PROGRAMS)
+def test_stores_that_are_restored_from_their_changelogs_change_no_record_while_time_goes_forwards(seed: int) -> None:
+    """What was late to the stores before may not be late to those that are restored, since changelogs say nothing of dropped
+    records; nor does one say when a join without a match was last looked for."""
+    topology, sent = drawn(seed)
+    if any(store.kind is StoreKind.OUTER_JOIN for store in topology.stores.values()):
+        pytest.skip("records without a match may be forwarded with another record")
+    latest = 0
+    for at, (topic, key, value, time, headers) in enumerate(sent):
+        latest = max(latest, time)
+        sent[at] = topic, key, value, latest, headers
+    expected, run, chance = undisturbed(topology, seed, sent), StepRun(topology), random.Random(seed)
+    for batch in batches(seed, sent):
+        if chance.random() < 0.3:
+            run.restore_all(iter(lambda: chance.choice((1, 3, 10, 1000)), 0))
+            run.replace_workers()
+        run.pipe(batch)
+    assert sent_by(run) == sent_by(expected)
