@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, StopError, TidemillError
+from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError, ShutdownRequestedError, StopError, TidemillError
 from tidemill.runtime.instance.thread_set import ThreadSet, free_number
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse as Response
 from tidemill.runtime.instance.uncaught_exception import response_to
@@ -43,6 +43,7 @@ def test_no_thread_is_replaced_that_would_fail_again_at_once() -> None:
 
     assert response_to(FAILED, replace, engine_lives=False) is Response.SHUTDOWN_CLIENT
     assert response_to(ConfigError("no topic"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
+    assert response_to(EnvironmentProblem("another has it"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
 
 
 def test_nobody_is_asked_when_another_instance_has_asked_for_the_end() -> None:
