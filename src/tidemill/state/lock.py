@@ -127,7 +127,7 @@ class StateDirectoryLock:
         """Give the lock up in this process. Workers that were given it hold it on, and a next instance waits for them."""
         with self._holding_on:
             if self.is_held:
-                # Without a name the next one waits, although this process may live on. No LOCK_UN, which would unlock the workers.
+                # Without a name the next one waits, although this process may live on. No LOCK_UN: it would unlock workers too.
                 os.ftruncate(self._descriptor, 0)
                 os.close(self._descriptor)
                 self._descriptor = -1
