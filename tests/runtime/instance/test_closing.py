@@ -237,3 +237,4 @@ def test_a_close_whose_time_was_over_is_no_failure_that_the_handler_hears_of(sce
     scene.may_end.set()
     scene.streams.threads[0].join(LIMIT_S)
     assert heard == ([problem] if engine_lives else [])
+    assert scene.streams._is_cut_short() is not engine_lives, "the log has no error then"

@@ -440,6 +440,7 @@ class KafkaStreams:
             callbacks=InstanceCallbacks(
                 on_change=self._thread_changed,
                 on_failure=self._thread_failed,
+                is_cut_short=self._is_cut_short,
                 on_join=self._set.expect_rebalance,
                 is_paused=self._paused.is_set,
                 listeners=self._listeners,
@@ -476,13 +477,15 @@ class KafkaStreams:
                 self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
 
     def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:  # on the thread that has failed
-        engine_lives = self._require_started().engine_lives()
-        handler = self._handler if engine_lives or self._is_open() else None  # else a close() without time has ended Spark
-        response = response_to(error, handler, engine_lives=engine_lives)
+        handler = None if self._is_cut_short() else self._handler
+        response = response_to(error, handler, engine_lives=self._require_started().engine_lives())
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             for thread in list(self._threads):
                 thread.shut_down_application()
         return response
+
+    def _is_cut_short(self) -> bool:
+        return not self._is_open() and self._started is not None and not self._started.engine_lives()
 
     def _end_in_error(self, error: TidemillError) -> None:
         """A thread has failed: the others are closed, then the instance is in ERROR."""
