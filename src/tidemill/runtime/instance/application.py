@@ -6,6 +6,7 @@ made by ``starting``; what is read of its state is answered by ``query``.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -273,6 +274,7 @@ class KafkaStreams:
             if self.state is not State.CREATED:
                 raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
             self._changing = threading.current_thread()
+        atexit.register(self._close_at_exit)
         try:
             self._started = started(self._as_instance(), self._parts)
         except BaseException:
@@ -291,14 +293,24 @@ class KafkaStreams:
         return self
 
     def _never_ran(self) -> None:
-        self._parts.close()
+        self._close_parts()
         self._state.never_ran()
         self._changing = None
+
+    def _close_parts(self) -> None:
+        self._parts.close()
+        atexit.unregister(self._close_at_exit)
+
+    def _close_at_exit(self) -> None:
+        """The process ends, which has not closed it."""
+        log.info(LogEvent("closed-at-exit", application=self.config.application_id, state=self.state.value))
+        self.close()
 
     def leave_to_parent(self) -> None:
         """Called in a process that was forked from this one: an instance that runs is the parent's, and NOT_RUNNING here."""
         if self._changing is None and self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR):
             return
+        atexit.unregister(self._close_at_exit)
         for part in (self._parts, self._set, self._state):
             part.leave_to_parent()
         self._parents, self._started, self._changing, self._failing = self._started, None, None, None
@@ -392,7 +404,7 @@ class KafkaStreams:
     def _end(self, timeout: float, leave_group: bool | None) -> bool:
         try:
             ended = self._set.end(timeout, leave_group)
-            self._parts.close()
+            self._close_parts()
         finally:
             self._changing = None  # one that was interrupted can be asked for again
         self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
@@ -400,7 +412,7 @@ class KafkaStreams:
 
     def _end_failed(self, timeout: float, leave_group: bool | None) -> bool:
         ended = self._set.end(timeout, leave_group)
-        self._parts.close()
+        self._close_parts()
         if self._failing is not None and self._failing is not threading.current_thread():
             self._failing.join(timeout)  # it may be closing the same parts
         return ended
@@ -499,5 +511,5 @@ class KafkaStreams:
 
     def _fail(self) -> None:
         self._set.end(60.0)
-        self._parts.close()
+        self._close_parts()
         self._state.move(State.ERROR, str(self._error))
