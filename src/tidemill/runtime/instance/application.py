@@ -95,7 +95,7 @@ class KafkaStreams:
         self._launched, self._phases = launched, phases or StartPhases()
         self._state = InstanceState(self.config.application_id)
         self._listeners = RestoreListeners()
-        self._set = ThreadSet(self._is_open)
+        self._set = ThreadSet(self._is_open, self._thread_changed)
         self._threads = self._set.threads
         self._draining = Draining(
             self.config.application_id, self.config.slice(ClientsConfig), self._threads,
@@ -347,13 +347,15 @@ class KafkaStreams:
 
     def remove_stream_thread(self, timeout: float | None = None) -> str | None:
         """Ends one stream thread, which gives its tasks up and leaves the group, and gives its name; None if there is none, or
-        the instance is neither RUNNING nor REBALANCING.
+        the instance is neither RUNNING nor REBALANCING. In a listener, a handler or a function of ``foreach_batch``, for which
+        the instance or a thread waits, it does not wait for the end.
 
         Raises:
             RetriableError: it has not ended within ``timeout`` s; it will.
         """
-        thread = self._set.remove(timeout)
-        self._thread_changed()
+        own = threading.current_thread()
+        waits = not (self._state.teller is own or any(thread.waits_for(own) for thread in self._threads))
+        thread = self._set.remove(timeout, waits=waits)
         return None if thread is None else thread.name
 
     def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
