@@ -167,6 +167,16 @@ def test_a_lock_whose_file_is_gone_is_taken_again_and_sent_to_workers(tmp_path: 
     StateDirectoryLock.acquire(directory, timeout_s=0).release()
 
 
+def test_a_directory_that_became_a_file_under_an_instance_is_named(tmp_path: Path) -> None:
+    directory = tmp_path / "app"
+    directory.mkdir()
+    with StateDirectoryLock.acquire(directory, timeout_s=0) as lock:
+        removed_with_all(directory)
+        directory.touch()
+        with pytest.raises(EnvironmentProblem, match=r"app.*state.dir must be a folder"):
+            lock.hold_on()
+
+
 def test_a_lock_whose_file_was_removed_and_taken_by_another_instance_is_lost(tmp_path: Path) -> None:
     with StateDirectoryLock.acquire(tmp_path, timeout_s=0) as lock:
         removed(tmp_path)

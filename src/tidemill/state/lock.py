@@ -147,7 +147,7 @@ class StateDirectoryLock:
     def _is_in_place(self) -> bool:
         try:
             return os.path.samestat(os.stat(self.directory / LOCK_FILE), os.fstat(self._descriptor))
-        except FileNotFoundError:
+        except OSError:
             return False
 
     @classmethod
