@@ -31,6 +31,7 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.control.channel import ControlServer
 from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import TidemillError
+from tidemill.held_interrupts import interrupts_held
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings
@@ -213,12 +214,13 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
 def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> Launched | None:
     """The JVM, on its way; None where the application has brought a session."""
     launched = instance.launched
-    if instance.session is not None:
-        require_classic(instance.session)
-    elif launched is None:
-        launched = launch(config, instance.environ)
-    if launched is not None:
-        parts.opened("the JVM", launched.end, launched.leave_to_parent)
+    with interrupts_held():  # what was started is known when a handler of the program's ends the start
+        if instance.session is not None:
+            require_classic(instance.session)
+        elif launched is None:
+            launched = launch(config, instance.environ)
+        if launched is not None:
+            parts.opened("the JVM", launched.end, launched.leave_to_parent)
     return launched
 
 
