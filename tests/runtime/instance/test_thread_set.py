@@ -158,7 +158,7 @@ def test_a_thread_that_does_not_end_in_time_is_said_to_end_later_and_removed_whe
 def test_who_can_not_wait_removes_a_thread_all_the_same(running: ThreadSet) -> None:
     stuck: Any = running.threads[1]
     stuck.is_stuck = True
-    assert running.remove(None, waits=False) is stuck
+    assert running.remove(None, threading.current_thread()) is stuck
     assert running.threads[1] is stuck
     removing = next(thread for thread in threading.enumerate() if thread.name == "t-2-remove")
     stuck.is_stuck = False
@@ -175,7 +175,7 @@ def test_what_has_ended_is_told_of_when_the_thread_is_no_longer_there(is_late: b
     threads.start()
     stuck: Any = threads.threads[1]
     stuck.is_stuck = is_late
-    threads.remove(LIMIT_S, waits=not is_late)
+    threads.remove(LIMIT_S, threading.current_thread() if is_late else None)
     removing = [thread for thread in threading.enumerate() if thread.name == "t-2-remove"]
     stuck.is_stuck = False
     stuck.stop()
@@ -188,7 +188,12 @@ def test_what_has_ended_is_told_of_when_the_thread_is_no_longer_there(is_late: b
 def test_threads_are_found_by_their_numbers_when_lower_ones_were_removed(running: ThreadSet) -> None:
     first, second = running.threads
     second.waited_for = threading.current_thread()  # type: ignore[attr-defined]  # as if its own function removed the other
+    first.is_stuck = True  # type: ignore[attr-defined]
     assert running.remove(LIMIT_S) is first
+    removing = next(thread for thread in threading.enumerate() if thread.name == "t-1-remove")
+    first.is_stuck = False  # type: ignore[attr-defined]
+    first.stop()
+    removing.join(LIMIT_S)
     running.replace(second, [].append)
     replacing = next(thread for thread in threading.enumerate() if thread.name == "t-2-replace")
     second.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.spark.launch.session import require_classic, require_room_for_own
+from tidemill.spark.launch.session import few_files, require_classic, require_room_for_own
 
 
 def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:
@@ -22,3 +22,9 @@ def test_what_is_no_session_is_named() -> None:
 def test_a_session_of_our_own_is_refused_where_it_would_be_one_of_spark_connect() -> None:
     with pytest.raises(ConfigError, match="SPARK_REMOTE is set"):
         require_room_for_own({"SPARK_REMOTE": "sc://somewhere"})
+
+
+@pytest.mark.parametrize(("limit", "says"), [(64, "only 64 files"), (1023, "only 1023 files"), (1024, ""), (-1, "")])
+def test_a_jvm_that_may_open_too_few_files_has_that_said(limit: int, says: str) -> None:
+    assert says in few_files(limit)
+    assert bool(says) is bool(few_files(limit))

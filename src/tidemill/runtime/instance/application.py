@@ -6,7 +6,6 @@ made by ``starting``; what is read of its state is answered by ``query``.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import threading
@@ -105,10 +104,8 @@ class KafkaStreams:
         self._handler: UncaughtExceptionHandler | None = None
         self._paused = threading.Event()
         self._error: TidemillError | None = None
-        self._failing: threading.Thread | None = None
-        """Closes the instance after a stream thread has failed."""
-        self._changing: threading.Thread | None = None
-        """The thread that is starting or closing the instance: ``close()`` on another thread waits for it."""
+        self._failing: threading.Thread | None = None  # closes the instance after a stream thread has failed
+        self._changing: threading.Thread | None = None  # is starting or closing the instance: ``close()`` on another waits for it
         self._parts = OpenParts()
         self._started: Started | None = None
         self._process = os.getpid()
@@ -274,7 +271,7 @@ class KafkaStreams:
             if self.state is not State.CREATED:
                 raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
             self._changing = threading.current_thread()
-        atexit.register(self._close_at_exit)
+        self._parts.close_at_exit(self.close)
         try:
             self._started = started(self._as_instance(), self._parts)
         except BaseException:
@@ -293,24 +290,14 @@ class KafkaStreams:
         return self
 
     def _never_ran(self) -> None:
-        self._close_parts()
+        self._parts.close()
         self._state.never_ran()
         self._changing = None
-
-    def _close_parts(self) -> None:
-        self._parts.close()
-        atexit.unregister(self._close_at_exit)
-
-    def _close_at_exit(self) -> None:
-        """The process ends, which has not closed it."""
-        log.info(LogEvent("closed-at-exit", application=self.config.application_id, state=self.state.value))
-        self.close()
 
     def leave_to_parent(self) -> None:
         """Called in a process that was forked from this one: an instance that runs is the parent's, and NOT_RUNNING here."""
         if self._changing is None and self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR):
             return
-        atexit.unregister(self._close_at_exit)
         for part in (self._parts, self._set, self._state):
             part.leave_to_parent()
         self._parents, self._started, self._changing, self._failing = self._started, None, None, None
@@ -347,15 +334,12 @@ class KafkaStreams:
 
     def remove_stream_thread(self, timeout: float | None = None) -> str | None:
         """Ends one stream thread, which gives its tasks up and leaves the group, and gives its name; None if there is none, or
-        the instance is neither RUNNING nor REBALANCING. In a listener, a handler or a function of ``foreach_batch``, for which
-        the instance or a thread waits, it does not wait for the end.
+        the instance is neither RUNNING nor REBALANCING. Listeners, handlers and ``foreach_batch`` do not wait for its end.
 
         Raises:
             RetriableError: it has not ended within ``timeout`` s; it will.
         """
-        own = threading.current_thread()
-        waits = not (self._state.teller is own or any(thread.waits_for(own) for thread in self._threads))
-        thread = self._set.remove(timeout, waits=waits)
+        thread = self._set.remove(timeout, teller=self._state.teller)
         return None if thread is None else thread.name
 
     def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
@@ -406,7 +390,7 @@ class KafkaStreams:
     def _end(self, timeout: float, leave_group: bool | None) -> bool:
         try:
             ended = self._set.end(timeout, leave_group)
-            self._close_parts()
+            self._parts.close()
         finally:
             self._changing = None  # one that was interrupted can be asked for again
         self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
@@ -414,7 +398,7 @@ class KafkaStreams:
 
     def _end_failed(self, timeout: float, leave_group: bool | None) -> bool:
         ended = self._set.end(timeout, leave_group)
-        self._close_parts()
+        self._parts.close()
         if self._failing is not None and self._failing is not threading.current_thread():
             self._failing.join(timeout)  # it may be closing the same parts
         return ended
@@ -441,7 +425,6 @@ class KafkaStreams:
         self.close()
 
     def _as_instance(self) -> StartContext:
-        """Context for its parts."""
         return StartContext(
             config=self.config,
             topology=self.topology,
@@ -465,17 +448,17 @@ class KafkaStreams:
             phases=self._phases,
         )
 
+    # --- states ----------------------------------------------------------------------------------------------------
+
     def _is_open(self) -> bool:
         return self.state in (State.RUNNING, State.REBALANCING)
-
-    # --- states ----------------------------------------------------------------------------------------------------
 
     def _thread_changed(self) -> None:
         """Any thread: settles the instance's state by those of its threads."""
         if self._started is not None:
             self._started.reads.refresh()
         with self._state.changed:
-            if self.state not in (State.RUNNING, State.REBALANCING):
+            if not self._is_open():
                 return
             self._phases.begin(earliest(thread.start_phase for thread in self._threads))
             for failed in [thread for thread in self._threads if thread.response is not None]:
@@ -513,5 +496,5 @@ class KafkaStreams:
 
     def _fail(self) -> None:
         self._set.end(60.0)
-        self._close_parts()
+        self._parts.close()
         self._state.move(State.ERROR, str(self._error))

@@ -7,6 +7,7 @@ start that fails. The states of an instance, and what becomes of it when a threa
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import threading
@@ -84,6 +85,16 @@ class OpenParts:
         self._closers: list[tuple[str, Callable[[], object]]] = []
         self._leavers: list[Callable[[], object]] = []
         self._closing = threading.Lock()
+        self._at_exit: Callable[[], object] = lambda: None
+
+    def close_at_exit(self, close: Callable[[], object]) -> None:
+        """Has ``close`` called if the program ends before ``close`` of this was: what has them open closes them in its order."""
+
+        def close_now() -> None:
+            log.info(LogEvent("closed-at-exit"))
+            close()
+
+        self._at_exit = atexit.register(close_now)
 
     def opened(self, what: str, close: Callable[[], object], leave: Callable[[], object] = lambda: None) -> None:
         """``leave``: what a process forked from this one does in place of closing it (``forked``)."""
@@ -92,6 +103,7 @@ class OpenParts:
 
     def leave_to_parent(self) -> None:
         """In a forked process: closes copies of open files; the parts themselves are the parent's."""
+        atexit.unregister(self._at_exit)
         for leave in self._leavers:
             with contextlib.suppress(OSError, ValueError):  # closed already
                 leave()
@@ -105,6 +117,7 @@ class OpenParts:
                 close()
             except Exception:
                 log.exception(LogEvent("close-failed", what=what))
+        atexit.unregister(self._at_exit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

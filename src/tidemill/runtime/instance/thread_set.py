@@ -88,9 +88,9 @@ class ThreadSet:
         """False while a listener hears of the start, before the first threads are started."""
         return self._has_started and self._is_open()
 
-    def remove(self, timeout_s: float | None, *, waits: bool = True) -> StreamThread | None:
+    def remove(self, timeout_s: float | None, teller: threading.Thread | None = None) -> StreamThread | None:
         """Removes the thread with the highest number, which leaves the group; None if there is none, or the instance doesn't run.
-        ``waits`` False: it is removed when it has ended, for which the caller does not wait.
+        A caller for whom a stream thread waits, or who is the ``teller`` of the instance's state, does not wait for its end.
 
         Raises RetriableError if it has not ended in time; it will, and is removed then.
         """
@@ -98,6 +98,7 @@ class ThreadSet:
             if not self._may_change():
                 return None
             own = threading.current_thread()
+            waits = own is not teller and not any(thread.waits_for(own) for thread in self.threads)
             staying = (t for t in reversed(self.threads) if not t.waits_for(own) and t not in self._leaving)
             thread = next(staying, None)
             if thread is None:
