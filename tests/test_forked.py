@@ -13,21 +13,21 @@ import os
 from tidemill.forked import leaves_to_parent
 
 class Owner:
-    left = False
+    left = 0
 
     def leave_to_parent(self):
-        self.left = True
+        self.left += 1
         raise OSError("closed already")
 
 owners = [Owner(), Owner(), Owner()]
 for owner in owners:
     leaves_to_parent(owner)
-child = os.fork()
-if child == 0:
-    os._exit(0 if all(owner.left for owner in owners) else 1)
-_, status = os.waitpid(child, 0)
-assert os.waitstatus_to_exitcode(status) == 0
-assert not any(owner.left for owner in owners)
+for generation in range(3):
+    assert all(owner.left == generation for owner in owners)
+    child = os.fork()
+    if child != 0:
+        _, status = os.waitpid(child, 0)
+        os._exit(os.waitstatus_to_exitcode(status))
 """
 
 

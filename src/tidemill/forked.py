@@ -16,7 +16,8 @@ from typing import Protocol
 
 class Owner(Protocol):
     def leave_to_parent(self) -> None:
-        """Called in a child: closes its copies of open files, and ends nothing."""
+        """Called in a child: closes its copies of open files, and ends nothing. Called again in each child of that one, whose own
+        may have begun since what its parent had not."""
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
@@ -31,7 +32,6 @@ def _after_fork() -> None:
     for owner in list(_owners):
         with contextlib.suppress(OSError):  # closed already; the others let go all the same
             owner.leave_to_parent()
-        _owners.discard(owner)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -1,4 +1,4 @@
-"""Holding back Ctrl-C and SIGTERM while a process is started and not known yet.
+"""Holding back Ctrl-C, SIGTERM and SIGHUP while a process is started and not known yet.
 
 Python raises what a signal's handler raises between any two steps of the main thread: also inside ``Popen``, between the start of
 a process and its pid. No one could end that process then. ``interrupts_held`` moves the handler's call to the end of its block.
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager

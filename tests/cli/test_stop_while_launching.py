@@ -28,13 +28,13 @@ class Launched:
 
 @pytest.fixture
 def stop() -> Iterator[StopRequest]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield StopRequest()
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_what_was_being_launched_when_a_stop_came_is_ended(
     stop: StopRequest, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
@@ -50,6 +50,18 @@ def test_what_was_being_launched_when_a_stop_came_is_ended(
         raise AssertionError("it goes on")
     assert stop.is_wanted
     assert made.ended == 1
+
+
+def test_a_command_that_nohup_has_started_outlives_its_terminal() -> None:
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        StopRequest().wait_for_it()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_what_was_launched_is_ended_with_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:

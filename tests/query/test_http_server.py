@@ -194,6 +194,30 @@ def test_a_closed_server_leaves_its_address_free(pair: Callable[..., Pair]) -> N
     listen(address).close()
 
 
+def test_a_request_that_a_closing_server_cuts_short_is_answered_and_no_error(
+    pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = pair()
+    server, asked, may_end = both.servers[0], threading.Event(), threading.Event()
+
+    def hanging(*_: Any, **__: Any) -> Any:
+        asked.set()
+        may_end.wait(240)
+        raise RetriableError("it was let go")
+
+    monkeypatch.setattr(both.directories[0], "read", hanging)
+    with ThreadPoolExecutor(1) as client:
+        answer = client.submit(both.ask, 0, "/stores/counts/word3?partition=0")
+        try:
+            assert asked.wait(240)
+            server.close()
+            server._thread.join(240)
+        finally:
+            may_end.set()
+        assert answer.result(240) == (503, {"error": "this instance is closing: ask another"})
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
 def test_an_instance_tells_over_http_what_is_under_way_in_it() -> None:
     copy = CopyProgress(task=TaskId(1, 3), is_active=False, lag=60, offsets_per_s=5.0)
     listening = listen("127.0.0.1:0")

@@ -83,6 +83,7 @@ class ThreadAlone:
 
     def __init__(self, engine: Engine, folder: Path, has_stores: Collection[int] = (0, 1)) -> None:
         unused: Any = None
+        lock: Any = SimpleNamespace(hold_on=lambda: None)
         config = StreamsConfig.read_slice(ThreadConfig, {})
         member: Any = SimpleNamespace(membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None)
         directory = StateDirectory(folder, "app")
@@ -90,7 +91,7 @@ class ThreadAlone:
         layout = TaskLayout(has_stores=frozenset(has_stores), directory=str(directory.path))
         self.registry = TaskRegistry(no_tasks(IDENTITY, layout, session="e"))
         self.registry.observe(TaskLog("thread"), rebalance, self.metrics)
-        local = LocalTasks("thread", self.registry, LocalState(directory, unused, logged=(), reporter="thread"))
+        local = LocalTasks("thread", self.registry, LocalState(directory, lock, logged=(), reporter="thread"))
         group = GroupSide("thread", FACTS.topics, self.registry, unused, local.offset_sums)
         topics = GlobalTopics((), unused)
         self.batches = MicroBatches(

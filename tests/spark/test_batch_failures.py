@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import sys
+
 import pytest
 
 from tidemill.errors import (
@@ -12,7 +15,7 @@ from tidemill.errors import (
     TidemillError,
     WorkerDiedError,
 )
-from tidemill.spark.batch_failures import judged
+from tidemill.spark.batch_failures import judged, reports_itself
 
 SPARK, PYTHON = "org.apache.spark.SparkException", "org.apache.spark.api.python.PythonException"
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0"
@@ -106,3 +109,20 @@ def test_the_reason_is_the_exception_and_no_frame_of_its_stack() -> None:
     found = judged([(SPARK, f"{ABORTED}: {gone}{frames}\n\nDriver stacktrace:"), ("java.nio.file.NoSuchFileException", "/tmp/x")])
     assert isinstance(found, MisfitError)
     assert str(found) == f"the Spark task failed: {ABORTED}: {gone}"
+
+
+@pytest.mark.parametrize("name", ["py4j.clientserver", None])
+def test_py4j_notes_a_jvm_that_is_gone_without_asking_it_for_texts(name: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    def noted(thread: str) -> logging.LogRecord:
+        try:
+            raise OSError("no answer")
+        except OSError:
+            exc_info = sys.exc_info()
+        record = logging.getLogger(name).makeRecord("py4j", logging.INFO, "", 1, "Error while receiving.", (), exc_info)
+        record.threadName = thread
+        logging.getLogger(name).handle(record)
+        return caplog.records[-1]
+
+    reports_itself("a thread of ours")
+    assert noted("a thread of ours").exc_info is None
+    assert noted("another thread").exc_info is not None

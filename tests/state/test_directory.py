@@ -107,6 +107,11 @@ def test_a_directory_that_can_not_be_made_is_named(tmp_path: Path) -> None:
         StateDirectory(tmp_path / "file", "app").create()
 
 
+def test_a_directory_whose_name_is_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EnvironmentProblem, match=r"state-.udce9/app' has a name that is not text in UTF-8"):
+        StateDirectory(tmp_path / "state-\udce9", "app").create()
+
+
 def test_a_process_id_that_can_not_be_kept_is_the_environments_problem(
     directory: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -134,6 +135,57 @@ def test_after_a_release_the_workers_hold_on_and_the_next_instance_waits(tmp_pat
         assert refusal.value.holder_pid is None
         os.kill(worker, signal.SIGKILL)
         StateDirectoryLock.acquire(tmp_path, timeout_s=60).release()
+
+
+def removed(directory: Path) -> None:
+    (directory / LOCK_FILE).unlink()
+
+
+def removed_with_all(directory: Path) -> None:
+    shutil.rmtree(directory)
+
+
+def replaced(directory: Path) -> None:
+    (directory / "other").write_text("another file")
+    (directory / "other").rename(directory / LOCK_FILE)
+
+
+@pytest.mark.parametrize("loses_it", [removed, removed_with_all, replaced])
+def test_a_lock_whose_file_is_gone_is_taken_again_and_sent_to_workers(tmp_path: Path, loses_it: Callable[[Path], None]) -> None:
+    directory = tmp_path / "app"
+    directory.mkdir()
+    with StateDirectoryLock.acquire(directory, timeout_s=0) as lock:
+        number = lock.fileno()
+        loses_it(directory)
+        lock.hold_on()
+        with pytest.raises(StateDirectoryInUseError, match="this process itself"):
+            StateDirectoryLock.acquire(directory, timeout_s=0)
+        assert lock.fileno() == number
+        assert os.path.samestat(os.fstat(number), os.stat(directory / LOCK_FILE))
+        assert not os.get_inheritable(number)
+        lock.hold_on()
+    StateDirectoryLock.acquire(directory, timeout_s=0).release()
+
+
+def test_a_directory_that_became_a_file_under_an_instance_is_named(tmp_path: Path) -> None:
+    directory = tmp_path / "app"
+    directory.mkdir()
+    with StateDirectoryLock.acquire(directory, timeout_s=0) as lock:
+        removed_with_all(directory)
+        directory.touch()
+        with pytest.raises(EnvironmentProblem, match=r"app.*state.dir must be a folder"):
+            lock.hold_on()
+
+
+def test_a_lock_whose_file_was_removed_and_taken_by_another_instance_is_lost(tmp_path: Path) -> None:
+    with StateDirectoryLock.acquire(tmp_path, timeout_s=0) as lock:
+        removed(tmp_path)
+        with _instance(tmp_path) as (driver, _):
+            for _ in range(2):
+                with pytest.raises(StateDirectoryInUseError, match=f"process {driver.pid} .which has taken it since .lock was"):
+                    lock.hold_on()
+    lock.hold_on()
+    assert not lock.is_held
 
 
 def test_a_process_that_has_a_dead_holders_pid_is_not_taken_for_it(tmp_path: Path) -> None:

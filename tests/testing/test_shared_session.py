@@ -19,7 +19,7 @@ def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monk
         return SimpleNamespace(session=lambda limit_s: handle)
 
     monkeypatch.setattr(driver, "SparkSession", SimpleNamespace(getActiveSession=lambda: None))
-    monkeypatch.setattr(driver, "_started", [])
+    monkeypatch.setattr(driver, "_started", driver._SharedSession())
     monkeypatch.setattr(driver, "machine_jvm", machine_jvm)
     assert [driver.shared_session() for _ in range(2)] == ["the session"] * 2
     assert [options["threads"] for options in started] == [1]

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.state.test_lmdb import in_a_fork
 from tidemill import (
     Aggregators,
     BatchId,
@@ -439,9 +440,25 @@ def test_names_that_the_topology_does_not_have_are_refused_with_those_that_it_ha
 def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:
     with TopologyTestDriver(wordcount(), session=spark) as driver:
         driver.create_input_topic("lines", TEXT, TEXT).pipe_value("a")
-        folder = Path(driver._folder.name)
+        folder = Path(driver._folder)
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_a_driver_stays_its_parents_in_a_forked_process_that_ends(spark: SparkSession) -> None:
+    with TopologyTestDriver(wordcount(), session=spark) as driver:
+        lines, counts = driver.create_input_topic("lines", TEXT, TEXT), driver.create_output_topic("counts", TEXT, LONG)
+        lines.pipe_value("a")
+
+        def child() -> None:
+            with pytest.raises(StopError, match="from which this one was forked"):
+                lines.pipe_value("a")
+            driver.close()
+            driver._remove_folder()  # as at the end of the process
+
+        assert in_a_fork(child) == 0
+        lines.pipe_value("a")
+        assert counts.read_key_values() == [("a", 1), ("a", 2)]
 
 
 class _Marks:

@@ -1,4 +1,4 @@
-"""The wish that a command ends: Ctrl-C, SIGTERM, or the end of standard input.
+"""The wish that a command ends: Ctrl-C, SIGTERM, SIGHUP (the terminal is closed), or the end of standard input.
 
 Decides what a signal does at which time: until `wait_for_it` was called it interrupts what the main thread does, so that
 a start is given up at once; from then on it is only noted, so that nothing that closes in order is interrupted. A second
@@ -40,7 +40,7 @@ class StopRequest:
 
     @property
     def exit_code(self) -> int:
-        """Ctrl-C leaves the usual 130; SIGTERM asks for an orderly end and gets one."""
+        """Ctrl-C leaves the usual 130; the other signals ask for an orderly end and get one."""
         return INTERRUPTED if self._number == signal.SIGINT else 0
 
     def interrupted(self) -> None:
@@ -64,8 +64,9 @@ class StopRequest:
         threading.Thread(target=watch, name="tidemill-stdin", daemon=True).start()
 
     def _install(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._noted)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup: it is to outlive the terminal
+                signal.signal(number, self._noted)
 
     def _noted(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()

@@ -319,6 +319,7 @@ class ControlClient:
             connection.close()
         if self._lock is not None:
             os.close(self._lock)
+            self._lock = None
 
     def _open(self, purpose: Purpose) -> Connection:
         connection = opened(self._address, self._key)

@@ -31,6 +31,8 @@ MOST_CONNECTIONS = 200
 MOST_HEAD_BYTES = 65_536
 HANDSHAKE_LIMIT_S = 5.0
 HEAD_LIMIT_S = 10.0
+CLOSE_LIMIT_S = 1.0
+"""Time that requests under way have to end when the server is closed."""
 _NO_DESCRIPTOR_PAUSE_S = 0.5
 """Pause where the process has no descriptor for another connection."""
 
@@ -49,6 +51,7 @@ class ConnectionLimits:
     most: int = MOST_CONNECTIONS
     head_limit_s: float = HEAD_LIMIT_S
     handshake_limit_s: float = HANDSHAKE_LIMIT_S
+    close_limit_s: float = CLOSE_LIMIT_S
     open: set[object] = field(default_factory=set)
     waiting: dict[LimitedConnection, None] = field(default_factory=dict)
     handshakes: dict[asyncio.Task[None], None] = field(default_factory=dict)
@@ -88,7 +91,15 @@ class LimitedServer(uvicorn.Server):
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
+        # Not uvicorn's own limit, which logs an error of what is in order: these clients are told that the instance is closing.
+        giving_up = asyncio.get_running_loop().call_later(self.limits.close_limit_s, self._give_up)
         await super().shutdown(sockets)
+        giving_up.cancel()
+
+    def _give_up(self) -> None:
+        for task in self.server_state.tasks:
+            task.cancel()
+        self.force_exit = True  # what is left is not waited for
 
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()

@@ -6,6 +6,7 @@ to ``http_values`` how keys are written.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -23,6 +24,7 @@ UNASKED_BYTES = 32 << 20
 """Limit of rows for an instance whose request names none: it gets all rows or none."""
 _MOST_PARAMETERS = 16
 _LAST_MS = (1 << 63) - 1
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +50,9 @@ class Request:
 
 
 def parse_request(raw_path: bytes, query: bytes, accept: str) -> Request:
-    """QueryError if path or parameters are not UTF-8, or a parameter comes twice."""
+    """QueryError if path or parameters are not UTF-8 or have a '%' that begins no escape, or a parameter comes twice."""
+    if _BROKEN_ESCAPE.search(raw_path) or _BROKEN_ESCAPE.search(query):
+        raise QueryError("the address has a '%' that two hexadecimal digits do not follow: a '%' itself is written %25")
     try:
         path = tuple(unquote_to_bytes(part).decode("utf-8") for part in raw_path.split(b"/")[1:])
     except UnicodeDecodeError:

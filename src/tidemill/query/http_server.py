@@ -78,7 +78,6 @@ class HttpServer:
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_graceful_shutdown=1,
             ssl_context_factory=None if tls is None else lambda _config, _default: tls.server,
         )
         self._server = LimitedServer(config, limits or ConnectionLimits(answer_limit_s=timeout_s + _TAKE_LIMIT_S))

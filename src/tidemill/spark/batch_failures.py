@@ -188,12 +188,26 @@ _reporting_threads: set[str] = set()
 _QUERY_LOGS = tuple(PySparkLogger.getLogger(name) for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"))
 
 
+_CONNECTION_LOGS = (logging.getLogger("py4j.clientserver"), logging.getLogger())
+"""Where Py4J notes that the JVM does not answer, with the exception that was being handled."""
+
+
 def _is_of_another_thread(record: logging.LogRecord) -> bool:
     return record.threadName not in _reporting_threads
+
+
+def _without_exception(record: logging.LogRecord) -> bool:
+    """Py4J asks the JVM for the text of an exception of Java's. Where it does not answer, that is noted as well, with the
+    exception, whose text is asked for: thousands of lines."""
+    if not _is_of_another_thread(record):
+        record.exc_info = None
+    return True
 
 
 def reports_itself(thread: str) -> None:
     """PySpark writes each exception of an expression to standard error, with its whole stack: not where ``thread`` meets it."""
     _reporting_threads.add(thread)
+    for connection_log in _CONNECTION_LOGS:
+        connection_log.addFilter(_without_exception)
     for query_log in _QUERY_LOGS:
         query_log.addFilter(_is_of_another_thread)

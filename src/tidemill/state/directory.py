@@ -45,10 +45,16 @@ class StateDirectory:
         self.path = state_dir / application_id
 
     def create(self) -> None:
-        """Make the directory. Raises EnvironmentProblem if that is not allowed, or a file is in the way."""
+        """Make the directory. Raises EnvironmentProblem if that is not allowed, a file is in the way, or its name is none."""
         try:
+            str(self.path).encode()  # what the workers are sent; Python has other bytes of a name as half characters
             self.path.mkdir(parents=True, exist_ok=True)
             self.keep_from_others()
+        except UnicodeEncodeError as error:
+            raise EnvironmentProblem(
+                f"the state directory {str(self.path)!a} has a name that is not text in UTF-8, or that the locale (LC_ALL, LANG) "
+                "does not read as such: give another state.dir, or set a locale with UTF-8"
+            ) from error
         except (OSError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             raise EnvironmentProblem(

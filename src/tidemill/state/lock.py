@@ -5,6 +5,9 @@ died. The driver sends ``fileno()`` to its workers over a Unix socket (or they i
 `.lock` also says which process took it, so that a second instance is refused with a name, while a restart, whose
 predecessor's driver is dead but whose workers are still dying, waits for them.
 
+A file that was removed locks nothing for those who come later. So the driver looks whether the file is still there (``hold_on``),
+and takes the new one: if another instance has that, it says so. Workers that are at work by then hold the old one on.
+
 Decides only this; the worker itself makes sure that it writes nothing after its driver's end.
 """
 
@@ -12,7 +15,9 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +27,9 @@ import psutil
 
 from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
+from tidemill.log_format import LogEvent
+
+log = logging.getLogger("tidemill.state")
 
 LOCK_FILE = ".lock"
 _POLL_S = 0.05
@@ -75,6 +83,7 @@ class StateDirectoryLock:
     def __init__(self, directory: Path, descriptor: int) -> None:
         self.directory = directory
         self._descriptor = descriptor
+        self._holding_on = threading.RLock()
 
     @classmethod
     def acquire(cls, directory: Path, *, timeout_s: float) -> StateDirectoryLock:
@@ -83,6 +92,67 @@ class StateDirectoryLock:
         Raises StateDirectoryInUseError, at once if a live instance has it, else when the time is over.
         """
         directory = directory.resolve()
+        return cls(directory, cls._taken(directory, timeout_s))
+
+    @property
+    def is_held(self) -> bool:
+        """True while this object holds the lock."""
+        return self._descriptor >= 0
+
+    def fileno(self) -> int:
+        """The descriptor, to be sent to the processes that shall hold the lock too."""
+        return self._descriptor
+
+    def hold_on(self) -> None:
+        """Makes sure that the file is still the one that is locked; if it was removed, locks the one in its place. Any thread.
+
+        Raises StateDirectoryInUseError if another instance has done that before.
+        """
+        with self._holding_on:
+            if not self.is_held or self._is_in_place():
+                return
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                descriptor = self._taken(self.directory, 0)
+            except OSError as error:
+                raise state_dir_problem(f"can't make {self.directory} again, which was removed", error) from error
+            except StateDirectoryInUseError as error:
+                detail = f"which has taken it since {LOCK_FILE} was removed from under this one"
+                raise StateDirectoryInUseError(str(self.directory), holder_pid=error.holder_pid, detail=detail) from error
+            os.dup2(descriptor, self._descriptor, inheritable=False)  # workers are sent it under this number
+            os.close(descriptor)
+        log.warning(LogEvent("lock-taken-again", directory=self.directory, reason="its file was removed or replaced"))
+
+    def release(self) -> None:
+        """Give the lock up in this process. Workers that were given it hold it on, and a next instance waits for them."""
+        with self._holding_on:
+            if self.is_held:
+                # Without a name the next one waits, although this process may live on. No LOCK_UN: it would unlock workers too.
+                os.ftruncate(self._descriptor, 0)
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def leave_to_parent(self) -> None:
+        """In a forked process, which would hold the lock as a worker does: closes its descriptor, and changes nothing."""
+        if self.is_held:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> StateDirectoryLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.release()
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.directory / LOCK_FILE), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    @classmethod
+    def _taken(cls, directory: Path, timeout_s: float) -> int:
+        """The locked file."""
         path = directory / LOCK_FILE
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -96,36 +166,7 @@ class StateDirectoryLock:
             if isinstance(error, OSError):
                 raise state_dir_problem(f"can't write {path}", error) from error
             raise
-        return cls(directory, descriptor)
-
-    @property
-    def is_held(self) -> bool:
-        """True while this object holds the lock."""
-        return self._descriptor >= 0
-
-    def fileno(self) -> int:
-        """The descriptor, to be sent to the processes that shall hold the lock too."""
-        return self._descriptor
-
-    def release(self) -> None:
-        """Give the lock up in this process. Workers that were given it hold it on, and a next instance waits for them."""
-        if self.is_held:
-            # Without a name the next one waits, although this process may live on. No LOCK_UN: it would unlock the workers too.
-            os.ftruncate(self._descriptor, 0)
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def leave_to_parent(self) -> None:
-        """In a forked process, which would hold the lock as a worker does: closes its descriptor, and changes nothing."""
-        if self.is_held:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def __enter__(self) -> StateDirectoryLock:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.release()
+        return descriptor
 
     @staticmethod
     def _wait(directory: Path, descriptor: int, deadline: Deadline) -> None:

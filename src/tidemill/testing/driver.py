@@ -14,7 +14,9 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,6 +29,7 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import StopError, TopologyError
+from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import configured_topology
@@ -80,7 +83,10 @@ class TopologyTestDriver:
         program = StreamsConfig.read_slice(TopologyConfig, settings)
         self._exceptions = StreamsConfig.read_slice(ExceptionConfig, settings)
         topology = with_topics_of_patterns(configured_topology(topology, program), program.application_id, topics)
-        self._folder = tempfile.TemporaryDirectory(prefix="tidemill-driver-", ignore_cleanup_errors=True)
+        self._service, self._server = shared_driver_service()
+        self._folder = tempfile.mkdtemp(prefix="tidemill-driver-")
+        self._remove_folder = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        leaves_to_parent(self)
         self._application = program.application_id
         self._default_key = serde_of_setting(program.default_key_serde)
         self._default_value = serde_of_setting(program.default_value_serde)
@@ -93,11 +99,13 @@ class TopologyTestDriver:
         self._read: dict[int, ReadStores] = {}
         """Open stores by sub-topology, for reads of tests."""
         self._batch = 0
+        self._is_parents = False
         self.wall_clock_ms = start_ms
         self.dropped = 0
         """Number of dropped records (dropped-records-total)."""
         self.skipped = 0
         """Number of records that could not be read and were skipped."""
+        _started.require_own_process()
         session = session or shared_session()
         plans = plan_session(session)
         self._compiled = compile_topology(
@@ -200,10 +208,16 @@ class TopologyTestDriver:
 
     def close(self) -> None:
         """Removes the driver's state; the session and its workers are for the next driver."""
-        self._service.close(self._engine)
-        for held in self._read.values():
-            held.close()
-        self._folder.cleanup()
+        if not self._is_parents:
+            self._service.close(self._engine)
+            for held in self._read.values():
+                held.close()
+            self._remove_folder()
+
+    def leave_to_parent(self) -> None:
+        """Called in a process that was forked from this one: the driver is the parent's, and its folder too."""
+        self._is_parents = True
+        self._remove_folder.detach()
 
     def __enter__(self) -> TopologyTestDriver:
         return self
@@ -213,8 +227,7 @@ class TopologyTestDriver:
 
     def _make_engine(self, session: SparkSession, compiled: CompiledTopology) -> BatchEngine:
         unreadable = unreadable_of(self._exceptions, compiled)
-        self._service, server = shared_driver_service()
-        place = Place(records=self._address, server=server.address, key=server.key)
+        place = Place(records=self._address, server=self._server.address, key=self._server.key)
         return BatchEngine(
             session,
             compiled,
@@ -230,10 +243,10 @@ class TopologyTestDriver:
 
     @property
     def _address(self) -> str:
-        return str(Path(self._folder.name) / "batch.json")
+        return str(Path(self._folder) / "batch.json")
 
     def _task_run(self, part: Subtopology) -> TaskRun:
-        return TaskRun(task=TaskId(part.id, 0), directory=str(Path(self._folder.name) / f"{part.id}_0"), epoch="driver")
+        return TaskRun(task=TaskId(part.id, 0), directory=str(Path(self._folder) / f"{part.id}_0"), epoch="driver")
 
     def _pipe(self, records: Sequence[RawRecord]) -> None:
         """One batch, then what it sent to topics that the topology reads, until nothing is left."""
@@ -250,6 +263,8 @@ class TopologyTestDriver:
         self, records: Sequence[RawRecord], show: str | None = None
     ) -> tuple[list[RawRecord], list[tuple[bytes, bytes]]]:
         """Records that one batch sent, and the rows of the global store to show."""
+        if self._is_parents:
+            raise StopError("this driver runs in the process from which this one was forked: use it there")
         request = BatchRequest(
             batch_id=self._batch + 1,
             inputs=dict(self._positions),
@@ -304,8 +319,29 @@ def _global_topics(topology: Topology) -> list[str]:
     return [topic for source in sources for topic in source.topics]
 
 
+class _SharedSession:
+    """The session that was started for the drivers, if one was."""
+
+    def __init__(self) -> None:
+        self.handles: list[SparkHandle] = []
+
+    def require_own_process(self) -> None:
+        for handle in self.handles:
+            if handle.process != os.getpid():
+                raise StopError(
+                    f"the session of the test drivers runs in process {handle.process}, from which this one was forked: use "
+                    "drivers there, or fork before the first one is made"
+                )
+
+    def leave_to_parent(self) -> None:
+        """In a forked process."""
+        for handle in self.handles:
+            handle.leave_to_parent()
+
+
 _START_LIMIT_S = 240.0
-_started: list[SparkHandle] = []
+_started = _SharedSession()
+leaves_to_parent(_started)
 
 
 def shared_session() -> SparkSession:
@@ -317,16 +353,17 @@ def shared_session() -> SparkSession:
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
-    if _started and _started[0].is_alive():
-        return _started[0].session
-    if not _started:
+    handles = _started.handles
+    if handles and handles[0].is_alive():
+        return handles[0].session
+    if not handles:
         atexit.register(close_shared_session)
     jvm = machine_jvm(os.environ, application_id="tidemill-tests", threads=1, settings={})
-    _started[:] = [jvm.session(_START_LIMIT_S)]
-    return _started[0].session
+    handles[:] = [jvm.session(_START_LIMIT_S)]
+    return handles[0].session
 
 
 def close_shared_session() -> None:
     """Ends the session that ``shared_session`` has started, if it has."""
-    while _started:
-        _started.pop().close()
+    while _started.handles:
+        _started.handles.pop().close()

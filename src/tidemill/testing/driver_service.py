@@ -6,18 +6,26 @@ all are served by the same workers, one after the other.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Sequence
 from functools import cache
 
 from tidemill.control.channel import ControlServer
 from tidemill.control.worker_process import WorkerProcess
-from tidemill.errors import StopError
+from tidemill.deadline import Deadline
+from tidemill.errors import NoSlotError, StopError
+from tidemill.forked import leaves_to_parent
 from tidemill.ids import TopicPartition
+from tidemill.log_format import LogEvent
 from tidemill.spark.engine import BatchEngine
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
 from tidemill.task.batch_id import BatchId
 
+log = logging.getLogger("tidemill.testing")
+
 THREAD = "topology-test-driver"
+SLOT_LIMIT_S = 240.0
 
 
 class SharedDriverService:
@@ -28,14 +36,21 @@ class SharedDriverService:
         self._workers: dict[str, WorkerProcess] = {}
 
     def run(self, engine: BatchEngine, request: BatchRequest) -> BatchReport:
-        """A batch of this engine, whose errors are raised."""
+        """A batch of this engine, whose errors are raised. It waits for a task slot, as an instance does, but not for ever."""
         if self._engine is not engine:
             if self._engine is not None:
                 self._engine.end_run()
             for step, worker in self._workers.items():
                 engine.worker_joined(step, worker)
             self._engine = engine
-        return engine.run(request)
+        deadline = Deadline.after(SLOT_LIMIT_S)
+        while True:
+            try:
+                return engine.run(request)
+            except NoSlotError as waiting:
+                if deadline.is_over:
+                    raise
+                log.warning(LogEvent("batch-waits", thread=THREAD, reason=waiting))
 
     def close(self, engine: BatchEngine) -> None:
         engine.close()
@@ -79,8 +94,14 @@ class SharedDriverService:
 
 
 @cache
-def shared_driver_service() -> tuple[SharedDriverService, ControlServer]:
-    """The service of this process, and its server for workers."""
+def _service_of(process: int) -> tuple[SharedDriverService, ControlServer]:
+    del process
     service, server = SharedDriverService(), ControlServer()
+    leaves_to_parent(server)
     server.register(THREAD, service)
     return service, server
+
+
+def shared_driver_service() -> tuple[SharedDriverService, ControlServer]:
+    """The service of this process, and its server for workers; one that is forked from it has its own."""
+    return _service_of(os.getpid())

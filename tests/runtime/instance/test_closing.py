@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -190,6 +192,42 @@ def test_a_close_that_was_interrupted_is_asked_for_again(scene: Scene, monkeypat
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
 
 
+def test_a_program_that_ends_without_a_close_closes_its_instance(scene: Scene) -> None:
+    def child() -> None:
+        atexit._clear()  # what is the test run's
+        scene.may_end.set()
+        scene.streams.start()
+        atexit._run_exitfuncs()
+        assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+        assert scene.streams.state is State.NOT_RUNNING
+
+    assert in_a_fork(child) == 0
+
+
+def test_the_end_of_a_program_closes_no_instance_that_is_closed_did_not_start_or_is_a_parents(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def ends() -> None:
+        atexit._run_exitfuncs()
+        assert "closed-at-exit" not in caplog.text
+
+    def child() -> None:
+        atexit._clear()
+        scene.may_end.set()
+        scene.streams.start()
+        assert in_a_fork(ends) == 0
+        scene.streams.close()
+        other = KafkaStreams(scene.streams.topology, scene.streams.config)
+        scene.while_starting = other.close
+        with pytest.raises(StopError, match="closed while"):
+            other.start()
+        ends()
+
+    assert in_a_fork(child) == 0
+
+
 def test_a_forked_process_ends_nothing_of_its_parents_instance(scene: Scene) -> None:
     scene.streams.start()
 
@@ -237,3 +275,4 @@ def test_a_close_whose_time_was_over_is_no_failure_that_the_handler_hears_of(sce
     scene.may_end.set()
     scene.streams.threads[0].join(LIMIT_S)
     assert heard == ([problem] if engine_lives else [])
+    assert scene.streams._is_cut_short() is not engine_lives, "the log has no error then"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, StopError, TidemillError
+from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError, ShutdownRequestedError, StopError, TidemillError
 from tidemill.runtime.instance.thread_set import ThreadSet, free_number
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse as Response
 from tidemill.runtime.instance.uncaught_exception import response_to
@@ -43,6 +43,7 @@ def test_no_thread_is_replaced_that_would_fail_again_at_once() -> None:
 
     assert response_to(FAILED, replace, engine_lives=False) is Response.SHUTDOWN_CLIENT
     assert response_to(ConfigError("no topic"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
+    assert response_to(EnvironmentProblem("another has it"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
 
 
 def test_nobody_is_asked_when_another_instance_has_asked_for_the_end() -> None:
@@ -152,6 +153,65 @@ def test_a_thread_that_does_not_end_in_time_is_said_to_end_later_and_removed_whe
     removing.join(LIMIT_S)
     assert running.threads == []
     assert stuck.were_workers_ended
+
+
+def test_who_can_not_wait_removes_a_thread_all_the_same(running: ThreadSet) -> None:
+    stuck: Any = running.threads[1]
+    stuck.is_stuck = True
+    assert running.remove(None, threading.current_thread()) is stuck
+    assert running.threads[1] is stuck
+    removing = next(thread for thread in threading.enumerate() if thread.name == "t-2-remove")
+    stuck.is_stuck = False
+    stuck.stop()
+    removing.join(LIMIT_S)
+    assert numbers(running) == [1]
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_has_ended_is_told_of_when_the_thread_is_no_longer_there(is_late: bool) -> None:
+    seen: list[list[int]] = []
+    threads = ThreadSet(lambda: True, lambda: seen.append(numbers(threads)))
+    threads.begin(Source(), 2)
+    threads.start()
+    stuck: Any = threads.threads[1]
+    stuck.is_stuck = is_late
+    threads.remove(LIMIT_S, threading.current_thread() if is_late else None)
+    removing = [thread for thread in threading.enumerate() if thread.name == "t-2-remove"]
+    stuck.is_stuck = False
+    stuck.stop()
+    for thread in removing:
+        thread.join(LIMIT_S)
+    assert seen == [[1]]
+    assert threads.end(LIMIT_S)
+
+
+def test_threads_are_found_by_their_numbers_when_lower_ones_were_removed(running: ThreadSet) -> None:
+    first, second = running.threads
+    second.waited_for = threading.current_thread()  # type: ignore[attr-defined]  # as if its own function removed the other
+    first.is_stuck = True  # type: ignore[attr-defined]
+    assert running.remove(LIMIT_S) is first
+    removing = next(thread for thread in threading.enumerate() if thread.name == "t-1-remove")
+    first.is_stuck = False  # type: ignore[attr-defined]
+    first.stop()
+    removing.join(LIMIT_S)
+    running.replace(second, [].append)
+    replacing = next(thread for thread in threading.enumerate() if thread.name == "t-2-replace")
+    second.stop()
+    replacing.join(LIMIT_S)
+    assert numbers(running) == [2]
+    assert running.threads[0] is not second
+    running.add()
+    assert numbers(running) == [1, 2]
+
+
+def test_no_thread_is_added_or_removed_before_the_first_ones_are_started() -> None:
+    threads = ThreadSet(lambda: True)
+    threads.begin(Source(), 1)
+    assert threads.add() is None
+    assert threads.remove(LIMIT_S) is None
+    threads.start()
+    assert threads.add() is not None
+    assert threads.end(LIMIT_S)
 
 
 def test_a_failed_thread_is_replaced_in_its_place_when_it_has_ended(running: ThreadSet) -> None:

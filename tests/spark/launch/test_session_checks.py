@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidemill.errors import ConfigError
-from tidemill.spark.launch.session import require_classic, require_room_for_own, start_jvm
+from tidemill.spark.launch.session import few_files, require_classic, require_room_for_own, start_jvm
 
 
 def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:
@@ -41,3 +41,9 @@ def test_strangers_are_refused_at_the_ports_of_a_driver_that_has_no_executors_el
     assert _conf({"spark.authenticate": "false"})["spark.authenticate"] == "false"
     # Executors elsewhere need a secret that only the user can give to both sides.
     assert "spark.authenticate" not in _conf({"spark.master": "spark://127.0.0.1:7077"})
+
+
+@pytest.mark.parametrize(("limit", "says"), [(64, "only 64 files"), (1023, "only 1023 files"), (1024, ""), (-1, "")])
+def test_a_jvm_that_may_open_too_few_files_has_that_said(limit: int, says: str) -> None:
+    assert says in few_files(limit)
+    assert bool(says) is bool(few_files(limit))

@@ -29,6 +29,7 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+from kafka.protocol.schemas.fields.codecs import TaggedFields, UnsignedVarInt32
 
 from tidemill.config.values import GroupClientSettings
 from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
@@ -58,6 +59,14 @@ _COORDINATOR_MISSING = (
     kafka_errors.CoordinatorLoadInProgressError,
     kafka_errors.NotCoordinatorError,
 )
+
+
+def _read_no_tags(_kind: type[TaggedFields], data: object) -> None:
+    if UnsignedVarInt32.decode(data) != 0:
+        raise ValueError("there are tagged fields, expected none")
+
+
+TaggedFields.decode_empty = classmethod(_read_no_tags)  # the library reads them within an assert, which `python -O` leaves out
 
 
 class UnreachableError(Exception):

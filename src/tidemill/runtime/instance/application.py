@@ -94,7 +94,7 @@ class KafkaStreams:
         self._launched, self._phases = launched, phases or StartPhases()
         self._state = InstanceState(self.config.application_id)
         self._listeners = RestoreListeners()
-        self._set = ThreadSet(self._is_open)
+        self._set = ThreadSet(self._is_open, self._thread_changed)
         self._threads = self._set.threads
         self._draining = Draining(
             self.config.application_id, self.config.slice(ClientsConfig), self._threads,
@@ -104,10 +104,8 @@ class KafkaStreams:
         self._handler: UncaughtExceptionHandler | None = None
         self._paused = threading.Event()
         self._error: TidemillError | None = None
-        self._failing: threading.Thread | None = None
-        """Closes the instance after a stream thread has failed."""
-        self._changing: threading.Thread | None = None
-        """The thread that is starting or closing the instance: ``close()`` on another thread waits for it."""
+        self._failing: threading.Thread | None = None  # closes the instance after a stream thread has failed
+        self._changing: threading.Thread | None = None  # is starting or closing the instance: ``close()`` on another waits for it
         self._parts = OpenParts()
         self._started: Started | None = None
         self._process = os.getpid()
@@ -273,6 +271,7 @@ class KafkaStreams:
             if self.state is not State.CREATED:
                 raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
             self._changing = threading.current_thread()
+        self._parts.close_at_exit(self.close)
         try:
             self._started = started(self._as_instance(), self._parts)
         except BaseException:
@@ -335,13 +334,12 @@ class KafkaStreams:
 
     def remove_stream_thread(self, timeout: float | None = None) -> str | None:
         """Ends one stream thread, which gives its tasks up and leaves the group, and gives its name; None if there is none, or
-        the instance is neither RUNNING nor REBALANCING.
+        the instance is neither RUNNING nor REBALANCING. Listeners, handlers and ``foreach_batch`` do not wait for its end.
 
         Raises:
             RetriableError: it has not ended within ``timeout`` s; it will.
         """
-        thread = self._set.remove(timeout)
-        self._thread_changed()
+        thread = self._set.remove(timeout, teller=self._state.teller)
         return None if thread is None else thread.name
 
     def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
@@ -427,7 +425,6 @@ class KafkaStreams:
         self.close()
 
     def _as_instance(self) -> StartContext:
-        """Context for its parts."""
         return StartContext(
             config=self.config,
             topology=self.topology,
@@ -440,6 +437,7 @@ class KafkaStreams:
             callbacks=InstanceCallbacks(
                 on_change=self._thread_changed,
                 on_failure=self._thread_failed,
+                is_cut_short=self._is_cut_short,
                 on_join=self._set.expect_rebalance,
                 is_paused=self._paused.is_set,
                 listeners=self._listeners,
@@ -450,17 +448,17 @@ class KafkaStreams:
             phases=self._phases,
         )
 
+    # --- states ----------------------------------------------------------------------------------------------------
+
     def _is_open(self) -> bool:
         return self.state in (State.RUNNING, State.REBALANCING)
-
-    # --- states ----------------------------------------------------------------------------------------------------
 
     def _thread_changed(self) -> None:
         """Any thread: settles the instance's state by those of its threads."""
         if self._started is not None:
             self._started.reads.refresh()
         with self._state.changed:
-            if self.state not in (State.RUNNING, State.REBALANCING):
+            if not self._is_open():
                 return
             self._phases.begin(earliest(thread.start_phase for thread in self._threads))
             for failed in [thread for thread in self._threads if thread.response is not None]:
@@ -476,13 +474,15 @@ class KafkaStreams:
                 self._state.move(State.REBALANCING, f"tasks of {waiting[0].name} wait: {waiting[0].why_waiting}")
 
     def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:  # on the thread that has failed
-        engine_lives = self._require_started().engine_lives()
-        handler = self._handler if engine_lives or self._is_open() else None  # else a close() without time has ended Spark
-        response = response_to(error, handler, engine_lives=engine_lives)
+        handler = None if self._is_cut_short() else self._handler
+        response = response_to(error, handler, engine_lives=self._require_started().engine_lives())
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             for thread in list(self._threads):
                 thread.shut_down_application()
         return response
+
+    def _is_cut_short(self) -> bool:
+        return not self._is_open() and self._started is not None and not self._started.engine_lives()
 
     def _end_in_error(self, error: TidemillError) -> None:
         """A thread has failed: the others are closed, then the instance is in ERROR."""

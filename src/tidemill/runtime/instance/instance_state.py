@@ -54,6 +54,8 @@ class InstanceState:
         self.now = State.CREATED
         self._since_s = time.monotonic()
         self.listeners: list[StateListener] = []
+        self.teller: threading.Thread | None = None
+        """The thread that calls the listeners now, and may have ``changed`` locked."""
 
     def move(self, to: State, cause: str) -> None:
         """Changes the state, if that is a legal transition. Listeners are called on this thread after it; their exceptions are
@@ -75,11 +77,18 @@ class InstanceState:
                 cause=cause,
             )
         )
-        for listener in self.listeners:
-            try:
-                listener(to, before)
-            except (Exception, SystemExit):
-                log.exception(LogEvent("listener-failed", listener="state listener", from_=before.value, to=to.value))
+        outer, self.teller = self.teller, threading.current_thread()
+        try:
+            for listener in self.listeners:
+                self._tell(listener, to, before)
+        finally:
+            self.teller = outer
+
+    def _tell(self, listener: StateListener, to: State, before: State) -> None:
+        try:
+            listener(to, before)
+        except (Exception, SystemExit):
+            log.exception(LogEvent("listener-failed", listener="state listener", from_=before.value, to=to.value))
 
     def never_ran(self) -> None:
         """NOT_RUNNING at once; no listener is called."""

@@ -54,7 +54,8 @@ class LocalState:
 
     def opens(self, thread: str, tasks: Collection[TaskId]) -> frozenset[TaskId]:
         """Locks the thread's tasks that no other thread has open, and returns them; released when the thread no longer holds
-        them."""
+        them. StateDirectoryInUseError if another instance has the directory by now."""
+        self._directory_lock.hold_on()
         with self._lock:
             held = {name: frozenset(ask()) for name, ask in self._held_by.items()}
             self._open_in = {task: owner for task, owner in self._open_in.items() if task in held.get(owner, ())}
@@ -89,6 +90,7 @@ class LocalState:
     def clean(self, delay_ms: int) -> list[TaskId]:
         """Removes the directories that no thread has and that were not written for ``delay_ms``, and gives those that it
         removed. Nothing is removed while a thread waits for its assignment."""
+        self._directory_lock.hold_on()
         with self._lock:
             if self._joining:
                 return []

@@ -7,6 +7,7 @@ start that fails. The states of an instance, and what becomes of it when a threa
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import threading
@@ -31,6 +32,7 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.control.channel import ControlServer
 from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import TidemillError
+from tidemill.held_interrupts import interrupts_held
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings
@@ -83,6 +85,16 @@ class OpenParts:
         self._closers: list[tuple[str, Callable[[], object]]] = []
         self._leavers: list[Callable[[], object]] = []
         self._closing = threading.Lock()
+        self._at_exit: Callable[[], object] = lambda: None
+
+    def close_at_exit(self, close: Callable[[], object]) -> None:
+        """Has ``close`` called if the program ends before ``close`` of this was: what has them open closes them in its order."""
+
+        def close_now() -> None:
+            log.info(LogEvent("closed-at-exit"))
+            close()
+
+        self._at_exit = atexit.register(close_now)
 
     def opened(self, what: str, close: Callable[[], object], leave: Callable[[], object] = lambda: None) -> None:
         """``leave``: what a process forked from this one does in place of closing it (``forked``)."""
@@ -91,6 +103,7 @@ class OpenParts:
 
     def leave_to_parent(self) -> None:
         """In a forked process: closes copies of open files; the parts themselves are the parent's."""
+        atexit.unregister(self._at_exit)
         for leave in self._leavers:
             with contextlib.suppress(OSError, ValueError):  # closed already
                 leave()
@@ -104,6 +117,7 @@ class OpenParts:
                 close()
             except Exception:
                 log.exception(LogEvent("close-failed", what=what))
+        atexit.unregister(self._at_exit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,12 +227,13 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
 def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> Launched | None:
     """The JVM, on its way; None where the application has brought a session."""
     launched = instance.launched
-    if instance.session is not None:
-        require_classic(instance.session)
-    elif launched is None:
-        launched = launch(config, instance.environ)
-    if launched is not None:
-        parts.opened("the JVM", launched.end, launched.leave_to_parent)
+    with interrupts_held():  # what was started is known when a handler of the program's ends the start
+        if instance.session is not None:
+            require_classic(instance.session)
+        elif launched is None:
+            launched = launch(config, instance.environ)
+        if launched is not None:
+            parts.opened("the JVM", launched.end, launched.leave_to_parent)
     return launched
 
 

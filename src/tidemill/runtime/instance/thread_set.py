@@ -1,8 +1,8 @@
 """The stream threads of an instance: the first ones, those added and removed while it runs, those that replace a failed one.
 
 Decides their numbers (the smallest that is free, so 1 is there as long as any is) and that only one change is made at a time,
-none once the instance is to end. A number is used again: its transactional id and its workers' place in Spark's pool with it.
-When threads are added, removed or replaced is decided by the instance.
+none before the first ones are started or once the instance is to end. A number is used again: its transactional id and its
+workers' place in Spark's pool with it. When threads are added, removed or replaced is decided by the instance.
 """
 
 from __future__ import annotations
@@ -37,14 +37,15 @@ class ThreadSource(Protocol):
 
 class ThreadSet:
     """``threads`` in the order of their numbers: one list, changed in place. ``is_open``: whether threads may still be added or
-    removed."""
+    removed; ``on_removed`` is called when one has been."""
 
-    def __init__(self, is_open: Callable[[], bool]) -> None:
+    def __init__(self, is_open: Callable[[], bool], on_removed: Callable[[], None] = lambda: None) -> None:
         self.threads: list[StreamThread] = []
-        self._is_open = is_open
+        self._is_open, self._on_removed = is_open, on_removed
         self._changing = threading.RLock()
         self._leaving: set[StreamThread] = set()
         self._source: ThreadSource | None = None
+        self._has_started = False
 
     def begin(self, source: ThreadSource, count: int) -> None:
         """Makes the first ones, which join together; their workers were started before."""
@@ -53,13 +54,15 @@ class ThreadSet:
             self.threads.append(source.make(number, together))
 
     def start(self) -> None:
-        for thread in self.threads:
-            thread.start()
+        with self._changing:
+            self._has_started = True
+            for thread in list(self.threads):
+                thread.start()
 
     def add(self) -> StreamThread | None:
         """One more; None if the instance doesn't run. ConfigError if the Spark session has no slot for it."""
         with self._changing:
-            if not self._is_open() or self._source is None:
+            if not self._may_change() or self._source is None:
                 return None
             wanted = len(self.threads) + 1
             if self._source.slots < wanted + 1:
@@ -76,19 +79,26 @@ class ThreadSet:
         """The others are at work, so it joins when it has run its plan once; that starts its workers."""
         assert self._source is not None
         thread = self._source.make(number, self._source.first_join(1))
-        self.threads[number - 1 : number] = [thread]
+        others = [other for other in self.threads if other.number != number]
+        self.threads[:] = sorted([*others, thread], key=lambda each: each.number)
         thread.start()
         return thread
 
-    def remove(self, timeout_s: float | None) -> StreamThread | None:
+    def _may_change(self) -> bool:
+        """False while a listener hears of the start, before the first threads are started."""
+        return self._has_started and self._is_open()
+
+    def remove(self, timeout_s: float | None, teller: threading.Thread | None = None) -> StreamThread | None:
         """Removes the thread with the highest number, which leaves the group; None if there is none, or the instance doesn't run.
+        A caller for whom a stream thread waits, or who is the ``teller`` of the instance's state, does not wait for its end.
 
         Raises RetriableError if it has not ended in time; it will, and is removed then.
         """
         with self._changing:
-            if not self._is_open():
+            if not self._may_change():
                 return None
             own = threading.current_thread()
+            waits = own is not teller and not any(thread.waits_for(own) for thread in self.threads)
             staying = (t for t in reversed(self.threads) if not t.waits_for(own) and t not in self._leaving)
             thread = next(staying, None)
             if thread is None:
@@ -96,12 +106,14 @@ class ThreadSet:
             self._leaving.add(thread)
             thread.stop(leave_group=True, within_s=timeout_s)
             self.expect_rebalance()
-        thread.join(timeout_s)
-        if thread.is_alive():
-            threading.Thread(target=self._drop, args=(thread,), name=f"{thread.name}-remove", daemon=True).start()
+        if waits:
+            thread.join(timeout_s)
+        if not thread.is_alive():
+            self._drop(thread)
+            return thread
+        threading.Thread(target=self._drop, args=(thread,), name=f"{thread.name}-remove", daemon=True).start()
+        if waits:
             raise RetriableError(f"{thread.name} has not ended within {timeout_s:g} s: it will, when its batch is finished")
-        self._drop(thread)
-        log.info(LogEvent("thread-removed", thread=thread.name))
         return thread
 
     def _drop(self, thread: StreamThread) -> None:
@@ -112,6 +124,8 @@ class ThreadSet:
             self._leaving.discard(thread)
             if thread in self.threads:
                 self.threads.remove(thread)
+        log.info(LogEvent("thread-removed", thread=thread.name))
+        self._on_removed()
 
     def leave_to_parent(self) -> None:
         """In a forked process, which has none of the threads."""
@@ -131,14 +145,16 @@ class ThreadSet:
             with self._changing:
                 if failed not in self.threads or not self._is_open():
                     return
+                problem: TidemillError | None = None
                 try:
                     self._put(failed.number)
-                except TidemillError as problem:
-                    on_problem(problem)
-                    return
-                except Exception as problem:
-                    on_problem(StopError(f"no thread could be started: {problem!r}"))
-                    return
+                except TidemillError as error:
+                    problem = error
+                except Exception as error:
+                    problem = StopError(f"no thread could be started: {error!r}")
+            if problem is not None:
+                on_problem(problem)  # who holds the instance's state may wait to change the threads
+                return
             log.info(LogEvent("thread-replaced", thread=failed.name, error=str(failed.error)))
 
         threading.Thread(target=run, name=f"{failed.name}-replace", daemon=True).start()

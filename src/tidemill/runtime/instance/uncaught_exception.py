@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from enum import Enum
 
-from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError
+from tidemill.errors import ConfigError, EnvironmentProblem, ShutdownRequestedError, TidemillError
 from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.application")
@@ -33,7 +33,8 @@ def response_to(
     error: TidemillError, handler: UncaughtExceptionHandler | None, *, engine_lives: bool
 ) -> StreamThreadExceptionResponse:
     """SHUTDOWN_CLIENT without a handler. No handler is asked where another instance has requested the shutdown; and no thread is
-    replaced whose Spark session is gone (``engine_lives``), or whose settings are wrong: the next one would end as well."""
+    replaced whose Spark session is gone (``engine_lives``), or whose settings or state directory are wrong: the next one would
+    end as well."""
     respond = StreamThreadExceptionResponse
     if handler is None or isinstance(error, ShutdownRequestedError):
         return respond.SHUTDOWN_CLIENT
@@ -52,7 +53,7 @@ def response_to(
             )
         )
         return respond.SHUTDOWN_CLIENT
-    if wanted is respond.REPLACE_THREAD and (not engine_lives or isinstance(error, ConfigError)):
+    if wanted is respond.REPLACE_THREAD and (not engine_lives or isinstance(error, (ConfigError, EnvironmentProblem))):
         log.error(LogEvent("thread-not-replaced", reason="a new thread would end in the same way", error=error))
         return respond.SHUTDOWN_CLIENT
     return wanted

@@ -73,6 +73,8 @@ class InstanceCallbacks:
     """A thread's tasks or their phases have changed, or it has ended."""
     on_failure: Callable[[TidemillError], StreamThreadExceptionResponse]
     """A thread has failed; the result is the response of the uncaught exception handler."""
+    is_cut_short: Callable[[], bool]
+    """True if the instance ends, and Spark with it, though threads were still at work: ``close()`` waited no longer."""
     on_join: Callable[[], None]
     """A thread is about to join the running group."""
     is_paused: Callable[[], bool]
@@ -108,7 +110,7 @@ class StreamThread(threading.Thread):
         self.hurry = hurry
         self._first_join = first_join
         self._make_engine, self._on_change, self._on_failure = make_engine, instance.on_change, instance.on_failure
-        self._on_join = instance.on_join
+        self._on_join, self._is_cut_short = instance.on_join, instance.is_cut_short
         self.metrics = ThreadMetrics(metrics_window(config))
         self._restoring = RestoreWatch(name, instance.listeners)
         self._rebalance = RebalanceWatch(name)
@@ -281,7 +283,11 @@ class StreamThread(threading.Thread):
             self._begin()
             self._loop()
         except TidemillError as error:
-            log.error(LogEvent("thread-ends", thread=self.name, error=error))
+            if self._is_cut_short():
+                reason = "the instance was closed before its batch was over: what is not committed will be processed again"
+                log.warning(LogEvent("thread-cut-short", thread=self.name, reason=reason))
+            else:
+                log.error(LogEvent("thread-ends", thread=self.name, error=error))
             response = self._failed(error)
         except Exception as error:
             log.exception(LogEvent("thread-crashed", thread=self.name))

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -62,6 +63,8 @@ _LATER_OPTIMIZATION = (
 _TRIMMED = ("-XX:TrimNativeHeapInterval=10000",) if sys.platform == "linux" else ()
 
 _AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
+
+_FILES_NEEDED = 1024
 
 JVM_FLAGS = (
     "-XX:+UseSerialGC",
@@ -347,13 +350,22 @@ def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -
     while not info.is_file():
         if jvm.poll() is not None:
             log = (info.parent / "jvm.log").read_text(errors="replace")[-2000:]
-            raise EnvironmentProblem(f"the Spark JVM ended with code {jvm.returncode} while starting; it said: {log}")
+            files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            ended = f"the Spark JVM ended with code {jvm.returncode} while starting"
+            raise EnvironmentProblem(f"{ended}; {few_files(files)}it said: {log}")
         if deadline.is_over:
             _end_jvm(jvm, 1.0)
             raise EnvironmentProblem(f"waited {limit_s:.0f} s for the Spark JVM to open its gateway: it never did")
         time.sleep(0.02)
     with info.open("rb") as stream:
         return read_int(stream), UTF8Deserializer().loads(stream)
+
+
+def few_files(limit: int) -> str:
+    """Beginning of the sentence of a JVM that says that it can't find its own classes: it opens each of Spark's some 250 jars."""
+    if not 0 <= limit < _FILES_NEEDED:
+        return ""
+    return f"a process may have only {limit} files open here, expected {_FILES_NEEDED} or more (ulimit -n); "
 
 
 def _tell_of_a_refused_cache(jvm_log: Path) -> None:

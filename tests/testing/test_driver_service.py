@@ -1,0 +1,52 @@
+"""The service of test drivers, with engines that are stand-ins."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from tests.state.test_lmdb import in_a_fork
+from tidemill.errors import NoSlotError
+from tidemill.spark.engine import BatchEngine
+from tidemill.testing import driver_service
+from tidemill.testing.driver_service import SharedDriverService, shared_driver_service
+
+
+class FullEngine:
+    """``full``: how often Spark has no slot."""
+
+    def __init__(self, full: int) -> None:
+        self.full = full
+
+    def run(self, request: object) -> object:
+        self.full -= 1
+        if self.full >= 0:
+            raise NoSlotError("other jobs have all slots")
+        return request
+
+
+def run(engine: FullEngine) -> object:
+    return SharedDriverService().run(cast("BatchEngine", engine), cast("Any", "the request"))
+
+
+def test_a_batch_waits_while_other_jobs_have_all_slots(caplog: pytest.LogCaptureFixture) -> None:
+    assert run(FullEngine(2)) == "the request"
+    assert caplog.text.count("other jobs have all slots") == 2
+
+
+def test_a_batch_that_gets_no_slot_for_too_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver_service, "SLOT_LIMIT_S", 0.0)
+    with pytest.raises(NoSlotError):
+        run(FullEngine(1_000_000))
+
+
+def test_a_forked_process_has_a_service_of_its_own() -> None:
+    service, server = shared_driver_service()
+
+    def child() -> None:
+        assert server._listener.socket.fileno() == -1
+        assert shared_driver_service()[0] is not service
+
+    assert in_a_fork(child) == 0
+    assert shared_driver_service() == (service, server)
