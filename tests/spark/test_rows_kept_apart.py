@@ -63,3 +63,15 @@ def test_a_record_that_can_not_be_read_is_named_by_its_topic_where_rows_multiply
     program = Program(spark, builder.build(), tmp_path)
     with pytest.raises(AssertionError, match="two-0 at offset 0: found a key of 1 bytes and a value of 3 bytes"):
         program.pipe([("texts", Record(b"k", b"a b", 1)), ("two", Record(b"k", b"bad", 2))])
+
+
+def test_a_count_has_the_headers_of_its_last_record(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).group_by_key().count().to_stream().to("counts", key=STRING, value=LONG)
+    program = Program(spark, builder.build(), tmp_path)
+    traced = (("trace", b"1"),)
+    keys = [(b"z", ()), (b"y", traced), (b"x", ()), (b"z", traced), (b"y", ()), (b"x", ())]
+    program.pipe([("in", Record(key, b"v", at, headers)) for at, (key, headers) in enumerate(keys)])
+    two = LONG.serialize(2)
+    found = [(record.key, record.value, record.headers) for record in program.outputs["counts"]]
+    assert sorted(found) == [(b"x", two, ()), (b"y", two, ()), (b"z", two, traced)]

@@ -162,13 +162,15 @@ class Changes:
             self._columns.setdefault(side + kind.value, []).append((tag, column))
 
     def sum_all(self, tag: int) -> None:
-        """Makes the rows summable as they are: how many they stand for is all that counts."""
+        """Makes the rows summable as they are: how many they stand for is all that counts. A result has the headers of its last
+        record, so a record that has any is not summed with others."""
         for name in ("value", "value_num", "value_dbl"):
             self._columns.setdefault(name, []).append((tag, F.lit(None)))
-        self._summed.append((tag, F.lit(True)))
+        self._summed.append((tag, row("headers").isNull()))
 
     def sum_where(self, tag: int, condition: Column) -> None:
-        """Turns the rows that meet ``condition`` into summable ones: their value is gone."""
+        """Turns the rows that meet ``condition``, and have no headers, into summable ones: their value is gone."""
+        condition &= row("headers").isNull()
         for name in ("value", "value_num", "value_dbl"):
             writes = self._columns[name]
             at = next(i for i, (t, _) in enumerate(writes) if t == tag)

@@ -40,7 +40,8 @@ def can_be_grouped_by(key: Encoded) -> bool:
 
 
 def presummed(frame: DataFrame, sink_tags: Sequence[int]) -> DataFrame:
-    """One row per (node, task, key) of rows with ``summed``; all others keep themselves apart by what summed rows leave null.
+    """One row per (node, task, key) of rows with ``summed``, which has the place of its last record in the order; all others keep
+    themselves apart by what summed rows leave null.
 
     ``sink_tags``: of the rows that may be summed over tasks, because a repartition topic gets them. No column is of a nested
     type: one in the key took as long as all else. Doubles are no grouping columns, because Spark makes one of 0.0 and -0.0
@@ -49,11 +50,14 @@ def presummed(frame: DataFrame, sink_tags: Sequence[int]) -> DataFrame:
     part = row("part")
     if sink_tags:
         part = F.when(row("node").isin(list(sink_tags)) & row("summed"), F.lit(-1)).otherwise(part)
-    apart = [F.when(~row("summed"), row(name)).alias(own(name)) for name in _APART_FROM_SUMS]
-    kept = map(row, ("node", "key", "key_num", "key_dbl", "value_dbl", "n", "ts"))
-    grouped = frame.select(part.alias(own("part")), *kept, *apart).groupBy(*map(row, (*_GROUP, *_APART_FROM_SUMS)))
+    apart = {f"apart:{name}": F.when(~row("summed"), row(name)) for name in _APART_FROM_SUMS}
+    kept = [row(name) for name in ("key", "key_num", "key_dbl", "value_dbl", "n", "node", "seq", "ts")]
+    named = [column.alias(name) for name, column in apart.items()]
+    by = [*map(row, _GROUP), *[F.col(f"`{name}`") for name in apart]]
+    grouped = frame.select(part.alias(own("part")), *kept, *named).groupBy(*by)
     count = F.sum(F.coalesce(row("n"), F.lit(1))).alias(own("n"))
-    return grouped.agg(count, *[F.max(row(name)).alias(own(name)) for name in ("ts", "key_dbl", "value_dbl")])
+    summed = grouped.agg(count, *[F.max(row(name)).alias(own(name)) for name in ("seq", "ts", "key_dbl", "value_dbl")])
+    return summed.withColumns({own(name): F.col(f"`apart:{name}`") for name in _APART_FROM_SUMS if name != "seq"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,7 @@ def first_child(step: int) -> int:
 
 def ranked(table: pa.Table) -> pa.Table:
     """A batch's rows, with ``seq`` saying their order by itself; ``child`` and ``place`` are null then. Control rows stay as they
-    are, and so do store writes and changelog records, which only the last step takes, and rows that the JVM has summed, which
-    have no order."""
+    are, and so do store writes and changelog records, which only the last step takes, and rows without ``seq``."""
     columns = [table.column(name) for name in ("seq", "child", "place")]
     if columns[1].null_count == columns[2].null_count == table.num_rows:
         return table  # as the source has numbered them
@@ -77,7 +76,7 @@ def _with(table: pa.Table, name: str, values: npt.NDArray[np.int64], nulls: npt.
 
 
 def in_sequence(table: pa.Table) -> pa.Table:
-    """Rows in the order of ``seq``, those that were summed in the JVM last."""
+    """Rows in the order of ``seq``; those without one last."""
     sequences = table.column("seq").fill_null(np.iinfo(np.int64).max).to_numpy()
     if (np.diff(sequences) >= 0).all():
         return table
