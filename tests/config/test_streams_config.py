@@ -162,7 +162,6 @@ def test_a_malformed_value_is_reported_with_name_value_and_what_was_expected(
         ("partition.assignment.strategy", "Kafka Streams always brings its own assignor"),
         ("max.poll.records", "tidemill.batch.max.records"),
         ("buffered.records.per.partition", "a batch takes tidemill.batch.max.records; leave it out"),
-        ("default.timestamp.extractor", "say timestamp_extractor= where a source is read"),
         ("default.dsl.store", "say dsl.store.suppliers.class instead"),
         ("main.consumer.fetch.min.bytes", "did you mean 'consumer.fetch.min.bytes'?"),
         ("request.timeout.ms", "did you mean 'kafka.request.timeout.ms'?"),

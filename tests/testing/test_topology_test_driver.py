@@ -279,6 +279,15 @@ def test_an_extractor_sees_where_the_record_is_from(topology_test_driver: Any) -
     assert [record.timestamp for record in driver.create_output_topic("out", TEXT, TEXT).read_records()] == [5, 1005, 1006]
 
 
+def test_a_default_extractor_gives_the_times_of_sources_without_one(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).filter(lambda key, value: value != "").to("out")
+    driver = topology_test_driver(builder, {"default.timestamp.extractor": "LogAndSkipOnInvalidTimestamp"})
+    driver.create_input_topic("in", TEXT, TEXT).pipe_records([TestRecord("k", "a", 7), TestRecord("k", "b", -1)], batch=None)
+    assert [(r.value, r.timestamp) for r in driver.create_output_topic("out", TEXT, TEXT).read_records()] == [("a", 7)]
+    assert driver.dropped == 1
+
+
 def test_without_a_cache_each_update_of_a_batch_is_forwarded(topology_test_driver: Any) -> None:
     builder = StreamsBuilder()
     grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key()

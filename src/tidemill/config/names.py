@@ -28,7 +28,6 @@ _WITHOUT_MEANING = {
     "tidemill.batch.max.records",
     "rocksdb.config.setter": "stores are LMDB's",
     "max.poll.records": "say tidemill.batch.max.records instead",
-    "default.timestamp.extractor": "say timestamp_extractor= where a source is read; without it a record's own timestamp counts",
     "default.dsl.store": "say dsl.store.suppliers.class instead",
     "default.client.supplier": "clients are librdkafka's and kafka-python's; their settings begin with kafka.",
     "group.protocol": "members use the classic protocol, in which the group's leader assigns tasks",

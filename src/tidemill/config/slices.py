@@ -116,6 +116,7 @@ class TopologyConfig:
     topology_optimization: tuple[str, ...]
     ensure_explicit_internal_resource_naming: bool
     processor_wrapper_class: object
+    default_timestamp_extractor: object
     dsl_store_suppliers_class: StoreSuppliers
     dsl_store_format: StoreFormat
     statestore_cache_max_bytes: int

@@ -23,6 +23,7 @@ from tidemill.config.values import (
     SHORT_STORE_SUPPLIERS,
     ClientSettings,
     DeserializationHandler,
+    KafkaExtractor,
     OffsetReset,
     OffsetResetByDuration,
     ProcessingGuarantee,
@@ -33,6 +34,7 @@ from tidemill.config.values import (
     anything,
     client_value,
     endpoint,
+    extractor,
     given_text,
     handler_or,
     http_token,
@@ -224,6 +226,10 @@ class StreamsConfig:
     processor_wrapper_class: object = _setting(
         "processor.wrapper.class", wrapper, None,
         "Wraps the processors of the topology (KIP-1112): module:Class, a class or an object.",
+    )  # fmt: skip
+    default_timestamp_extractor: object = _setting(
+        "default.timestamp.extractor", extractor, KafkaExtractor.FAIL_ON_INVALID,
+        "Of sources that have none: a function of (record, partition_time), module:function, or one of Kafka Streams' classes.",
     )  # fmt: skip
     dsl_store_suppliers_class: StoreSuppliers = _setting(
         "dsl.store.suppliers.class", one_of(StoreSuppliers, SHORT_STORE_SUPPLIERS), StoreSuppliers.PERSISTENT,

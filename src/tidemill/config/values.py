@@ -282,6 +282,29 @@ def wrapper(value: object) -> object:
     return value
 
 
+class KafkaExtractor(Enum):
+    """Kafka Streams' own timestamp extractors."""
+
+    FAIL_ON_INVALID = "FailOnInvalidTimestamp"
+    LOG_AND_SKIP_ON_INVALID = "LogAndSkipOnInvalidTimestamp"
+    USE_PARTITION_TIME_ON_INVALID = "UsePartitionTimeOnInvalidTimestamp"
+    WALL_CLOCK = "WallclockTimestampExtractor"
+
+
+def extractor(value: object) -> object:
+    """A function, where one is (``module:function``), or a class of Kafka Streams."""
+    if callable(value):
+        return value
+    if isinstance(value, str):
+        name = value.strip().removeprefix("org.apache.kafka.streams.processor.")
+        if re.fullmatch(r"[\w.]+:\w+", name):
+            return name
+        if name in (kind.value for kind in KafkaExtractor):
+            return KafkaExtractor(name)
+    known = ", ".join(kind.value for kind in KafkaExtractor)
+    raise ValueError(f"a function of (record, partition_time), module:function, or one of {known}")
+
+
 def names(value: object) -> tuple[str, ...]:
     """Names, as a list or in one text with commas."""
     parts = value.split(",") if isinstance(value, str) else value

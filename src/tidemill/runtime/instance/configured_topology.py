@@ -1,6 +1,6 @@
 """The topology of a program under an application's settings: optimizations, processor wrapper (``processor.wrapper.class``,
 KIP-1112), default kinds of stores (``dsl.store.suppliers.class``, ``dsl.store.format``), no caches
-(``statestore.cache.max.bytes=0``).
+(``statestore.cache.max.bytes=0``), times of sources (``default.timestamp.extractor``).
 
 What the program sets itself stays, and so do stores of a fixed kind (versioned ones, buffers).
 """
@@ -9,20 +9,35 @@ from __future__ import annotations
 
 import importlib
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
 from tidemill.config.slices import TopologyConfig
-from tidemill.config.values import StoreFormat, StoreSuppliers
+from tidemill.config.values import KafkaExtractor, StoreFormat, StoreSuppliers
+from tidemill.dsl.arguments import timestamp_extractor_or_none
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import ConfigError
 from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
+from tidemill.runtime.worker.timestamp_extractors import (
+    log_and_skip_on_invalid,
+    use_partition_time_on_invalid,
+    wall_clock,
+)
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.internal_names import require_explicit_names
-from tidemill.topology.nodes import Topology
+from tidemill.topology.nodes import SourceNode, Topology
 
 log = logging.getLogger(__name__)
 _WRAPPER = "processor.wrapper.class"
+_EXTRACTOR = "default.timestamp.extractor"
+_OF_KAFKA: Mapping[KafkaExtractor, UserFunction | None] = {
+    KafkaExtractor.FAIL_ON_INVALID: None,
+    KafkaExtractor.LOG_AND_SKIP_ON_INVALID: log_and_skip_on_invalid,
+    KafkaExtractor.USE_PARTITION_TIME_ON_INVALID: use_partition_time_on_invalid,
+    KafkaExtractor.WALL_CLOCK: wall_clock,
+}
 _REPARTITIONED_ABOVE = (
     "merge.repartition.topics has moved repartitions above processors: where one forwards other keys than it gets, call"
     " repartition() behind it, or its records are aggregated or joined in the wrong tasks."
@@ -32,7 +47,8 @@ _REPARTITIONED_ABOVE = (
 def configured_topology(program: Topology | StreamsBuilder, config: TopologyConfig) -> Topology:
     """``program`` built with ``topology.optimization``, unless it is a topology already, its processors wrapped as
     ``processor.wrapper.class`` says, and with the stores that it leaves open as ``dsl.store.suppliers.class`` and
-    ``dsl.store.format`` say; none has a cache if ``statestore.cache.max.bytes`` is 0.
+    ``dsl.store.format`` say; none has a cache if ``statestore.cache.max.bytes`` is 0. Sources without an extractor have that of
+    ``default.timestamp.extractor``.
 
     Raises:
         TopologyError: ``ensure.explicit.internal.resource.naming`` is set, and an internal resource has a generated name.
@@ -48,7 +64,7 @@ def configured_topology(program: Topology | StreamsBuilder, config: TopologyConf
     if wrapper is not None:
         program = wrapped_topology(program, wrapper)
     return with_store_defaults(
-        program,
+        _with_extractor(program, _default_extractor(config)),
         persistent=config.dsl_store_suppliers_class is StoreSuppliers.PERSISTENT,
         with_headers=config.dsl_store_format is StoreFormat.HEADERS,
         may_cache=config.statestore_cache_max_bytes > 0,
@@ -70,6 +86,29 @@ def with_store_defaults(topology: Topology, *, persistent: bool, with_headers: b
     return topology if stores == topology.stores else replace(topology, stores=stores)
 
 
+def _default_extractor(config: TopologyConfig) -> UserFunction | None:
+    given = config.default_timestamp_extractor
+    if isinstance(given, KafkaExtractor):
+        return _OF_KAFKA[given]
+    found = _imported(_EXTRACTOR, given, "module:function") if isinstance(given, str) else given
+    if not callable(found):
+        raise ConfigError(f"{_EXTRACTOR}={given} is no function; expected one of (record, partition_time)")
+    return timestamp_extractor_or_none(found, _EXTRACTOR)
+
+
+def _with_extractor(topology: Topology, extractor: UserFunction | None) -> Topology:
+    """The topology with this extractor at sources that have none; repartition and global topics have their records' times."""
+    if extractor is None:
+        return topology
+    nodes = dict(topology.nodes)
+    for name, node in topology.nodes.items():
+        match node:
+            case SourceNode(is_global=False, timestamp_extractor=None, topics=topics):
+                if topology.repartition_topics.keys().isdisjoint(topics):
+                    nodes[name] = replace(node, timestamp_extractor=extractor)
+    return replace(topology, nodes=nodes)
+
+
 def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
     """The application's wrapper, configured; None if it has none.
 
@@ -79,7 +118,7 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
     given = config.processor_wrapper_class
     if given is None:
         return None
-    found = _imported(given) if isinstance(given, str) else given
+    found = _imported(_WRAPPER, given, "module:Class") if isinstance(given, str) else given
     if isinstance(found, type):
         try:
             found = found()
@@ -96,10 +135,10 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
     return cast("ProcessorWrapper", found)
 
 
-def _imported(name: str) -> object:
+def _imported(setting: str, name: str, expected: str) -> object:
     module, _, attribute = name.partition(":")
     try:
         found: object = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
-        raise ConfigError(f"{_WRAPPER}={name} can't be imported: {problem}; expected module:Class") from problem
+        raise ConfigError(f"{setting}={name} can't be imported: {problem}; expected {expected}") from problem
     return found
