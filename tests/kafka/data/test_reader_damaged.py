@@ -63,13 +63,12 @@ def test_a_record_that_a_disk_has_changed_is_not_read(
         [sys.executable, "-c", READER, broker.bootstrap_servers, topic],
         env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
-    read = ran.stdout.splitlines()
-    if ran.returncode == 0:
-        assert read[:-1] == [str(len(VALUE))]
-        assert read[-1].startswith(f"{topic}-0 at offset 1 can't be read: ")
-    else:
-        assert ran.returncode == -signal.SIGABRT, ran.stderr
-        assert read in ([], [str(len(VALUE))])
+    read = [line for line in ran.stdout.splitlines() if line.isdigit()]
+    said = ran.stdout.splitlines()[len(read) :]
+    assert read in ([], [str(len(VALUE))])
+    assert all(line.startswith(f"{topic}-0 at offset 1 can't be read: ") for line in said)
+    # librdkafka may abort at any moment, also when the error has been raised.
+    assert ran.returncode == -signal.SIGABRT or (ran.returncode == 0 and len(read) == len(said) == 1), ran.stderr
 
 
 class DamagedMessage:
