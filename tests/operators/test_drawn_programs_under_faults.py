@@ -23,7 +23,7 @@ def drawn(seed: int) -> Program:
 
 
 def sees_its_worker(seed: int) -> bool:
-    """True for programs whose records tell more of a worker than its results: a task that begins calls a punctuator of stream
+    """True for programs whose records depend on more than their input: a task that begins calls a punctuator of stream
     time once more, and a worker reads a global topic from the beginning."""
     program = drawn(seed)
     return bool(global_topics(program.builder.build())) or any("on_schedule" in step for step in program.steps)

@@ -91,7 +91,7 @@ class LimitedServer(uvicorn.Server):
         for task in under_way:
             task.cancel()
         await asyncio.gather(*under_way, return_exceptions=True)
-        # Not uvicorn's own limit, which logs an error of what is in order: these clients are told that the instance is closing.
+        # Not uvicorn's own limit, which logs an error of what is in order: these clients get the answer that the instance closes.
         giving_up = asyncio.get_running_loop().call_later(self.limits.close_limit_s, self._give_up)
         await super().shutdown(sockets)
         giving_up.cancel()

@@ -36,7 +36,7 @@ class SharedDriverService:
         self._workers: dict[str, WorkerProcess] = {}
 
     def run(self, engine: BatchEngine, request: BatchRequest) -> BatchReport:
-        """A batch of this engine, whose errors are raised. It waits for a task slot, as an instance does, but not for ever."""
+        """A batch of this engine, whose errors are raised. It waits for a task slot, as an instance does, up to a limit."""
         if self._engine is not engine:
             if self._engine is not None:
                 self._engine.end_run()
