@@ -261,6 +261,5 @@ def united(groups: Iterable[Iterable[str]]) -> tuple[frozenset[str], ...]:
     for group in map(tuple, groups):
         whole = set(group)
         whole.update(*(group_of[member] for member in whole if member in group_of))
-        group_of.update(dict.fromkeys(group, whole))
-        group_of.update(dict.fromkeys(whole, whole))
+        group_of.update(dict.fromkeys((*group, *whole), whole))  # in the order of the group, which a set has not
     return tuple(frozenset(group) for group in {id(group): group for group in group_of.values()}.values())
