@@ -64,6 +64,10 @@ MANY = b"\1\x7f\xff\xff\xff"
 BACK = bytes(8) + b"\x7f\xff\xff\xff" + b"\xff\xff\xff\xf8" * 9
 """No topic, partition 0, headers without number whose lengths are -8."""
 
+CONTEXT = TIME * 2 + b"\0\0\0\1t" + bytes(8)
+"""Of a buffered record, without headers."""
+NULLS = b"\xff" * 12
+
 BAD: list[tuple[str, StoreKind, bytes, bytes | None]] = [
     ("a window's key without its time", StoreKind.TIMESTAMPED_WINDOW, b"k", LONG),
     ("no key of a window", StoreKind.TIMESTAMPED_WINDOW, b"", LONG),
@@ -82,9 +86,25 @@ BAD: list[tuple[str, StoreKind, bytes, bytes | None]] = [
     ("an outer join's list whose lengths lead backwards", StoreKind.OUTER_JOIN, TIME + b"\1k", MANY + b"\xff\xff\xff\xfc" * 9),
     ("an outer join's list whose lengths are huge", StoreKind.OUTER_JOIN, TIME + b"\1k", MANY * 9),
     ("a buffered record whose headers lead backwards", StoreKind.SUPPRESS_BUFFER, b"k", TIME * 2 + BACK),
+    ("an outer join's list of another form", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\0\0\0\0\1\0\0\0\1\1"),
+    ("an outer join's list of no value", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\1\0\0\0\0"),
+    ("an outer join's list of fewer values than it has", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\1\0\0\0\1" + b"\0\0\0\1\1" * 2),
+    ("an outer join's list of -1 values", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\1\xff\xff\xff\xff"),
+    ("a buffered record of -2 headers", StoreKind.SUPPRESS_BUFFER, b"k", CONTEXT[:-4] + b"\xff\xff\xff\xfe" + NULLS + TIME),
+    ("a buffered record with bytes behind it", StoreKind.SUPPRESS_BUFFER, b"k", CONTEXT + NULLS + TIME + b"\0"),
+    ("a grace buffer's record without its value", StoreKind.GRACE_BUFFER, b"\0" + TIME + bytes(4), CONTEXT),
+    ("a grace buffer's record with bytes behind it", StoreKind.GRACE_BUFFER, b"\0" + TIME + bytes(4), CONTEXT + NULLS + bytes(9)),
+    ("a session that ends before it begins", StoreKind.SESSION, b"k" + bytes(8) + TIME, LONG),
     ("a window that began before 1970", StoreKind.TIMESTAMPED_WINDOW, b"k" + b"\xff" * 12, TIME + LONG),
     ("a session that ended before 1970", StoreKind.SESSION, b"k" + b"\xff" * 8 + TIME, LONG),
 ]
+
+
+def test_a_buffered_record_is_restored_as_it_is() -> None:
+    buffered, headers = CONTEXT + NULLS + TIME, struct.pack(">i", 1) + b"v" + struct.pack(">i", 1) + b"\x03"
+    assert _restore(_spec(StoreKind.SUPPRESS_BUFFER), b"k", buffered, headers)[b"kk"] == buffered
+    key = TIME + bytes(4)
+    assert _restore(_spec(StoreKind.GRACE_BUFFER), b"\0" + key, buffered)[key] == buffered[:-8]
 
 
 @pytest.mark.parametrize(("what", "kind", "key", "value"), BAD, ids=[what for what, *_ in BAD])

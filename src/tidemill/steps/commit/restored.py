@@ -195,6 +195,8 @@ def _check_key(kind: StoreKind, key: bytes) -> None:
         raise ValueError(f"its key has {len(key)} bytes, expected {least} or more")
     if any(key[at] & 0x80 for at in times):
         raise ValueError("a time in its key is negative")
+    if kind is StoreKind.SESSION and key[-16:-8] < key[-8:]:
+        raise ValueError("its session ends before it begins")
 
 
 def _unreadable(store: StoreSpec, task: TaskId, offset: int, found: str) -> StopError:
