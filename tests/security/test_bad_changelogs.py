@@ -94,6 +94,10 @@ BAD: list[tuple[str, StoreKind, bytes, bytes | None]] = [
     ("a buffered record with bytes behind it", StoreKind.SUPPRESS_BUFFER, b"k", CONTEXT + NULLS + TIME + b"\0"),
     ("a grace buffer's record without its value", StoreKind.GRACE_BUFFER, b"\0" + TIME + bytes(4), CONTEXT),
     ("a grace buffer's record with bytes behind it", StoreKind.GRACE_BUFFER, b"\0" + TIME + bytes(4), CONTEXT + NULLS + bytes(9)),
+    ("a buffered record of a negative time", StoreKind.SUPPRESS_BUFFER, b"k", b"\xff" * 8 + CONTEXT[8:] + NULLS + TIME),
+    ("a window with a sequence", StoreKind.TIMESTAMPED_WINDOW, b"k" + TIME + b"\0\0\0\1", LONG),
+    ("a window with a negative sequence", StoreKind.WINDOW, b"k" + TIME + b"\x80\0\0\0", LONG),
+    ("a grace buffer's key with a negative sequence", StoreKind.GRACE_BUFFER, b"\0" + TIME + b"\xff" * 4, CONTEXT + NULLS + TIME),
     ("a session that ends before it begins", StoreKind.SESSION, b"k" + bytes(8) + TIME, LONG),
     ("a window that began before 1970", StoreKind.TIMESTAMPED_WINDOW, b"k" + b"\xff" * 12, TIME + LONG),
     ("a session that ended before 1970", StoreKind.SESSION, b"k" + b"\xff" * 8 + TIME, LONG),
@@ -105,6 +109,16 @@ def test_a_buffered_record_is_restored_as_it_is() -> None:
     assert _restore(_spec(StoreKind.SUPPRESS_BUFFER), b"k", buffered, headers)[b"kk"] == buffered
     key = TIME + bytes(4)
     assert _restore(_spec(StoreKind.GRACE_BUFFER), b"\0" + key, buffered)[key] == buffered[:-8]
+
+
+@pytest.mark.parametrize(("sequence", "is_refused"), [(b"\0\0\0\1", False), (b"\x80\0\0\0", True)])
+def test_windows_with_duplicates_have_a_sequence_that_is_not_negative(sequence: bytes, is_refused: bool) -> None:
+    """A negative one, counted on, would fit into no number at the next record."""
+    spec = _spec(StoreKind.WINDOW)
+    assert spec.kept is not None
+    spec = replace(spec, kept=replace(spec.kept, retain_duplicates=True))
+    with pytest.raises(StopError, match="negative") if is_refused else contextlib.nullcontext():
+        assert _restore(spec, b"k" + TIME + sequence, LONG)
 
 
 @pytest.mark.parametrize(("what", "kind", "key", "value"), BAD, ids=[what for what, *_ in BAD])

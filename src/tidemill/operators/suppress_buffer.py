@@ -230,4 +230,6 @@ def read_buffered(row: bytes) -> tuple[BufferedChange, int]:
     time, end = unpack_time(row, at)[0], at + 8
     if end != len(row):
         raise ValueError(f"{len(row) - end} bytes behind its time")
+    if timestamp < 0:
+        raise ValueError(f"the timestamp {timestamp}, which no record has")
     return BufferedChange(prior, old, new, timestamp, origin, headers), time
