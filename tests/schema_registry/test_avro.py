@@ -123,6 +123,43 @@ def test_a_schema_that_contains_itself_is_read_as_far_as_the_stack_goes_and_no_d
         serde.deserialize(data + b"\2\2" * 1_000_000 + b"\2\0")
 
 
+def of_two(depth: int, leaf: str) -> Any:
+    """A record of two records of two records ..., each of which is written out once."""
+    schema: Any = leaf
+    for level in range(depth, -1, -1):
+        again = leaf if level == depth else f"R{level + 1}"
+        schema = {"type": "record", "name": f"R{level}", "fields": [{"name": "a", "type": schema}, {"name": "b", "type": again}]}
+    return schema
+
+
+@pytest.mark.parametrize("where", [lambda inner: inner, lambda inner: ["null", inner], lambda inner: {"type": "array", "items": {
+    "type": "record", "name": "Item", "fields": [{"name": "id", "type": "int"}, {"name": "many", "type": inner}]}}])  # fmt: skip
+def test_records_of_records_that_take_no_bytes_are_not_read(where: Any) -> None:
+    readers = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "int"}]}
+    fields = [*readers["fields"], {"name": "more", "type": where(of_two(60, "null"))}]
+    data = written({**readers, "fields": fields}, b"\2\2\2\0", "twos")
+    with pytest.raises(SerdeError, match="a record of more than 1000 values that take no bytes"):
+        avro(readers, "twos").deserialize(data)
+
+
+def test_records_of_records_that_take_bytes_end_with_them() -> None:
+    data = written(of_two(60, "int"), b"\2" * 100, "long")
+    with pytest.raises(SerdeError, match="can't read a value"):
+        avro({"type": "record", "name": "R0", "fields": [{"name": "c", "type": "int", "default": 1}]}, "long").deserialize(data)
+
+
+def test_an_array_with_the_name_of_a_record_hides_nothing() -> None:
+    """Avro gives names to records, enums and fixed only."""
+    readers = {"type": "record", "name": "User", "fields": [{"name": "id", "type": "int"}]}
+    hiding = {"type": "array", "name": "Empty", "items": "int"}
+    empty = {"type": "record", "name": "Empty", "fields": []}
+    parts = [hiding, empty, {"type": "array", "name": "Empty", "items": "Empty"}]
+    fields = [*readers["fields"], *({"name": f"f{at}", "type": part} for at, part in enumerate(parts))]
+    data = written({**readers, "fields": fields}, b"\2\0" + long(10**9) + b"\0", "hiding")
+    with pytest.raises(SerdeError, match="nothing bounds how many there are"):
+        avro(readers, "hiding").deserialize(data)
+
+
 def test_a_value_that_does_not_fit_the_schema_is_refused_with_the_field() -> None:
     with pytest.raises(SerdeError, match="id"):
         avro(ORDER).serialize({**VALUE, "id": "one"})

@@ -91,6 +91,13 @@ def test_a_message_without_a_spark_type_is_refused_when_the_serde_is_made(name: 
         SchemaRegistry("mock://types").protobuf(message(name))
 
 
+@pytest.mark.parametrize("name", ["DESCRIPTOR", "HasField", "SerializeToString"])
+def test_a_field_that_hides_what_messages_are_read_and_written_with_is_refused_when_the_serde_is_made(name: str) -> None:
+    outer = made(("id", 1, "int64"), ("inner", 2, ((name, 1, "string"),)))
+    with pytest.raises(TopologyError, match=rf"the field p\.M\.Inner\.{name} hides an attribute of that name"):
+        SchemaRegistry("mock://types").protobuf(outer)
+
+
 def test_what_is_no_message_class_is_refused() -> None:
     with pytest.raises(TopologyError, match="not a generated message class"):
         SchemaRegistry("mock://types").protobuf(dict)

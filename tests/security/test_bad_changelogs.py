@@ -64,6 +64,10 @@ MANY = b"\1\x7f\xff\xff\xff"
 BACK = bytes(8) + b"\x7f\xff\xff\xff" + b"\xff\xff\xff\xf8" * 9
 """No topic, partition 0, headers without number whose lengths are -8."""
 
+CONTEXT = TIME * 2 + b"\0\0\0\1t" + bytes(8)
+"""Of a buffered record, without headers."""
+NULLS = b"\xff" * 12
+
 BAD: list[tuple[str, StoreKind, bytes, bytes | None]] = [
     ("a window's key without its time", StoreKind.TIMESTAMPED_WINDOW, b"k", LONG),
     ("no key of a window", StoreKind.TIMESTAMPED_WINDOW, b"", LONG),
@@ -82,9 +86,39 @@ BAD: list[tuple[str, StoreKind, bytes, bytes | None]] = [
     ("an outer join's list whose lengths lead backwards", StoreKind.OUTER_JOIN, TIME + b"\1k", MANY + b"\xff\xff\xff\xfc" * 9),
     ("an outer join's list whose lengths are huge", StoreKind.OUTER_JOIN, TIME + b"\1k", MANY * 9),
     ("a buffered record whose headers lead backwards", StoreKind.SUPPRESS_BUFFER, b"k", TIME * 2 + BACK),
+    ("an outer join's list of another form", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\0\0\0\0\1\0\0\0\1\1"),
+    ("an outer join's list of no value", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\1\0\0\0\0"),
+    ("an outer join's list of fewer values than it has", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\1\0\0\0\1" + b"\0\0\0\1\1" * 2),
+    ("an outer join's list of -1 values", StoreKind.OUTER_JOIN, TIME + b"\1k", b"\1\xff\xff\xff\xff"),
+    ("a buffered record of -2 headers", StoreKind.SUPPRESS_BUFFER, b"k", CONTEXT[:-4] + b"\xff\xff\xff\xfe" + NULLS + TIME),
+    ("a buffered record with bytes behind it", StoreKind.SUPPRESS_BUFFER, b"k", CONTEXT + NULLS + TIME + b"\0"),
+    ("a grace buffer's record without its value", StoreKind.GRACE_BUFFER, b"\0" + TIME + bytes(4), CONTEXT),
+    ("a grace buffer's record with bytes behind it", StoreKind.GRACE_BUFFER, b"\0" + TIME + bytes(4), CONTEXT + NULLS + bytes(9)),
+    ("a buffered record of a negative time", StoreKind.SUPPRESS_BUFFER, b"k", b"\xff" * 8 + CONTEXT[8:] + NULLS + TIME),
+    ("a window with a sequence", StoreKind.TIMESTAMPED_WINDOW, b"k" + TIME + b"\0\0\0\1", LONG),
+    ("a window with a negative sequence", StoreKind.WINDOW, b"k" + TIME + b"\x80\0\0\0", LONG),
+    ("a grace buffer's key with a negative sequence", StoreKind.GRACE_BUFFER, b"\0" + TIME + b"\xff" * 4, CONTEXT + NULLS + TIME),
+    ("a session that ends before it begins", StoreKind.SESSION, b"k" + bytes(8) + TIME, LONG),
     ("a window that began before 1970", StoreKind.TIMESTAMPED_WINDOW, b"k" + b"\xff" * 12, TIME + LONG),
     ("a session that ended before 1970", StoreKind.SESSION, b"k" + b"\xff" * 8 + TIME, LONG),
 ]
+
+
+def test_a_buffered_record_is_restored_as_it_is() -> None:
+    buffered, headers = CONTEXT + NULLS + TIME, struct.pack(">i", 1) + b"v" + struct.pack(">i", 1) + b"\x03"
+    assert _restore(_spec(StoreKind.SUPPRESS_BUFFER), b"k", buffered, headers)[b"kk"] == buffered
+    key = TIME + bytes(4)
+    assert _restore(_spec(StoreKind.GRACE_BUFFER), b"\0" + key, buffered)[key] == buffered[:-8]
+
+
+@pytest.mark.parametrize(("sequence", "is_refused"), [(b"\0\0\0\1", False), (b"\x80\0\0\0", True)])
+def test_windows_with_duplicates_have_a_sequence_that_is_not_negative(sequence: bytes, is_refused: bool) -> None:
+    """A negative one, counted on, would fit into no number at the next record."""
+    spec = _spec(StoreKind.WINDOW)
+    assert spec.kept is not None
+    spec = replace(spec, kept=replace(spec.kept, retain_duplicates=True))
+    with pytest.raises(StopError, match="negative") if is_refused else contextlib.nullcontext():
+        assert _restore(spec, b"k" + TIME + sequence, LONG)
 
 
 @pytest.mark.parametrize(("what", "kind", "key", "value"), BAD, ids=[what for what, *_ in BAD])

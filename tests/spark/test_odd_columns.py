@@ -123,6 +123,23 @@ def test_a_map_is_not_written_under_a_name_that_no_reader_takes(spark: SparkSess
             texts.pipe_value("a\u00e9")
 
 
+def test_fields_that_differ_in_case_only_are_read_and_written_where_no_function_names_one(spark: SparkSession) -> None:
+    """Whatever their types: of times, floats and required fields each is looked at."""
+    inner = "struct<t: timestamp, T: timestamp>"
+    both = Serdes.json(f"a double, A double, n int not null, N int not null, b {inner}, B {inner}, x string")
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=both)
+    stream.filter(lambda key, value: value["x"] == "kept").to("out", key=TEXT, value=both)
+    pair = stream.map_values(lambda value: F.named_struct(F.lit("X"), F.length(value["x"]), F.lit("x"), value["x"]))
+    pair.to("pairs", key=TEXT, value=Serdes.json("x string, X int"))
+    at = [datetime(2026, 1, day, tzinfo=timezone.utc) for day in (1, 2, 3, 4)]
+    one = {"a": 0.5, "A": None, "n": 1, "N": 2, "b": {"t": at[0], "T": at[1]}, "B": {"t": at[2], "T": at[3]}, "x": "kept"}
+    with TopologyTestDriver(builder, session=spark) as made:
+        made.create_input_topic("in", TEXT, both).pipe_value(one)
+        assert made.create_output_topic("out", TEXT, both).read_value() == one
+        assert made.create_output_topic("pairs", TEXT, Serdes.json("x string, X int")).read_value() == {"x": "kept", "X": 4}
+
+
 def test_fields_that_differ_in_case_only_are_refused_with_what_to_do_or_told_apart(spark: SparkSession) -> None:
     both = Serdes.json("a string, A string")
     builder = StreamsBuilder()
@@ -137,3 +154,13 @@ def test_fields_that_differ_in_case_only_are_refused_with_what_to_do_or_told_apa
             assert made.create_output_topic("out", TEXT, TEXT).read_value() == "2"
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+def test_columns_of_a_data_frame_that_differ_in_case_only_are_refused_with_what_to_do(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    texts = builder.stream("in", key=TEXT, value=TEXT)
+    frame = spark.createDataFrame([("k", 1, 2)], "id string, n int, N int")
+    texts.join_dataframe(frame, lambda value, row: row["id"], on="id").to("out", value=TEXT)
+    message = r"Spark takes the DataFrame's columns 'n', 'N' for one: .*frame\.toDF"
+    with pytest.raises(TopologyError, match=message), TopologyTestDriver(builder, session=spark):
+        pass

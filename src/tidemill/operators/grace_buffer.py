@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
-from tidemill.operators.suppress_buffer import read_context, write_context
+from tidemill.operators.suppress_buffer import read_buffered, read_context, write_context
 from tidemill.topology.nodes import Store
 
 _META = b"\xff"
@@ -76,7 +76,7 @@ class GraceBuffer:
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
         """Applies a record of the changelog; ValueError or struct.error where it is none."""
         if value is not None:
-            read_context(value)
+            read_buffered(value)
         row_key = key[len(_PREFIX) :]
         self._rows.put(row_key, None if value is None else value[: -len(_TIME_OF_BUFFER)])
         self._observed = max(self._observed, _LONG.unpack_from(row_key)[0])

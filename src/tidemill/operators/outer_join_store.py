@@ -144,13 +144,19 @@ def _row_key(timestamp: int, is_left: bool, key: bytes) -> bytes:
 
 
 def _parts(row: bytes) -> list[bytes]:
-    """The values of a row, each without the byte that says its side. A length that leads backwards would never end."""
+    """The values of a row, each without the byte that says its side. ValueError for a row that no store writes: values that its
+    count leaves out would be lost, and a length that leads backwards would never end."""
+    form, count = _LIST_HEAD.unpack_from(row)
+    if form != 1 or count < 1:
+        raise ValueError(f"a list of {count} values of the form {form}, expected 1 or more of the form 1")
     parts, at = [], _LIST_HEAD.size
-    for _ in range(_LIST_HEAD.unpack_from(row)[1]):
+    for _ in range(count):
         length = _LENGTH.unpack_from(row, at)[0]
         at += 4
         if not 1 <= length <= len(row) - at:
             raise ValueError(f"a length of {length} where {len(row) - at} bytes are left")
         parts.append(row[at + 1 : at + length])
         at += length
+    if at != len(row):
+        raise ValueError(f"{len(row) - at} bytes behind its {count} values")
     return parts

@@ -28,6 +28,8 @@ VERSION = (("v", b"\x03"),)
 _ROW, _ROWS_END, _CLOCK = b"k", b"l", b"c"
 _INT = Struct(">i")
 _NULL, _AS_PRIOR = -1, -2
+_NO_HEADERS = -1
+"""Their number in older records of Kafka Streams that have none."""
 _KEY_OVERHEAD, _CONTEXT_OVERHEAD = 8, 20
 
 
@@ -66,7 +68,7 @@ class SuppressBuffer:
         self._is_loaded = True
         for row_key, row in self._rows.scan(_ROW, _ROWS_END):
             key = row_key[1:]
-            held, time = _read(row)
+            held, time = read_buffered(row)
             self._held[key], self._times[key] = held, time
             self._order.append((time, key))
             self.bytes_held += _size(key, held)
@@ -137,7 +139,7 @@ class SuppressBuffer:
                 " Kafka Streams 2.6 and later write; let that version run once over the old application's state, or reset it"
             )
         if value is not None:
-            _read(value)
+            read_buffered(value)
         self._rows.put(_ROW + key, value)
         self._is_loaded = False
         self._held, self._times, self._order, self._touched, self.bytes_held = {}, {}, [], {}, 0
@@ -194,6 +196,8 @@ def read_context(data: bytes) -> tuple[int, RecordMetadata, Headers, int]:
     topic, at = _take(data, 16)
     partition, count = _INT.unpack_from(data, at)[0], _INT.unpack_from(data, at + 4)[0]
     at += 8
+    if count < _NO_HEADERS:
+        raise ValueError(f"{count} headers")
     headers = []
     for _ in range(count):
         name, at = _take(data, at)
@@ -214,7 +218,8 @@ def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at : at + length], at + length
 
 
-def _read(row: bytes) -> tuple[BufferedChange, int]:
+def read_buffered(row: bytes) -> tuple[BufferedChange, int]:
+    """A buffered change and its time. ValueError or struct.error for bytes that are none, whole."""
     timestamp, origin, headers, at = read_context(row)
     prior, at = _take(row, at)
     if _INT.unpack_from(row, at)[0] == _AS_PRIOR:
@@ -222,4 +227,9 @@ def _read(row: bytes) -> tuple[BufferedChange, int]:
     else:
         old, at = _take(row, at)
     new, at = _take(row, at)
-    return BufferedChange(prior, old, new, timestamp, origin, headers), unpack_time(row, at)[0]
+    time, end = unpack_time(row, at)[0], at + 8
+    if end != len(row):
+        raise ValueError(f"{len(row) - end} bytes behind its time")
+    if timestamp < 0:
+        raise ValueError(f"the timestamp {timestamp}, which no record has")
+    return BufferedChange(prior, old, new, timestamp, origin, headers), time

@@ -1,19 +1,24 @@
 """Writers' Avro schemas that bound the size of decoded values by the number of bytes.
 
-Decides that an array's items must take bytes, since a count alone would make as many items as it says, and that a record which
-contains itself is read from few bytes only, since each level takes stack. The reader's own schema is no bound: what it lacks is
-read past with the writer's.
+Decides that an array's items must take bytes, since a count alone would make as many items as it says, that a record has few
+values which take none, since records of such records multiply them, and that a record which contains itself is read from few
+bytes only, since each level takes stack. Each named schema is looked at once, however often it occurs. The reader's own schema is
+no bound: what it lacks is read past with the writer's.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 MAX_NESTED_BYTES = 4_000
 """Limit of a value whose schema contains itself: its levels are no more than its bytes."""
+MAX_WITHOUT_BYTES = 1_000
+"""Limit of the values of a record, and of the records in it, that take no bytes (null, and records of nulls alone)."""
+RECORDS = ("record", "error")
+NAMED = (*RECORDS, "enum", "fixed")
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
@@ -49,10 +54,12 @@ NamedSchemas = dict[str, AvroSchema]
 
 @dataclass(frozen=True, slots=True)
 class AvroBounds:
-    """``endless_array``: the items of an array that take no bytes, as JSON; empty if there are none."""
+    """``endless_array``: the items of an array that take no bytes, as JSON; empty if there are none. ``without_bytes``: the most
+    values of a record that take none."""
 
     endless_array: str
     contains_itself: bool
+    without_bytes: int = 0
     takes_no_bytes: bool = False
     is_raw: bool = False
     """True of ``bytes`` and nothing else, which are written without their length."""
@@ -62,6 +69,8 @@ class AvroBounds:
         if self.endless_array:
             items = self.endless_array[:80]
             return f"the writer's schema has an array of {items}, which takes no bytes: nothing bounds how many there are"
+        if self.without_bytes > MAX_WITHOUT_BYTES:
+            return f"the writer's schema has a record of more than {MAX_WITHOUT_BYTES} values that take no bytes"
         if self.contains_itself and size > MAX_NESTED_BYTES:
             return f"the writer's schema contains itself, of which at most {MAX_NESTED_BYTES} bytes are read, found {size}"
         return ""
@@ -73,16 +82,22 @@ def bounds_of(schema: str, referenced: Iterable[str] = ()) -> AvroBounds:
     parsed = json.loads(schema) if schema.lstrip()[:1] in ('"', "{", "[") else schema
     for one in (*map(json.loads, referenced), parsed):
         _name(one, "", named)
-    arrays: list[tuple[AvroSchema, str]] = []
-    contains_itself = _walk(parsed, "", named, (), arrays)
-    endless = next((items for items, space in arrays if not _takes_bytes(items, space, named, ())), None)
+    found = _Schemas(named)
+    contains_itself = found.walk(parsed, "", ())
+    endless = next((items for items, space in found.arrays if not found.takes_bytes(items, space)), None)
     kind = parsed.get("type") if isinstance(parsed, dict) else parsed
     return AvroBounds(
         "" if endless is None else json.dumps(endless),
         contains_itself,
-        takes_no_bytes=not _takes_bytes(parsed, "", named, ()),
+        without_bytes=max((found.without_bytes(record, space) for record, space in found.records), default=0),
+        takes_no_bytes=not found.takes_bytes(parsed, ""),
         is_raw=kind == "bytes",
     )
+
+
+def _is_named(schema: ComplexSchema) -> bool:
+    """A name of anything else means nothing."""
+    return "name" in schema and schema.get("type") in NAMED
 
 
 def _full_name(schema: ComplexSchema, space: str) -> tuple[str, str]:
@@ -99,7 +114,7 @@ def _name(schema: AvroSchema, space: str, named: NamedSchemas) -> None:
             _name(branch, space, named)
     elif isinstance(schema, dict):
         inside = space
-        if "name" in schema:
+        if _is_named(schema):
             full, inside = _full_name(schema, space)
             named.setdefault(full, schema)
         for inner in _parts(schema):
@@ -113,42 +128,77 @@ def _parts(schema: ComplexSchema) -> Iterator[AvroSchema]:
         yield schema["type"]
 
 
-def _found(name: str, space: str, named: NamedSchemas) -> AvroSchema | None:
-    return named.get(f"{space}.{name}" if space and "." not in name else name, named.get(name))
+@dataclass(slots=True)
+class _Schemas:
+    """A writer's named schemas, and what is known of those that were looked at, by their full names."""
 
+    named: NamedSchemas
+    arrays: list[tuple[AvroSchema, str]] = field(default_factory=list)
+    """The items of all arrays, each with the namespace around it."""
+    records: list[tuple[AvroSchema, str]] = field(default_factory=list)
+    _contain_themselves: dict[str, bool] = field(default_factory=dict)
+    _take_bytes: dict[str, bool] = field(default_factory=dict)
+    _without_bytes: dict[str, int] = field(default_factory=dict)
 
-def _walk(
-    schema: AvroSchema, space: str, named: NamedSchemas, inside: tuple[str, ...], arrays: list[tuple[AvroSchema, str]]
-) -> bool:
-    """True if it contains itself; gathers the items of its arrays, each with the namespace around it."""
-    if isinstance(schema, list):
-        found = [_walk(branch, space, named, inside, arrays) for branch in schema]
-        return any(found)
-    if isinstance(schema, str):
-        known = None if schema in _PRIMITIVES else _found(schema, space, named)
-        return False if known is None else _walk(known, space, named, inside, arrays)
-    if "name" in schema:
-        full, space = _full_name(schema, space)
+    def walk(self, schema: AvroSchema, space: str, inside: tuple[str, ...]) -> bool:
+        """True if it contains itself; gathers its arrays and records."""
+        if isinstance(schema, list):
+            found = [self.walk(branch, space, inside) for branch in schema]
+            return any(found)
+        if isinstance(schema, str):
+            known = self._known(schema, space)
+            return False if known is None else self.walk(known, space, inside)
+        if "items" in schema:
+            self.arrays.append((schema["items"], space))
+        if not _is_named(schema):
+            found = [self.walk(part, space, inside) for part in _parts(schema)]
+            return any(found)
+        full, within = _full_name(schema, space)
         if full in inside:
             return True
-        inside = (*inside, full)
-    if "items" in schema:
-        arrays.append((schema["items"], space))
-    found = [_walk(part, space, named, inside, arrays) for part in _parts(schema)]
-    return any(found)
+        if full not in self._contain_themselves:
+            if "fields" in schema:
+                self.records.append((schema, space))
+            found = [self.walk(part, within, (*inside, full)) for part in _parts(schema)]
+            self._contain_themselves[full] = any(found)
+        return self._contain_themselves[full]
 
+    def takes_bytes(self, schema: AvroSchema, space: str) -> bool:
+        if isinstance(schema, list):
+            return True  # which branch it is
+        if isinstance(schema, str):
+            known = self._known(schema, space)
+            return schema != "null" if known is None else self.takes_bytes(known, space)
+        if "fields" in schema:
+            full, space = _full_name(schema, space)
+            if full not in self._take_bytes:
+                self._take_bytes[full] = True  # within itself
+                self._take_bytes[full] = any(self.takes_bytes(part["type"], space) for part in schema["fields"])
+            return self._take_bytes[full]
+        if schema["type"] == "fixed":
+            return bool(schema["size"])
+        return True if schema["type"] in ("array", "map", "enum") else self.takes_bytes(schema["type"], space)
 
-def _takes_bytes(schema: AvroSchema, space: str, named: NamedSchemas, inside: tuple[str, ...]) -> bool:
-    if isinstance(schema, list):
-        return True  # which branch it is
-    if isinstance(schema, str):
-        known = None if schema in _PRIMITIVES else _found(schema, space, named)
-        return schema != "null" if known is None else _takes_bytes(known, space, named, inside)
-    if "fields" in schema:
-        full, space = _full_name(schema, space)
-        if full in inside:
-            return True
-        return any(_takes_bytes(field["type"], space, named, (*inside, full)) for field in schema["fields"])
-    if schema["type"] == "fixed":
-        return bool(schema["size"])
-    return True if schema["type"] in ("array", "map", "enum") else _takes_bytes(schema["type"], space, named, inside)
+    def without_bytes(self, schema: AvroSchema, space: str) -> int:
+        """How many of the values in one of this schema, itself included, take no bytes. Those in arrays, maps and unions come
+        with bytes that say so, and are records of their own here."""
+        if isinstance(schema, list):
+            return 0
+        if isinstance(schema, str):
+            known = self._known(schema, space)
+            return int(schema == "null") if known is None else self.without_bytes(known, space)
+        own = int(not self.takes_bytes(schema, space))
+        if "fields" in schema:
+            full, space = _full_name(schema, space)
+            if full not in self._without_bytes:
+                self._without_bytes[full] = 0  # within itself
+                self._without_bytes[full] = own + sum(self.without_bytes(part["type"], space) for part in schema["fields"])
+            return self._without_bytes[full]
+        if schema["type"] in ("array", "map", "enum", "fixed"):
+            return own
+        return self.without_bytes(schema["type"], space)
+
+    def _known(self, name: str, space: str) -> AvroSchema | None:
+        if name in _PRIMITIVES:
+            return None
+        return self.named.get(f"{space}.{name}" if space and "." not in name else name, self.named.get(name))

@@ -11,15 +11,13 @@ from collections.abc import Mapping
 from functools import cache
 
 from tidemill.errors import ConfigError, TopologyError
-from tidemill.schema_registry.avro_bounds import AvroSchema, ComplexSchema, NamedSchemas
+from tidemill.schema_registry.avro_bounds import NAMED, RECORDS, AvroSchema, ComplexSchema, NamedSchemas
 from tidemill.topology.values import Value
 
 _SCALARS = {
     "string": "string", "bytes": "binary", "int": "int", "long": "bigint", "float": "float", "double": "double",
     "boolean": "boolean",
 }  # fmt: skip
-RECORDS = ("record", "error")
-NAMED = (*RECORDS, "enum", "fixed")
 
 
 def ddl_of(schema: str) -> str:

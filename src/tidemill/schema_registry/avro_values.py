@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
-from tidemill.schema_registry.avro_bounds import AvroSchema, NamedSchemas
-from tidemill.schema_registry.avro_types import NAMED, RECORDS, named_in, of_fastavro, parsed
+from tidemill.schema_registry.avro_bounds import NAMED, RECORDS, AvroSchema, NamedSchemas
+from tidemill.schema_registry.avro_types import named_in, of_fastavro, parsed
 from tidemill.topology.values import Value
 
 _FLOAT = struct.Struct(">f")

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from google.protobuf.empty_pb2 import Empty
+
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
 from tidemill.topology.values import Value
@@ -92,6 +94,12 @@ def ddl_of(descriptor: Descriptor, inside: tuple[str, ...] = ()) -> str:
         raise TopologyError(f"protobuf: the message {descriptor.full_name} contains itself, and so has no Spark type")
     if not descriptor.fields:
         raise TopologyError(f"protobuf: the message {descriptor.full_name} has no fields, and so no Spark type")
+    hidden = next((f for f in descriptor.fields if hasattr(Empty, f.name)), None)
+    if hidden is not None:
+        raise TopologyError(
+            f"protobuf: the field {hidden.full_name} hides an attribute of that name, with which messages are read and written in"
+            " Python; call it otherwise in this program's .proto file (records hold the numbers of fields, no names)"
+        )
     inside = (*inside, descriptor.full_name)
     return f"struct<{','.join(f'`{f.name}`:{_field_ddl(f, inside)}' for f in descriptor.fields)}>"
 

@@ -23,6 +23,9 @@ UNKNOWN_TIME = -1
 _LATEST_VERSION = 2
 _VERSION_AND_TIME = struct.Struct(">bq")
 _INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
+_MOST_TEXT = 4_095
+"""Brokers take 4096 characters unless they are set otherwise (``offset.metadata.max.bytes``), one of which is the zero byte that
+confluent-kafka adds."""
 
 
 class PartitionTime(NamedTuple):
@@ -64,9 +67,13 @@ def from_metadata(text: str) -> tuple[PartitionTime, str]:
     if version == 1 or not rest:
         return known, ""
     try:
-        return known._replace(processors=_entries(rest)), ""
+        found = known._replace(processors=_entries(rest))
     except (ValueError, struct.error) as problem:
         return known, f"what processors keep there can't be read: {problem}"
+    length = len(metadata_of(found))
+    if length > _MOST_TEXT:
+        return known, f"what processors keep there has {length} characters, of which {_MOST_TEXT} can be committed again"
+    return found, ""
 
 
 def _entries(data: bytes) -> tuple[tuple[str, int], ...]:
@@ -79,7 +86,7 @@ def _entries(data: bytes) -> tuple[tuple[str, int], ...]:
         at += _INT.size
         if length < 0:
             raise ValueError(f"a name of {length} bytes")
-        name = data[at : at + length].decode(errors="replace")
+        name = data[at : at + length].decode()
         (found[name],) = _LONG.unpack_from(data, at + length)
         at += length + _LONG.size
     return tuple(sorted(found.items()))

@@ -232,6 +232,16 @@ def test_offsets_of_a_stale_member_are_refused_and_another_producer_goes_on(
 
 
 @pytest.mark.broker
+def test_a_text_with_the_offsets_that_the_brokers_do_not_take_stops_with_their_setting(
+    producer: TransactionalProducer, topic: str, source: TopicPartition
+) -> None:
+    _write(producer, topic, b"one")
+    too_long = OffsetAndMetadata(5, "x" * 5_000)
+    with pytest.raises(StopError, match=r"raise the brokers' offset\.metadata\.max\.bytes"):
+        producer.send_offsets({source: too_long}, group_metadata_bytes(topic, *NO_GROUP_MEMBER))
+
+
+@pytest.mark.broker
 def test_a_second_producer_fences_the_first_which_then_makes_a_new_one(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str
 ) -> None:

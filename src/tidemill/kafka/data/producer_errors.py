@@ -81,6 +81,8 @@ def meaning_of(error: KafkaError, doing: str) -> TidemillError:
         )
     if code in _NO_TOPIC:
         return StopError(f"{said}: the topic or partition does not exist; create it and start again.")
+    if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
+        return StopError(f"{said}: the times of partitions are committed, too; raise the brokers' offset.metadata.max.bytes.")
     if code in _BAD_RECORD:
         return StopError(f"{said}: the broker refuses the record for good.")
     if code in _BAD_SETTING:

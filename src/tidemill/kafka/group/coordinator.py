@@ -325,7 +325,10 @@ class GroupCoordinator:
         if issubclass(error, kafka_errors.AuthorizationError):
             return self._client.not_allowed(error, said, topic)
         if error in (kafka_errors.OffsetMetadataTooLargeError, kafka_errors.InvalidCommitOffsetSizeError):
-            return StopError(f"{said}: the text committed with the offsets is longer than the brokers allow.")
+            return StopError(
+                f"{said}: the text committed with the offsets is longer than the brokers allow; raise their "
+                "offset.metadata.max.bytes."
+            )
         return StopError(f"{said}, which this client can't handle: {error.description}")
 
 

@@ -8,7 +8,7 @@ that are null, and names that no reader takes, when they are met.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -34,6 +34,7 @@ _YEARS = {
 """The first and the last one that Python has."""
 _MINUTES = len("2026-01-31T12:00")
 _LONGEST_OFFSET = len("+02:00")
+_AS_PARSED = {"float": "double", "timestamp": "string"}
 _TIMES = {
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -48,7 +49,7 @@ def read_column(text: Column, kind: StructType, max_bytes: int) -> Column:
     # Of a field by this name Spark would give text that it can't read.
     options = {"mode": "PERMISSIVE", "maxStringLen": str(max_bytes), "columnNameOfCorruptRecord": "_" * (longest + 1)}
     # Floats as the serde reads them, since the JVM's own reader rounds in another place; of times see _with_seconds.
-    plain = _with_types(kind, {"float": "double", "timestamp": "string"})
+    plain = _with_types(kind, _AS_PARSED)
     read = F.from_json(text, _ddl(plain), options)
     return read if plain == kind else _with_seconds(read, kind).cast(_ddl(kind))
 
@@ -61,7 +62,10 @@ def _with_seconds(column: Column, kind: JsonType) -> Column:
         case StructType(fields):
 
             def of_fields(found: Column) -> Column:
-                parts = [_with_seconds(found.getField(name), inner).alias(name) for name, inner in fields]
+                parts = [
+                    _with_seconds(part, inner).alias(name)
+                    for part, (name, inner) in zip(_fields(found, fields, _AS_PARSED), fields, strict=True)
+                ]
                 return F.when(found.isNotNull(), F.struct(*parts))
 
             return F.transform(F.array(column), of_fields)[0]  # so that the text is parsed once, whatever is asked of it
@@ -73,6 +77,21 @@ def _with_seconds(column: Column, kind: JsonType) -> Column:
             has_seconds = F.substring(column, _MINUTES + 1, 1) == ":"
             padded = F.concat(F.substring(column, 1, _MINUTES), F.lit(":00"), F.substring(column, _MINUTES + 1, _LONGEST_OFFSET))
             return F.when(has_seconds, column).otherwise(padded)
+
+
+def _fields(column: Column, fields: Sequence[tuple[str, JsonType]], types: Mapping[str, str] | None = None) -> list[Column]:
+    """The fields of a struct, those of types that are in ``types`` being of others."""
+    ddl = ",".join(f"`{at}`:{_ddl(_with_types(inner, types or {}))}" for at, (_, inner) in enumerate(fields))
+    return _told_apart(column, [name for name, _ in fields], f"struct<{ddl}>")
+
+
+def _told_apart(column: Column, names: Sequence[str], placed: str | spark.StructType) -> list[Column]:
+    """The fields of a struct by their names, or, as Spark takes names that differ in case only for one, by places, which are the
+    names in the type ``placed``."""
+    if len({name.upper().lower() for name in names}) == len(names):
+        return [column.getField(name) for name in names]
+    by_place = column.cast(placed)
+    return [by_place.getField(str(at)) for at in range(len(names))]
 
 
 def _with_types(kind: JsonType, others: Mapping[str, str]) -> JsonType:
@@ -161,8 +180,10 @@ def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -
                     f"{where}: the column has the field {lacking[0]!r}, which the serde's schema {kind.ddl} lacks: drop it, or "
                     "add it to the schema"
                 )
+            placed = spark.StructType([spark.StructField(str(at), field.dataType) for at, field in enumerate(found.fields)])
+            parts = dict(zip(found.names, _told_apart(column, found.names, placed), strict=True))
             present = [(name, inner) for name, inner in fields if name in types]
-            shaped = [_shaped(column[name], types[name], inner, f"{where}.{name}").alias(name) for name, inner in present]
+            shaped = [_shaped(parts[name], types[name], inner, f"{where}.{name}").alias(name) for name, inner in present]
             return F.when(column.isNotNull(), F.struct(*shaped))
         case ArrayType(element), spark.ArrayType(elementType=item_type):
             if _is_alike(found, kind):
@@ -231,11 +252,11 @@ def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Co
     """Conditions (never null) under which a value of the column can't be written, each with the error's sentence."""
     match kind:
         case StructType(fields, required):
-            for name, inner in fields:
+            for part, (name, inner) in zip(_fields(column, fields), fields, strict=True):
                 if name in required:
-                    is_null = column.isNotNull() & column[name].isNull()
+                    is_null = column.isNotNull() & part.isNull()
                     yield is_null, f"{where}: json: the field {name} is null, expected a value: the schema requires one"
-                yield from _unwritable(column[name], inner, f"{where}.{name}")
+                yield from _unwritable(part, inner, f"{where}.{name}")
         case ArrayType(inner):
             yield from _in_any(column, inner, f"{where}[]")
         case MapType(inner):

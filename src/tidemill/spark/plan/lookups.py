@@ -95,6 +95,7 @@ def _read(name: str, join: DataFrameJoin, session: SparkSession) -> Side:
     missing = [column for column in join.on if column not in frame.columns]
     if missing:
         raise TopologyError(f"{name}: the DataFrame has no column {missing[0]!r}; it has {', '.join(frame.columns)}")
+    _check_names(name, frame.columns, is_case_sensitive=session.conf.get("spark.sql.caseSensitive") == "true")
     keys = [F.col(quoted_name(column)).alias(f"{KEY}{number}") for number, column in enumerate(join.on)]
     rows = frame.select(*keys, F.struct(*[F.col(quoted_name(column)) for column in frame.columns]).alias("row"))
     names = [F.col(f"`{KEY}{number}`") for number in range(len(keys))]
@@ -102,3 +103,14 @@ def _read(name: str, join: DataFrameJoin, session: SparkSession) -> Side:
     grouped = with_keys.groupBy(*names).agg(F.collect_list("row").alias(ROWS))
     kept = grouped.coalesce(1).localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
     return Side(kept, StructType(frame.schema.fields))
+
+
+def _check_names(name: str, columns: list[str], *, is_case_sensitive: bool) -> None:
+    """TopologyError if Spark can't tell columns apart."""
+    told = columns if is_case_sensitive else [column.lower() for column in columns]
+    alike = [column for column, one in zip(columns, told, strict=True) if told.count(one) > 1]
+    if alike:
+        raise TopologyError(
+            f"{name}: Spark takes the DataFrame's columns {', '.join(map(repr, alike))} for one: give them names that"
+            " differ in more than the case of their letters, with frame.toDF(...)"
+        )

@@ -26,7 +26,7 @@ from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StoreReader, StoreView, Written
 from tidemill.task.batch import Positions
-from tidemill.topology.nodes import StoreKind
+from tidemill.topology.nodes import Store, StoreKind
 
 log = logging.getLogger("tidemill.state")
 
@@ -36,14 +36,15 @@ Record = tuple["bytes | None", "bytes | None", int, "bytes | None", int]
 
 _NOT_OURS = (struct.error, IndexError, ValueError, OverflowError, SerdeError, StateError)
 """Errors that the stores' decoders raise for bytes of another form."""
-_TIMES_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
-    StoreKind.WINDOW: (12, (-12,)),
-    StoreKind.TIMESTAMPED_WINDOW: (12, (-12,)),
+_NUMBERS_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
+    StoreKind.WINDOW: (12, (-12, -4)),
+    StoreKind.TIMESTAMPED_WINDOW: (12, (-12, -4)),
     StoreKind.SESSION: (16, (-16, -8)),
     StoreKind.OUTER_JOIN: (9, (0,)),
-    StoreKind.GRACE_BUFFER: (13, (1,)),
+    StoreKind.GRACE_BUFFER: (13, (1, -4)),
 }
-"""The least length of a changelog key, and where times begin in it, none of which is negative."""
+"""The least length of a changelog key, and where times and sequences begin in it, none of which is negative."""
+_OF_WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
 _BEHIND_KEYS: Mapping[StoreKind, int] = {
     StoreKind.KEY_VALUE: 0,
     StoreKind.TIMESTAMPED_KEY_VALUE: 0,
@@ -140,7 +141,7 @@ def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: Ta
     for key, value, timestamp, headers, offset in records:
         if key is not None:
             try:
-                _check_key(store.kept.kind, key)
+                _check_key(store.kept, key)
                 problem = _wrong_width(store, key, value)
                 if problem is not None:
                     raise ValueError(problem)
@@ -189,12 +190,16 @@ def _wrong_width(store: StoreSpec, key: bytes, value: bytes | None) -> str | Non
     return None
 
 
-def _check_key(kind: StoreKind, key: bytes) -> None:
-    least, times = _TIMES_IN_KEYS.get(kind, (0, ()))
+def _check_key(store: Store, key: bytes) -> None:
+    least, numbers = _NUMBERS_IN_KEYS.get(store.kind, (0, ()))
     if len(key) < least:
         raise ValueError(f"its key has {len(key)} bytes, expected {least} or more")
-    if any(key[at] & 0x80 for at in times):
-        raise ValueError("a time in its key is negative")
+    if any(key[at] & 0x80 for at in numbers):
+        raise ValueError("a time or a sequence in its key is negative")
+    if store.kind in _OF_WINDOWS and not store.retain_duplicates and key[-4:] != bytes(4):
+        raise ValueError("its key has a sequence, which only stores of a stream-stream join have")
+    if store.kind is StoreKind.SESSION and key[-16:-8] < key[-8:]:
+        raise ValueError("its session ends before it begins")
 
 
 def _unreadable(store: StoreSpec, task: TaskId, offset: int, found: str) -> StopError:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
-from tidemill.errors import RecordError, RetriableError
+from tidemill.errors import RecordError, RetriableError, StopError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import ErrorContext
@@ -193,12 +193,15 @@ def _partitions(topic: str, given: object, count: int) -> Collection[int]:
 
 
 def _check_answers(sink: SinkSpec, topic: str, records: Records, count: int) -> None:
+    """StopError for a partition that there is not. The record that caused the answer is none to blame: a subscription may have
+    been in the store for long."""
     for at, to in enumerate(records.partitions or ()):
         if to >= count:
-            raise _error(
-                f"{sink.name}: the subscription came from partition {to} of the left table, but {topic} has the partitions 0 to "
-                f"{count - 1}: both need equally many, so set the application back after partitions were added",
-                _context(sink, sink.name, records, at),
+            raise StopError(
+                f"task {TaskId(sink.subtopology, records.parts[at])}: {sink.name}: a subscription says that it came from"
+                f" partition {to} of the left table, but {topic} has the partitions 0 to {count - 1}. Partitions were added to"
+                f" the left table, or something else has written to one of {', '.join(sink.inputs)}, or to the subscriptions'"
+                " changelog: take its right to write away. Then reset the application (tidemill reset)"
             )
 
 
