@@ -152,6 +152,22 @@ def _pipe(run: Run, case: Case, inputs: list[Any]) -> None:
         )
 
 
+def test_a_session_says_how_far_time_has_come_when_compaction_has_left_its_last_record_alone() -> None:
+    builder, string = StreamsBuilder(), Serdes.string()
+    windows = SessionWindows.of_inactivity_gap(10, grace=5)
+    builder.stream("in", key=string, value=string).group_by_key().windowed_by(windows).count(store="s").to_stream().to("out")
+    unbroken, other = StepRun(builder.build()), StepRun(builder.build())
+    for run in (unbroken, other):
+        run.pipe([("in", b"a", b"v", time, ()) for time in (90, 100, 91)])
+    other.logged = [record for record in other.logged if record[1] == other.logged[-1][1]][-1:]
+    assert other.logged[0][3] == 91, "its own time, as in Kafka Streams"
+    other.restore_all(iter(lambda: 1, 0))
+    other.replace_workers()
+    for run in (unbroken, other):
+        run.pipe([("in", b"b", b"late", 84, ())])
+    assert (unbroken.dropped, other.dropped) == (1, 1)
+
+
 _TO_CLOSE: Any = {
     TimeWindows: lambda windows: windows.grace,
     SlidingWindows: lambda windows: windows.grace,
