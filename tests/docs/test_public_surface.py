@@ -21,7 +21,7 @@ FOR_DEVELOPERS = ("docs/contributing/", "docs/adr/")
 """Pages for those who change Tidemill itself."""
 GIVEN_NOT_NAMED = {
     "BooleanSerde", "BytesSerde", "DoubleSerde", "FloatSerde", "JsonClassSerde", "JsonSerde",
-    "StringSerde", "UUIDSerde", "WholeNumberSerde",
+    "StringSerde", "UUIDSerde", "VoidSerde", "WholeNumberSerde",
     "SessionWindowedSerde", "TimeWindowedSerde",  # Serdes makes them; programs name their protocol, Serde
     "OfColumns", "PerBatch", "PerRecord", "PerRecordAsync",  # marked functions, which are handed on to an operator
     "StreamThread", "CopyReader",  # looked at in a running instance

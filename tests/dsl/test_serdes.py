@@ -20,7 +20,7 @@ from tidemill.topology.values import Serde
 
 ALL: list[Serde] = [
     Serdes.string(), Serdes.bytes(), Serdes.long(), Serdes.integer(), Serdes.double(), Serdes.json("a int"),
-    Serdes.short(), Serdes.float(), Serdes.boolean(), Serdes.uuid(),
+    Serdes.short(), Serdes.float(), Serdes.boolean(), Serdes.uuid(), Serdes.void(),
 ]
 
 
@@ -54,7 +54,16 @@ def test_null_stays_null_and_serdes_travel_as_equal_values(serde: Serde) -> None
 
 def test_sql_types_are_sparks() -> None:
     assert [serde.sql_type for serde in ALL] == ["string", "binary", "bigint", "int", "double", "struct<a:int>",
-                                                "smallint", "float", "boolean", "string"]
+                                                "smallint", "float", "boolean", "string", "binary"]
+
+
+@pytest.mark.parametrize("data", [b"", b"\0"])
+def test_void_is_null_and_nothing_else(data: bytes) -> None:
+    assert serde_by_name("org.apache.kafka.common.serialization.Serdes$VoidSerde") is serde_by_name("void") is Serdes.void()
+    with pytest.raises(SerdeError, match=f"void: found {len(data)} bytes, expected null"):
+        Serdes.void().deserialize(data)
+    with pytest.raises(SerdeError, match="void: can't write a value of type bytes, expected None"):
+        Serdes.void().serialize(data)
 
 
 @given(st.integers(-(2**63), 2**63 - 1))

@@ -34,10 +34,19 @@ from tidemill.steps.rows.schema import SCHEMA
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_state import Written
-from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Outcome, StoresAt, TaskRun, times_after
+from tidemill.task.batch import (
+    BatchReport,
+    BatchRequest,
+    CommittingMember,
+    Outcome,
+    Positions,
+    StoresAt,
+    TaskRun,
+    times_after,
+)
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
-from tidemill.task.partition_time import Times
+from tidemill.task.partition_time import PartitionTime, Times, from_metadata, keeping, metadata_of
 from tidemill.task.raw_records import RecordColumns
 from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader, KeptOutput, Message
@@ -140,6 +149,8 @@ class PlacedOutput(KeptOutput):
     def __init__(self, partitions: int) -> None:
         super().__init__()
         self._partitions = partitions
+        self.committed: dict[TopicPartition, str] = {}
+        """The metadata of committed offsets."""
         self.placed: list[tuple[str, bytes | None, int | None]] = []
 
     def produce(self, topic: str, records: RecordColumns) -> None:
@@ -147,6 +158,10 @@ class PlacedOutput(KeptOutput):
         given = records.partitions
         chosen = [None] * len(records) if given is None else [None if to == ANY_PARTITION else to for to in given]
         self.placed += [(topic, key, to) for key, to in zip(records.keys, chosen, strict=True)]
+
+    def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
+        self.committed |= {tp: metadata_of(times.get(tp, PartitionTime())) for tp in offsets}
+        return super().commit(offsets, times, membership)
 
     def partitions_of(self, topic: str) -> int:
         return self._partitions
@@ -278,8 +293,10 @@ class StepRun:
             rows.apply({store.name: found}, {})
 
     def restore_all(self, sizes: Iterator[int]) -> None:
-        """Empties all stores that have a changelog and restores them from it, so many records at a time."""
+        """Empties all stores that have a changelog and restores them from it, so many records at a time, as new owners of the
+        tasks do: they have the committed offsets besides."""
         last = self.compiled.steps[-1]
+        self.times = {tp: from_metadata(text)[0] for tp, text in self._workers[-1].output.committed.items()}
         for store in last.stores.values():
             if store.changelog is None:
                 continue
@@ -362,6 +379,9 @@ class StepRun:
             return report
         arrived = {tp: found for tp, found in report.arrived.items() if tp.topic not in self._globals}
         self.times = times_after(self.times, arrived)
+        for part in self._parts:
+            inputs = [TopicPartition(topic, self._partition) for topic in part.source_topics]
+            self.times = keeping(self.times, inputs, report.emitted.get(TaskId(part.id, self._partition), {}))
         self.dropped += report.dropped
         output = self._workers[-1].output
         changelogs = {spec.changelog for spec in self.compiled.steps[-1].stores.values()}

@@ -34,6 +34,14 @@ def joins_without_a_match(seed: int) -> bool:
     return any(store.kind is StoreKind.OUTER_JOIN for store in drawn(seed).builder.build().stores.values())
 
 
+def has_a_time_of_its_own(seed: int) -> bool:
+    """True for programs with suppress, or cogroup in windows: their changelogs don't say how far each node's time has come.
+    Kafka Streams knows no such time after any restart."""
+    program = drawn(seed)
+    stores = program.builder.build().stores.values()
+    return any(store.kind is StoreKind.SUPPRESS_BUFFER for store in stores) or any("cogroup_windows" in s for s in program.steps)
+
+
 PROGRAMS = [seed for seed in range(0, 400, 1 if ALL else 20) if not sees_its_worker(seed)]
 
 
@@ -81,14 +89,15 @@ def test_batches_that_are_lost_and_workers_that_are_replaced_change_no_record(se
 
 
 @pytest.mark.parametrize("seed", [seed for seed in PROGRAMS if not joins_without_a_match(seed)])
-def test_stores_that_are_restored_from_their_changelogs_change_no_record_while_time_goes_forwards(seed: int) -> None:
-    """What was late to the stores before may not be late to those that are restored, since changelogs say nothing of dropped
-    records."""
+def test_stores_that_are_restored_from_their_changelogs_change_no_record(seed: int) -> None:
+    """Late records included, except where an operator's time is in no changelog: what was late to it before may not be late to
+    the restored one."""
     topology, sent = run_of(seed)
-    latest = 0
-    for at, (topic, key, value, time, headers) in enumerate(sent):
-        latest = max(latest, time)
-        sent[at] = topic, key, value, latest, headers
+    if has_a_time_of_its_own(seed):
+        latest = 0
+        for at, (topic, key, value, time, headers) in enumerate(sent):
+            latest = max(latest, time)
+            sent[at] = topic, key, value, latest, headers
     expected, run, chance = undisturbed(topology, seed, sent), StepRun(topology), random.Random(seed)
     for batch in batches(seed, sent):
         if chance.random() < 0.3:

@@ -11,7 +11,18 @@ from tests.operators import programs_formats_windows, programs_suppress, program
 from tests.operators.harness import TASK, Case, MemoryRows, Program, Run, cases, formats, outputs_of, programs_in, run_case, start
 from tests.operators.step_harness import StepRun
 from tests.operators.vector_values import writer
-from tidemill import Materialized, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill import (
+    EmitStrategy,
+    Materialized,
+    Serdes,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    TimeWindows,
+    Windowed,
+    per_record,
+)
+from tidemill.operators.segments import emitted_in
 from tidemill.operators.stores import store_of
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.topology.nodes import StoreKind
@@ -100,9 +111,12 @@ def test_a_store_restored_from_its_changelog_goes_on_as_if_unbroken(name: str) -
 
 
 def _restored(run: Run) -> Run:
-    """The same topology over stores that were made from nothing but their changelogs."""
+    """The same topology over stores that were made from nothing but their changelogs, and what the commits say."""
     other = start(run.topology)
     other.graph.stream_time = run.graph.stream_time
+    closing = (name for name, store in run.topology.stores.items() if store.time_ordered and name in run.rows)
+    run.graph.flush()
+    other.graph.emitted = {name: emitted_in(run.rows[name].rows) for name in closing}
     for name, key, value, timestamp, headers, _at in run.logged:
         other.graph.store(name).restore(key, value, -1 if timestamp is None else timestamp, headers)
     return _with_new_graph(other)
@@ -124,6 +138,7 @@ def _with_new_graph(run: Run) -> Run:
     run.graph = TaskGraph(
         run.topology, TASK, rows=lambda store: run.rows.setdefault(store, MemoryRows()), key_serde=Serdes.string(),
         value_serde=Serdes.string(), stream_time=run.graph.stream_time, emit_interval_ms=0,
+        emitted=run.graph.emitted,
     )
     return run
 
@@ -135,6 +150,78 @@ def _pipe(run: Run, case: Case, inputs: list[Any]) -> None:
             given["seq"], given["topic"], writer(kind["key"])(given["key"]), writer(kind["value"])(given["value"]),
             given["timestamp"],
         )
+
+
+def test_a_session_says_how_far_time_has_come_when_compaction_has_left_its_last_record_alone() -> None:
+    builder, string = StreamsBuilder(), Serdes.string()
+    windows = SessionWindows.of_inactivity_gap(10, grace=5)
+    builder.stream("in", key=string, value=string).group_by_key().windowed_by(windows).count(store="s").to_stream().to("out")
+    unbroken, other = StepRun(builder.build()), StepRun(builder.build())
+    for run in (unbroken, other):
+        run.pipe([("in", b"a", b"v", time, ()) for time in (90, 100, 91)])
+    other.logged = [record for record in other.logged if record[1] == other.logged[-1][1]][-1:]
+    assert other.logged[0][3] == 91, "its own time, as in Kafka Streams"
+    other.restore_all(iter(lambda: 1, 0))
+    other.replace_workers()
+    for run in (unbroken, other):
+        run.pipe([("in", b"b", b"late", 84, ())])
+    assert (unbroken.dropped, other.dropped) == (1, 1)
+
+
+_TO_CLOSE: Any = {
+    TimeWindows: lambda windows: windows.grace,
+    SlidingWindows: lambda windows: windows.grace,
+    SessionWindows: lambda windows: windows.gap + windows.grace,
+}
+"""How far the close time lies behind stream time."""
+
+
+@pytest.mark.parametrize("windows", [
+    TimeWindows.of_size(10), TimeWindows.of_size(10, advance=4, grace=30), SlidingWindows.of_time_difference(5, grace=3),
+    SessionWindows.of_inactivity_gap(4, grace=1),
+], ids=["tumbling", "hopping", "sliding", "sessions"])  # fmt: skip
+def test_a_new_owner_does_not_emit_again_what_was_emitted_on_window_close(windows: Any) -> None:
+    """Commits say up to where windows were emitted, in Kafka Streams' metadata: a restored store still has them."""
+    builder, string = StreamsBuilder(), Serdes.string()
+    kept = Materialized(name="closed", retention=600_000)
+    windowed = builder.stream("in", key=string, value=string).group_by_key().windowed_by(windows)
+    closed = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count(store=kept).to_stream()
+    named = closed.select_key(per_record(lambda key, _: f"{key.key}@{key.start}", string))
+    named.to("out", key=string, value=Serdes.long())
+    topology = builder.build()
+    unbroken, other = StepRun(topology, 10_000, 1_000), StepRun(topology, 10_000, 1_000)
+    for at, time in enumerate(range(0, 140, 7)):
+        for run in (unbroken, other):
+            run.wall_clock += 1_001
+            run.pipe([("in", b"ab"[at % 2 :][:1], b"v", time, ())])
+        if at in (3, 10, 11):
+            other.restore_all(iter(lambda: 7, 0))
+            other.replace_workers()
+    assert len(unbroken.written) > 5
+    assert other.written == unbroken.written
+    assert [time.processors for time in other.times.values()] == [(("closed", 133 - _TO_CLOSE[type(windows)](windows)),)]
+
+
+def test_what_a_java_instance_has_closed_but_not_emitted_yet_is_emitted_by_the_next_owner() -> None:
+    """It looks for closed windows once a second; its commit says up to where it did."""
+    builder, string = StreamsBuilder(), Serdes.string()
+    windowed = builder.stream("in", key=string, value=string).group_by_key().windowed_by(TimeWindows.of_size(10))
+    kept = Materialized(name="closed", retention=600_000)
+    windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count(store=kept).to_stream(per_record(_start, string)).to("out")
+    java = StepRun(builder.build(), 10_000, emit_interval_ms=1_000)
+    java.pipe([("in", b"k", b"v", 5, ())])
+    java.wall_clock += 1_000
+    java.pipe([("in", b"k", b"v", time, ()) for time in (26, 33, 47)])
+    assert [record[1] for record in java.written] == [b"0"]
+    own = StepRun(builder.build(), 20_000)
+    own.logged, own._workers[-1].output.committed = java.logged, java._workers[-1].output.committed
+    own.restore_all(iter(lambda: 100, 0))
+    own.pipe([("in", b"k", b"v", 48, ())])
+    assert [record[1] for record in own.written] == [b"20", b"30"]
+
+
+def _start(window: Windowed, _count: int) -> str:
+    return str(window.start)
 
 
 @pytest.mark.parametrize(("grace", "expected", "dropped"), [

@@ -167,6 +167,8 @@ class Made:
     same: Same
     inputs: frozenset[str]
     is_versioned: bool = False
+    is_above_versioned: bool = False
+    """A table that may be a view of a versioned one."""
 
 
 @dataclass
@@ -237,7 +239,10 @@ class Program:
 
     def _table(self, at: KTable, kind: str, above: Same, *of: Made) -> None:
         same = above if above is Same.NOTHING else Same.ROWS
-        self._tables.append(Made(at, kind, same, frozenset().union(*(made.inputs for made in of))))
+        is_view = any(isinstance(made.at, KTable) and (made.is_versioned or made.is_above_versioned) for made in of)
+        self._tables.append(
+            Made(at, kind, same, frozenset().union(*(made.inputs for made in of)), is_above_versioned=is_view)
+        )
 
     def _unrelated(self, found: list[Made], at: float, to: Made) -> Made | None:
         """One that comes from other topics: else the order of what one record becomes on two ways would count."""
@@ -437,6 +442,21 @@ class Program:
             windows = JoinWindows.of_time_difference(20)
             self._stream(join(other.at, self._joiner(of, other), windows, joined=serdes), "text", Same.NOTHING, of, other)
 
+    def _join_itself(self, of: Made, a: float, b: float) -> None:
+        self.multiplies = True
+        join = of.at.join if b < 0.7 else of.at.left_join
+        serdes = StreamJoined(key=TEXT, value=SERDES[of.kind], other_value=SERDES[of.kind])
+        windows = JoinWindows.of_time_difference(4, before=int(a * 6), grace=3)
+        self._stream(join(of.at, per_record(_both, TEXT), windows, joined=serdes), "text", Same.NOTHING, of)
+
+    def _join_a_table_as_of_then(self, of: Made, a: float, b: float) -> None:
+        tables = [made for made in self._tables if made.is_versioned]
+        if other := self._unrelated(tables, a, of):
+            self.multiplies = True
+            join = of.at.filter(self._written(HAS_KEY)).left_join if b < 0.5 else of.at.join
+            serdes = Joined(key=TEXT, value=SERDES[of.kind], other_value=SERDES[other.kind], grace=int(b * 10))
+            self._stream(join(other.at, per_record(_both, TEXT), joined=serdes), "text", Same.NOTHING, of, other)
+
     def _outer_join_a_stream(self, of: Made, a: float, b: float) -> None:
         if other := self._unrelated(self._streams, a, of):
             self.multiplies = True
@@ -469,10 +489,19 @@ class Program:
     def _transform_rows(self, of: Made, a: float, _b: float) -> None:
         self._table(of.at.transform_values(Lengthens, value=TEXT, **self._store(a)), "text", of.same, of)
 
+    def _transform_rows_with_a_store(self, of: Made, a: float, _b: float) -> None:
+        self.multiplies = True  # it counts updates
+        store = Stores.key_value_store(f"times-{len(self.steps)}", key=TEXT, value=NUMBER)
+        self.builder.add_state_store(store)
+        kept = Materialized(name=f"store-{len(self.steps)}", caching=a < 0.5)
+        told = of.at.transform_values(partial(Counts, store.name), store.name, value=TEXT, store=kept)
+        self._table(told, "text", Same.NOTHING, of)
+
     def _hold_rows_back(self, of: Made, a: float, b: float) -> None:
         self.multiplies = True
-        if not of.is_versioned:
-            held = Suppressed.until_time_limit(int(a * 12), max_records=2 if b < 0.4 else None)
+        if not (of.is_versioned or of.is_above_versioned):
+            limits = {"max_records": 2} if b < 0.4 else {"max_bytes": 200} if b < 0.6 else {}
+            held = Suppressed.until_time_limit(int(a * 12), **limits)
             self._table(of.at.suppress(held), of.kind, Same.NOTHING, of)
 
     def _map_rows(self, of: Made, a: float, b: float) -> None:
@@ -572,6 +601,21 @@ class Remembers:
         self._context.forward(record.with_value(f"{then} {now}"))
 
 
+class Counts:
+    """A transformer of rows that says how often their key has changed."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+
+    def init(self, context: Any) -> None:
+        self._times = context.store(self._store)
+
+    def transform(self, key: str, value: Any) -> str | None:
+        times = (self._times.get(key) or 0) + 1
+        self._times.put(key, times)
+        return None if value is None or times % 4 == 3 else f"{value} {times}"
+
+
 class Lengthens:
     """A transformer of rows."""
 
@@ -613,11 +657,12 @@ STREAM_STEPS = [
     _p._join_a_table, _p._join_a_stream, _p._outer_join_a_stream, _p._join_a_global_table, _p._process_with_stores,
     _p._process_on_schedule, _p._process_values, _p._count_sliding_windows, _p._aggregate_one_window, _p._reduce_sessions,
     _p._counts_of_closed_windows,
-    _p._cogroup_windows, _p._to_a_topic_of_its_value,
+    _p._cogroup_windows, _p._to_a_topic_of_its_value, _p._join_itself, _p._join_a_table_as_of_then,
 ]  # fmt: skip
 TABLE_STEPS = [
     _p._filter_rows, _p._filter_rows, _p._map_rows, _p._map_rows, _p._to_stream, _p._to_stream_by_another_key, _p._join_tables,
     _p._join_by_a_foreign_key, _p._group_rows, _p._filter_not_rows, _p._transform_rows, _p._hold_rows_back, _p._aggregate_rows,
+    _p._transform_rows_with_a_store,
 ]  # fmt: skip
 
 

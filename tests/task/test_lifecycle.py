@@ -163,6 +163,13 @@ def test_a_tasks_times_begin_at_what_was_committed_and_follow_what_is_read() -> 
     assert request(tasks).times == {IN: committed._replace(ms=60)}, "records without a time"
 
 
+def test_what_was_emitted_on_window_close_is_kept_with_the_times_of_the_tasks_inputs() -> None:
+    tasks = reported(running(), 10, emitted={TASK: {"closed": 7}, TaskId(9, 9): {"others": 8}})
+    assert request(tasks).times == {IN: PartitionTime(processors=(("closed", 7),))}
+    tasks = reported(tasks, 10, arrived=read_to(60))
+    assert request(tasks).times == {IN: PartitionTime(60, (("closed", 7),))}
+
+
 def test_after_a_lost_batch_times_come_from_the_committed_offsets_again() -> None:
     tasks = reported(running(), 10, arrived=read_to(60))
     tasks = reported(tasks, outcome=Outcome.LOST, arrived=read_to(70))

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.task.partition_time import UNKNOWN_TIME, PartitionTime, from_metadata, metadata_of
+from tidemill.ids import TopicPartition
+from tidemill.task.partition_time import (
+    UNKNOWN_TIME,
+    PartitionTime,
+    from_metadata,
+    keeping,
+    kept_by_processors,
+    metadata_of,
+)
 
 longs = st.integers(-(2**63), 2**63 - 1)
 names = st.text(max_size=30).map(lambda text: text.encode(errors="replace").decode())
@@ -80,3 +88,16 @@ def test_what_would_be_too_long_for_the_brokers_in_the_next_commit_is_left_out(l
 def test_no_bytes_break_it(data: bytes) -> None:
     for read in (from_metadata(encoded(b"\x02" + bytes(8) + data)), from_metadata(encoded(data))):
         assert tuple(map(type, read)) == (PartitionTime, str)
+
+
+def test_processors_of_a_task_keep_the_highest_value_of_its_partitions_with_each_of_them() -> None:
+    one, other, foreign = TopicPartition("a", 0), TopicPartition("b", 0), TopicPartition("a", 1)
+    times = {one: PartitionTime(5, (("kept", 7), ("windows", 3))), foreign: PartitionTime(6)}
+    after = keeping(times, [one, other], {"windows": 2, "sessions": 9})
+    assert after == {
+        one: PartitionTime(5, (("kept", 7), ("sessions", 9), ("windows", 3))),
+        other: PartitionTime(UNKNOWN_TIME, (("sessions", 9), ("windows", 2))),
+        foreign: PartitionTime(6),
+    }
+    assert kept_by_processors(after.values()) == {"kept": 7, "sessions": 9, "windows": 3}
+    assert keeping(times, [one, other], {}) == times

@@ -216,6 +216,22 @@ _UUID_DIGITS = (8, 4, 4, 4, 12)
 
 
 @dataclass(frozen=True, slots=True)
+class VoidSerde:
+    """Null, and nothing else."""
+
+    name: ClassVar[str] = "void"
+    sql_type: ClassVar[str] = "binary"
+
+    def serialize(self, value: object) -> None:
+        if value is not None:
+            raise _wrong_type(self.name, value, "None")
+
+    def deserialize(self, data: bytes | None) -> None:
+        if data is not None:
+            raise SerdeError(f"void: found {len(data)} bytes, expected null; the topic holds other data than this serde's")
+
+
+@dataclass(frozen=True, slots=True)
 class JsonSerde:
     """UTF-8 JSON text of one object, with the fields of a schema; values are dicts.
 
@@ -297,7 +313,7 @@ def _check_max_bytes(max_bytes: object) -> None:
 
 _CANONICAL_NAN = bytes.fromhex("7ff8000000000000")
 _CANONICAL_FLOAT_NAN = bytes.fromhex("7fc00000")
-_FLOAT, _BOOLEAN, _UUID = FloatSerde(), BooleanSerde(), UUIDSerde()
+_FLOAT, _BOOLEAN, _UUID, _VOID = FloatSerde(), BooleanSerde(), UUIDSerde(), VoidSerde()
 _STRING, _BYTES, _DOUBLE = StringSerde(), BytesSerde(), DoubleSerde()
 _LONG, _INTEGER = WholeNumberSerde("long", "bigint", 8), WholeNumberSerde("integer", "int", 4)
 _SHORT = WholeNumberSerde("short", "smallint", 2)
@@ -358,6 +374,11 @@ class Serdes:
         """A UUID as its text; Spark type string, ``uuid.UUID`` in Python functions."""
         return _UUID
 
+    @staticmethod
+    def void() -> VoidSerde:
+        """Null only, such as the keys of a topic whose records have none; Spark type binary."""
+        return _VOID
+
     @overload
     @staticmethod
     def json(schema: str, *, max_bytes: int = MAX_BYTES) -> JsonSerde: ...
@@ -390,12 +411,13 @@ class Serdes:
 _BY_NAME: dict[str, Serde] = {
     "string": _STRING, "bytes": _BYTES, "long": _LONG, "integer": _INTEGER, "double": _DOUBLE,
     "short": _SHORT, "float": _FLOAT, "boolean": _BOOLEAN, "uuid": _UUID,
+    "void": _VOID,
 }
 _JAVA_PREFIX = "org.apache.kafka.common.serialization.Serdes$"
 _BY_JAVA_CLASS: dict[str, Serde] = {
     "StringSerde": _STRING, "BytesSerde": _BYTES, "ByteArraySerde": _BYTES, "LongSerde": _LONG,
     "IntegerSerde": _INTEGER, "DoubleSerde": _DOUBLE, "ShortSerde": _SHORT, "FloatSerde": _FLOAT,
-    "BooleanSerde": _BOOLEAN, "UUIDSerde": _UUID,
+    "BooleanSerde": _BOOLEAN, "UUIDSerde": _UUID, "VoidSerde": _VOID,
 }
 
 

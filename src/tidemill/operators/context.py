@@ -74,6 +74,9 @@ class Context(Protocol):
     def emit_interval_ms(self) -> int:
         """Milliseconds of wall-clock time between searches for closed windows and unmatched join records: 1000; 0 = always."""
 
+    def emitted(self, store: str) -> int:
+        """Up to which close time the windows of a store were emitted, as the task's commits say; -1: none were, or unknown."""
+
     @property
     def default_key_serde(self) -> Serde:
         """``default.key.serde``, for bytes that an operation needs itself."""

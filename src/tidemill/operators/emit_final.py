@@ -18,23 +18,15 @@ NONE_YET = -1
 
 
 class CloseRounds:
-    """The rounds of one operator; what it has emitted is remembered by its clock."""
+    """The rounds of one operator; what it has emitted is remembered by its clock, and by the task's commits."""
 
     __slots__ = ("_clock", "_context", "_interval", "_next")
 
-    def __init__(self, context: Context, clock: Clock) -> None:
+    def __init__(self, context: Context, clock: Clock, store: str) -> None:
         self._context, self._clock = context, clock
         self._interval = context.emit_interval_ms
         self._next = 0
-
-    def go_on(self, close_time: int, least: int) -> None:
-        """Counts windows that had closed by ``close_time`` as emitted, if rounds follow each record: a restored store has no
-        record of it.
-
-        ``least``: the close time of the first window that there may be.
-        """
-        if self._interval == 0 and close_time >= least and close_time > self._clock.emitted:
-            self._clock.emitted = close_time
+        clock.emitted = max(clock.emitted, context.emitted(store))
 
     def is_due(self, close_time: int) -> bool:
         """True if windows that closed by ``close_time`` are to be looked for; by the clock, the next interval then begins."""

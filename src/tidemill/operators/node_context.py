@@ -70,6 +70,9 @@ class NodeContext:
     def emit_interval_ms(self) -> int:
         return self._graph.emit_interval_ms
 
+    def emitted(self, store: str) -> int:
+        return self._graph.emitted.get(store, -1)
+
     @property
     def default_key_serde(self) -> Serde:
         return self._graph.key_serde

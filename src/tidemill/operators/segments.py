@@ -7,11 +7,13 @@ shown. A store that is not persistent refuses by the millisecond as well. The st
 
 After the segments (no segment's number begins with 0xfe or 0xff) come rows that have no changelog: an index by time for
 emit on window close, and the clocks. A restored store has no clocks: its operator's begins where its changelog's timestamps
-end, and those of several operators (cogroup) before all time, as in Kafka Streams.
+end, and those of several operators (cogroup) before all time, as in Kafka Streams. The task's commits say up to where windows
+were emitted (``task.partition_time``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
 
@@ -35,6 +37,12 @@ class Clock:
 
     stream_time: int = -1
     emitted: int = -1
+
+
+def emitted_in(rows: Mapping[bytes, bytes | None]) -> int:
+    """Up to which close time an operator has emitted, as the rows say that a batch has written; -1: they say nothing of it."""
+    found = (row for key, row in rows.items() if key[:1] == _META and key != _META)
+    return max((_TWO_LONGS.unpack(row)[1] for row in found if row is not None), default=-1)
 
 
 class Segments:

@@ -186,7 +186,7 @@ class SessionStore:
         end = unpack_time(suffix)[0]
         if self._segments.advance(end):
             self._keep(prefix, suffix, value, end)
-        self._segments.restored(timestamp)
+        self._segments.restored(max(timestamp, end))  # of a session's records compaction leaves the last, not the latest
 
     def flush(self) -> None:
         """To be called at the end of a batch."""

@@ -51,9 +51,7 @@ class SlidingWindowAggregate:
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
-        self._rounds = CloseRounds(context, self._clock) if operation.emit_final else None
-        if self._rounds is not None:
-            self._rounds.go_on(self._clock.stream_time - self._grace, self._difference + 1)
+        self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
         self._raw = b""
         self._close_time = 0
 

@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
@@ -92,6 +93,7 @@ _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], 
 class TaskGraph:
     """The operators of ``nodes`` (default: all) of one task, and their stores, made at their first use by ``rows(name)``.
 
+    ``emitted``: up to which close times the windows of stores were emitted, as the task's commits say.
     ``partition_times``: the highest timestamp so far of each (topic, partition), given to timestamp extractors.
     """
 
@@ -107,11 +109,12 @@ class TaskGraph:
         wall_clock: int = 0,
         stream_time: int = UNKNOWN_TIME,
         emit_interval_ms: int = 0,
+        emitted: Mapping[str, int] = MappingProxyType({}),
         handlers: ExceptionHandlers = FAILING,
     ) -> None:
         self.topology, self.task, self._handlers = topology, task, handlers
         self.origin, self.stream_time, self.wall_clock, self.dropped = NO_ORIGIN, stream_time, wall_clock, 0
-        self.emit_interval_ms = emit_interval_ms
+        self.emit_interval_ms, self.emitted = emit_interval_ms, emitted
         self.partition_times: dict[tuple[str, int], int] = {}
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
         self.key_serde, self.value_serde = key_serde, value_serde

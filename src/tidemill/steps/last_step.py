@@ -26,12 +26,14 @@ from tidemill.errors import (
     StopError,
 )
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.segments import emitted_in
 from tidemill.steps.commit.batch_file import taken_batch
 from tidemill.steps.commit.produce import produce_batch
 from tidemill.steps.commit.refused_records import pass_over_refused
 from tidemill.steps.commit.restored import apply_restored
 from tidemill.steps.commit.unreadable import unreadable_records
 from tidemill.steps.gather import gather, why_not_whole
+from tidemill.steps.graph.kept_graphs import inputs_of_tasks
 from tidemill.steps.outputs import ToSink
 from tidemill.steps.rows.records import from_rows
 from tidemill.steps.rows.schema import REFUSED, UNREADABLE
@@ -42,6 +44,7 @@ from tidemill.steps.step_spec import StepSpec
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StoresAt
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import keeping
 
 _Value = TypeVar("_Value")
 
@@ -164,6 +167,9 @@ def _committed(progress: _Progress) -> BatchReport:
     # A batch that made nothing and read nothing needs no transaction. One that only wrote commits a position nevertheless, since
     # the group's refusal of it is what tells a member that was lost.
     wrote = batch.outputs or state.passed_over.letters.parts or any(w.rows or w.log for w in state.written.values())
+    emitted = _emitted(batch)
+    for task, inputs in inputs_of_tasks(batch.spec, request.inputs).items():
+        batch.times = keeping(batch.times, inputs, emitted.get(task, {}))
     if wrote or offsets:
         _commit_writes(progress, offsets or _any_position(request))
     # Partitions that are gone must not be remembered: when they come back another owner may have read on.
@@ -188,6 +194,7 @@ def _committed(progress: _Progress) -> BatchReport:
         is_full=marker.is_full,
         has_read_sources=marker.has_read_sources,
         source_ms=marker.source_ms,
+        emitted=emitted,
         written=_by_task({at: len(written.rows) for at, written in state.written.items() if written.rows}),
         functions=state.functions,
         timings_ms=progress.timings,
@@ -239,6 +246,17 @@ def _hand_over(progress: _Progress) -> None:
             identity = BatchId({tp: OffsetRange(marker.starts[tp], end) for tp, end in ends.items()})
             batch.context.hand_over(sink.name, rows, identity)
             progress.sent += rows.num_rows
+
+
+def _emitted(batch: StepBatch) -> dict[TaskId, dict[str, int]]:
+    """Up to which close times windows were emitted: commits keep it, since no changelog does (EmitStrategy.ON_WINDOW_CLOSE)."""
+    kept = {name: spec.kept for name, spec in batch.spec.stores.items()}
+    closed = {
+        (task, store): emitted_in(written.rows)
+        for (task, store), written in batch.state.written.items()
+        if (described := kept[store]) is not None and described.time_ordered
+    }
+    return _by_task({at: time for at, time in closed.items() if time >= 0})
 
 
 def _commit_writes(progress: _Progress, offsets: Positions) -> None:

@@ -232,6 +232,8 @@ class BatchReport:
     """Statistics of the records of each input."""
     written: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     """The number of keys written, by task and store."""
+    emitted: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
+    """Up to which close time the windows of a store were emitted, by task and store, where the batch has emitted any."""
     functions: Mapping[str, FunctionCalls] = field(default_factory=dict)
     """Function calls by node."""
     globals: Positions = field(default_factory=dict)

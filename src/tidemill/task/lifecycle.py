@@ -27,7 +27,7 @@ from enum import Enum
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt, TaskRun, times_after
-from tidemill.task.partition_time import PartitionTime, Times
+from tidemill.task.partition_time import PartitionTime, Times, keeping
 
 
 class Phase(Enum):
@@ -140,7 +140,8 @@ def _without_bounds(before: ActiveTask, gone: frozenset[TopicPartition], task: A
 def _read_on(task: ActiveTask, report: BatchReport) -> ActiveTask:
     arrived = {tp: report.arrived[tp] for tp in task.inputs if tp in report.arrived}
     positions = {tp: report.ends.get(tp, offset) for tp, offset in task.positions.items()}
-    return replace(task, positions=positions, times=times_after(task.times, arrived))
+    times = keeping(times_after(task.times, arrived), task.inputs, report.emitted.get(task.task, {}))
+    return replace(task, positions=positions, times=times)
 
 
 def lost(tasks: Tasks) -> dict[TaskId, ActiveTask]:

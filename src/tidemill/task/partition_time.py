@@ -7,14 +7,16 @@ other way round: base64 of a version byte, the time as eight bytes and, from ver
     2 | time | number of entries (int) | length of the name (int), the name in UTF-8, value (long) | ...
 
 Decides what a text means. One that can't be read means what Kafka takes it for: an unknown time, or a known one without the
-entries behind it. Entries of processors are Java's: they are carried from commit to commit, and nothing here makes or reads any.
+entries behind it. The processors are those that emit on window close: a store's name, and up to which close time its windows
+were emitted, which no changelog says. Of the entries of a task's partitions the highest counts; others than these are
+carried from commit to commit.
 """
 
 from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from tidemill.ids import TopicPartition
@@ -29,7 +31,7 @@ confluent-kafka adds."""
 
 
 class PartitionTime(NamedTuple):
-    """``processors``: names and values that Java's processors keep with a task's commits."""
+    """``processors``: names and values that processors keep with a task's commits."""
 
     ms: int = UNKNOWN_TIME
     processors: tuple[tuple[str, int], ...] = ()
@@ -37,6 +39,25 @@ class PartitionTime(NamedTuple):
 
 Times = Mapping[TopicPartition, PartitionTime]
 """Partition times of a task's inputs; one that is absent is unknown."""
+
+
+def kept_by_processors(times: Iterable[PartitionTime]) -> dict[str, int]:
+    """What the processors of a task keep with the times of its partitions."""
+    found = dict[str, int]()
+    for time in times:
+        for name, value in time.processors:
+            found[name] = max(found.get(name, value), value)
+    return found
+
+
+def keeping(times: Times, inputs: Collection[TopicPartition], kept: Mapping[str, int]) -> dict[TopicPartition, PartitionTime]:
+    """The times when the processors of the task that reads ``inputs`` keep these values, too."""
+    after = dict(times)
+    for tp in inputs if kept else ():
+        time = after.get(tp, PartitionTime())
+        merged = kept_by_processors([time, PartitionTime(processors=tuple(kept.items()))])
+        after[tp] = time._replace(processors=tuple(sorted(merged.items())))
+    return after
 
 
 def metadata_of(time: PartitionTime) -> str:

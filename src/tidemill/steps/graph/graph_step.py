@@ -28,7 +28,7 @@ from tidemill.steps.step_spec import GraphSpec, WindowJoin
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.join_records import BothSides
 from tidemill.task.batch import BatchRequest
-from tidemill.task.partition_time import UNKNOWN_TIME
+from tidemill.task.partition_time import PartitionTime
 from tidemill.topology.nodes import SinkNode
 
 
@@ -59,7 +59,7 @@ def run_graph(
         with _named(task), opened(state.readers.get(task)) as view:
             graph = kept.of(spec, task, epoch, state, view, request.now_ms)
             before = graph.dropped
-            begins, ends = (times.get(task, UNKNOWN_TIME) for times in kept.times)
+            begins, ends = (times.get(task, PartitionTime()).ms for times in kept.times)
             graph.advance_stream_time(begins)  # to where the owner before this one had come
             _run_task(graph, task, merged, output)
             graph.advance_stream_time(ends)  # records that came to no node here count as well

@@ -7,10 +7,10 @@ last was committed and its task has had no other owner since; otherwise a new on
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from tidemill.ids import TaskId
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.task_graph import TaskGraph
@@ -21,12 +21,12 @@ from tidemill.steps.step_state import StepState, StoreView, Written
 from tidemill.steps.vector.retained_rows import ShownRows
 from tidemill.steps.vector.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
-from tidemill.task.partition_time import UNKNOWN_TIME, Times
+from tidemill.task.partition_time import PartitionTime, Times, kept_by_processors
 
 log = logging.getLogger("tidemill.operators")
 
-TaskTimes = tuple[Mapping[TaskId, int], Mapping[TaskId, int]]
-"""Stream times of tasks at a batch's begin and at its end, where they are known."""
+TaskTimes = tuple[Mapping[TaskId, PartitionTime], Mapping[TaskId, PartitionTime]]
+"""Stream times of tasks at a batch's begin and at its end, where they are known, with what their processors keep."""
 
 
 @dataclass(slots=True)
@@ -81,10 +81,10 @@ class KeptGraphs:
 
     def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
         """The task's graph, bound to the batch's state."""
-        stream_time = self.times[0].get(task, UNKNOWN_TIME)
+        time = self.times[0].get(task, PartitionTime())
 
         def make(rows: Mapping[str, TaskRows]) -> TaskGraph:
-            return _made(spec, task, rows, self.shared, now_ms, stream_time, self.handlers)
+            return _made(spec, task, rows, self.shared, now_ms, time, self.handlers)
 
         graph = self._bound(spec, task, epoch, state, view, make)
         assert isinstance(graph, TaskGraph)
@@ -117,7 +117,7 @@ class KeptGraphs:
 
 
 def _made(
-    spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: GlobalState, now_ms: int, stream_time: int,
+    spec: GraphSpec, task: TaskId, rows: Mapping[str, TaskRows], shared: GlobalState, now_ms: int, time: PartitionTime,
     handlers: ExceptionHandlers,
 ) -> TaskGraph:  # fmt: skip
     def rows_of(name: str) -> TaskRows:
@@ -131,28 +131,35 @@ def _made(
         value_serde=spec.value_serde,
         nodes=spec.inside,
         wall_clock=now_ms,
-        stream_time=stream_time,
+        stream_time=time.ms,
         emit_interval_ms=spec.emit_interval_ms,
+        emitted=kept_by_processors([time]),
         handlers=handlers,
     )
 
 
 def running_tasks(spec: StepSpec, request: BatchRequest) -> dict[TaskId, str]:
     """The tasks whose inputs the batch reads, each with its owner's epoch."""
-    subtopology_of = _subtopologies(spec)
     epochs = {run.task: run.epoch for run in request.tasks}
-    tasks = sorted({TaskId(subtopology_of[tp.topic], tp.partition) for tp in request.inputs if tp.topic in subtopology_of})
-    return {task: epochs.get(task, "") for task in tasks}
+    return {task: epochs.get(task, "") for task in sorted(inputs_of_tasks(spec, request.inputs))}
 
 
-def stream_times(spec: StepSpec, times: Times) -> dict[TaskId, int]:
-    """The stream time of each task, where it is known: the highest time of its inputs."""
+def stream_times(spec: StepSpec, times: Times) -> dict[TaskId, PartitionTime]:
+    """The stream time of each task, where it is known: the highest time of its inputs; with what its processors keep."""
+    found = {task: [times[tp] for tp in inputs] for task, inputs in inputs_of_tasks(spec, times).items()}
+    return {
+        task: PartitionTime(max(time.ms for time in known), tuple(kept_by_processors(known).items()))
+        for task, known in found.items()
+    }
+
+
+def inputs_of_tasks(spec: StepSpec, partitions: Iterable[TopicPartition]) -> dict[TaskId, list[TopicPartition]]:
+    """Of these partitions those that tasks of the topology read, by task."""
     subtopology_of = _subtopologies(spec)
-    found: dict[TaskId, int] = {}
-    for tp, time in times.items():
+    found: dict[TaskId, list[TopicPartition]] = {}
+    for tp in partitions:
         if tp.topic in subtopology_of:
-            task = TaskId(subtopology_of[tp.topic], tp.partition)
-            found[task] = max(found.get(task, UNKNOWN_TIME), time.ms)
+            found.setdefault(TaskId(subtopology_of[tp.topic], tp.partition), []).append(tp)
     return found
 
 
