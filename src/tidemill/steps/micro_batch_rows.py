@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from tidemill.errors import StopError
 from tidemill.steps.rows.schema import FILLER, HEAD, MARKER, control_row
 from tidemill.steps.standing import WorkerOutput, rows_behind
 from tidemill.task.batch import BatchRequest
@@ -54,11 +55,19 @@ def step_run(
 
 
 def micro_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[BatchRequest, Iterator[pa.RecordBatch]]]:
-    """Each micro-batch's request and its rows, its marker the last; they are to be taken before the next one is asked for."""
+    """Each micro-batch's request and its rows, its marker the last; they are to be taken before the next one is asked for.
+
+    Raises:
+        StopError: rows that are in none, which would be lost.
+    """
     pieces = _pieces(batches)
     for piece in pieces:
-        if _tag(piece) == HEAD:
-            yield unpack(piece.column("value")[0].as_py(), BatchRequest), _until_marker(pieces)
+        if _tag(piece) != HEAD:
+            raise StopError(
+                f"a Python step got {piece.num_rows} rows outside of a micro-batch, expected its head and marker around them: "
+                "Spark has handed rows on in an order that Tidemill does not know; please report it with your spark.sql settings"
+            )
+        yield unpack(piece.column("value")[0].as_py(), BatchRequest), _until_marker(pieces)
 
 
 def _until_marker(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
