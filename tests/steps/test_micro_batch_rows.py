@@ -130,6 +130,20 @@ def test_fillers_belong_to_none() -> None:
 
 
 @pytest.mark.parametrize("is_standing", [True, False])
+def test_a_step_that_cuts_a_batch_short_ends_and_waits_for_no_report(is_standing: bool) -> None:
+    """The last step would wait for the marker, and this one for the last one's report."""
+    source = [head_rows(pack(request(1))), *rows_of(request(1)), head_rows(pack(request(2))), *rows_of(request(2))]
+    served: list[int] = []
+
+    def run(asked: BatchRequest, pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return iter(list(pieces)[:-1])
+
+    made = list(step_run(source, run, served.append, is_standing=is_standing, next_is_last=True))
+    assert [tags(batch)[0] for batch in made] == [HEAD, DATA]
+    assert served == []
+
+
+@pytest.mark.parametrize("is_standing", [True, False])
 def test_a_step_hands_on_requests_and_waits_for_the_report_before_it_reads_on(is_standing: bool) -> None:
     events: list[Any] = []
 

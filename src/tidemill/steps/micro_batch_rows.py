@@ -43,11 +43,17 @@ def step_run(
     served: Callable[[int], None], *, is_standing: bool, next_is_last: bool,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """A later step that is not the last: hands on each request, and what ``run`` makes of its rows. ``served`` returns when the
-    last step has reported of a batch."""
+    last step has reported of a batch. A batch that ``run`` cuts short is the step's last: the next one sees it by the end of its
+    input, where in a standing run it would wait for the marker."""
     output = WorkerOutput()
     for request, rows in micro_batches(batches):
         yield head_rows(pack(request))
-        yield from run(request, rows)
+        is_whole = False
+        for made in run(request, rows):
+            is_whole = _tag(made) == MARKER
+            yield made
+        if not is_whole:
+            return
         if is_standing:
             yield from rows_behind(next_is_last=next_is_last)
             output.flush()
