@@ -376,8 +376,7 @@ class KafkaStreams:
             if not failed:
                 self._changing = changing or own
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
-        tells = own is self._state.teller and self.state is not State.ERROR  # threads that end may wait for what it has locked
-        if tells or any(thread.waits_for(own) for thread in self._threads):
+        if self._state.tells(own) or any(thread.waits_for(own) for thread in self._threads):
             if changing is None and not failed:
                 self._changing = threading.Thread(None, self._end, "tidemill-close", (timeout, leave_group), daemon=True)
                 self._changing.start()
