@@ -6,6 +6,7 @@ processes that need one module wait for no other. Only ``KafkaStreams`` needs Sp
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +128,11 @@ if TYPE_CHECKING:
     from tidemill.topology.partitioning import StreamPartitioner
     from tidemill.topology.values import Serde
     from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
+
+# kafka-python reads its schemas, as it is imported, by functions that Python 3.11 and 3.12 call deprecated: an error with -W.
+warnings.filterwarnings(
+    "ignore", category=DeprecationWarning, module=r"kafka\.protocol\.schemas\.load_json|importlib\.resources\._legacy"
+)
 
 __all__ = [
     "Aggregator",

@@ -70,3 +70,11 @@ def test_a_working_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (found.returncode, found.stdout) == (2, "")
     assert found.stderr == "tidemill: the folder in which this was started is gone; go to one that exists, and start it there\n"
+
+
+def test_warnings_may_be_errors() -> None:
+    """Of kafka-python, as it is imported, those of Python 3.11 and 3.12 were."""
+    modules = "tidemill.cli.main, tidemill.runtime.instance.application, tidemill.kafka.group.member, tidemill.embedded.broker"
+    command = [sys.executable, "-W", "error", "-c", f"import {modules}"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")

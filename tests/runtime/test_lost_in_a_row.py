@@ -23,6 +23,7 @@ from tidemill.ids import TopicPartition
 from tidemill.runtime.instance.instance_state import State
 from tidemill.runtime.observe.instance_status import InstanceStatus
 from tidemill.runtime.thread import batch_runner
+from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.task.batch import BatchReport, Outcome, Taken
 from tidemill.task.lost_batches import MOST_MISFITS
 
@@ -48,6 +49,15 @@ def test_after_a_function_has_failed_the_next_batch_has_half_of_the_records_and_
     first, second = engine.asked
     assert (first.max_inputs, first.until) == (None, {})
     assert (second.max_inputs, second.until) == (4, {IN: 8})
+
+
+def test_global_topics_hear_of_a_batch_that_gave_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[bool] = []
+    monkeypatch.setattr(GlobalTopics, "lost", lambda topics: heard.append(topics.are_any))
+    thread = thread_with(Engine(Outcome.COMMITTED, [(taken(1), WorkerDiedError("killed")), (taken(1), COUNTS)]), tmp_path)
+    thread.runner.run()
+    thread.runner.run()
+    assert len(heard) == 1
 
 
 def test_the_record_that_is_to_blame_is_named_in_the_requests_that_follow(tmp_path: Path) -> None:

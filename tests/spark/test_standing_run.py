@@ -20,7 +20,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import BatchLostError, FunctionFailedError, StopError
 from tidemill.spark import engine as engines
 from tidemill.spark.placement import OnDriverHost
-from tidemill.steps.standing import ARROW_ROWS, WorkerOutput, task_settings
+from tidemill.steps.standing import ARROW_ROWS, UNIX_SOCKETS, WorkerOutput, task_settings
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.driver_service import THREAD
 
@@ -129,6 +129,40 @@ def test_a_plan_with_three_python_steps_runs_its_batches_in_one_job(spark: Spark
         program.pipe([line("x", "k")])
     assert jobs(spark) == before
     assert last(program) == {"k": 12}
+
+
+@pytest.fixture
+def tcp_sockets(spark: SparkSession) -> Iterator[None]:
+    """As in a session that does not set them: workers are connected by TCP's sockets."""
+    conf = spark.sparkContext._jsc.sc().conf()  # type: ignore[union-attr]
+    conf.set(UNIX_SOCKETS, "false")
+    yield
+    conf.set(UNIX_SOCKETS, "true")
+
+
+@pytest.mark.usefixtures("tcp_sockets")
+def test_sockets_that_take_all_that_is_behind_a_batch_hang_no_plan_with_several_python_steps(
+    spark: SparkSession, made: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = made(three_steps)
+    program.pipe([line("x", "k")])
+    before = jobs(spark)
+    for _ in range(3):
+        program.pipe([line("x", "k")])
+    assert jobs(spark) == before + 3
+    assert last(program) == {"k": 5}
+    assert f"remedy='a Spark session with {UNIX_SOCKETS}=true'" in caplog.text
+
+
+@pytest.mark.usefixtures("tcp_sockets")
+def test_a_plan_with_one_python_step_stands_on_any_sockets(spark: SparkSession, made: Any) -> None:
+    program = made(one_step)
+    program.pipe([line("a b")])
+    before = jobs(spark)
+    for _ in range(3):
+        program.pipe([line("a")])
+    assert jobs(spark) == before
+    assert last(program) == {"a": 4, "b": 1}
 
 
 def test_a_batch_with_a_backlog_behind_it_is_a_job_of_its_own_on_the_same_workers(spark: SparkSession, made: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
 from tidemill.steps import micro_batch_rows
 from tidemill.steps.micro_batch_rows import head_rows, micro_batches, source_run, step_run
@@ -116,8 +117,30 @@ def test_a_micro_batch_that_is_cut_short_has_no_marker() -> None:
     assert [tags(piece)[0] for piece in pieces] == [DATA]
 
 
-def test_rows_before_the_first_request_belong_to_none() -> None:
-    assert list(micro_batches([rows(1, 3), *rows_behind(next_is_last=True)])) == []
+def test_rows_that_belong_to_no_micro_batch_are_not_skipped_silently() -> None:
+    whole = list(source_run(given(request(1)), rows_of, is_standing=False, steps=1))
+    head, *between, marker = whole
+    for stray in ([rows(1, 3), *whole], [*whole, *rows_behind(next_is_last=True), rows(1, 3)], [head, marker, *between]):
+        with pytest.raises(StopError, match=r"[0-9]+ rows outside of a micro-batch, expected its head and marker"):
+            [list(pieces) for _, pieces in micro_batches(stray)]
+
+
+def test_fillers_belong_to_none() -> None:
+    assert list(micro_batches([*rows_behind(next_is_last=True), *rows_behind(next_is_last=False)])) == []
+
+
+@pytest.mark.parametrize("is_standing", [True, False])
+def test_a_step_that_cuts_a_batch_short_ends_and_waits_for_no_report(is_standing: bool) -> None:
+    """The last step would wait for the marker, and this one for the last one's report."""
+    source = [head_rows(pack(request(1))), *rows_of(request(1)), head_rows(pack(request(2))), *rows_of(request(2))]
+    served: list[int] = []
+
+    def run(asked: BatchRequest, pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return iter(list(pieces)[:-1])
+
+    made = list(step_run(source, run, served.append, is_standing=is_standing, next_is_last=True))
+    assert [tags(batch)[0] for batch in made] == [HEAD, DATA]
+    assert served == []
 
 
 @pytest.mark.parametrize("is_standing", [True, False])

@@ -36,7 +36,7 @@ from tidemill.spark.plan.pinned_workers import pinning
 from tidemill.spark.plan.python_steps import ArrowStep, copied, map_in_arrow
 from tidemill.spark.run import Run
 from tidemill.start_trace import is_traced, span, tell_process
-from tidemill.steps.standing import IS_STANDING, RUN, task_settings
+from tidemill.steps.standing import IS_STANDING, RUN, UNIX_SOCKETS, can_stand_on, task_settings
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 
 log = logging.getLogger("tidemill.engine")
@@ -124,7 +124,12 @@ class BatchEngine:
         reports_itself(self._jobs.name)
         with needing_the_session(self._session):
             self._settings = settings_of(session)
-            sums = compiled.sums and not compiled.can_stand
+            sockets = session.sparkContext.getConf().get(UNIX_SOCKETS) or ""
+            self._can_stand = compiled.can_stand and can_stand_on(sockets, len(steps))
+            if compiled.can_stand and not self._can_stand:
+                remedy = f"a Spark session with {UNIX_SOCKETS}=true"
+                log.warning(LogEvent("a-job-for-each-batch", thread=self._thread, steps=len(steps), remedy=remedy))
+            sums = compiled.sums and not self._can_stand
             with span("plan built"):
                 self._plans[sums] = self._built(sums)
 
@@ -209,7 +214,7 @@ class BatchEngine:
             StopError: the JVM is gone, or a step has reported a fatal error.
         """
         with needing_the_session(self._session):
-            run = self._run_for(is_standing=self._compiled.can_stand and not has_backlog)
+            run = self._run_for(is_standing=self._can_stand and not has_backlog)
             try:
                 return self._served(run, request, self._limit_s * patience)
             except BatchLostError:

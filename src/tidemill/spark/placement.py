@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -99,6 +100,13 @@ class Placement(Protocol):
         """True if the place that it had is gone, and with it the stores there."""
 
 
+def local_slots(context: SparkContext) -> int:
+    """How many tasks run at the same time on a local master: its cores by ``spark.task.cpus``. Its ``defaultParallelism`` is
+    another number where ``spark.default.parallelism`` is set."""
+    scala = context._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
 class OnDriverHost:
     """``local[...]``: all workers are processes of the driver's machine."""
 
@@ -107,7 +115,7 @@ class OnDriverHost:
 
     @property
     def slots(self) -> int:
-        return self._session.sparkContext.defaultParallelism
+        return local_slots(self._session.sparkContext)
 
     def root(self, thread: str) -> DataFrame:
         del thread
@@ -220,7 +228,7 @@ class OnExecutors:
         found = self._session.sparkContext._jsc.sc().statusStore().executorList(True)
         summaries = [found.apply(at) for at in range(found.size())]
         return sorted(
-            Executor(name=each.id(), host=_PORT.sub("", each.hostPort()), slots=each.totalCores())
+            Executor(name=each.id(), host=_PORT.sub("", each.hostPort()), slots=each.maxTasks())
             for each in summaries
             if each.id() != _DRIVER
         )

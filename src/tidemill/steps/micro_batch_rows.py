@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from tidemill.errors import StopError
 from tidemill.steps.rows.schema import FILLER, HEAD, MARKER, control_row
 from tidemill.steps.standing import WorkerOutput, rows_behind
 from tidemill.task.batch import BatchRequest
@@ -42,11 +43,17 @@ def step_run(
     served: Callable[[int], None], *, is_standing: bool, next_is_last: bool,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     """A later step that is not the last: hands on each request, and what ``run`` makes of its rows. ``served`` returns when the
-    last step has reported of a batch."""
+    last step has reported of a batch. A batch that ``run`` cuts short is the step's last: the next one sees it by the end of its
+    input, where in a standing run it would wait for the marker."""
     output = WorkerOutput()
     for request, rows in micro_batches(batches):
         yield head_rows(pack(request))
-        yield from run(request, rows)
+        is_whole = False
+        for made in run(request, rows):
+            is_whole = _tag(made) == MARKER
+            yield made
+        if not is_whole:
+            return
         if is_standing:
             yield from rows_behind(next_is_last=next_is_last)
             output.flush()
@@ -54,11 +61,19 @@ def step_run(
 
 
 def micro_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[BatchRequest, Iterator[pa.RecordBatch]]]:
-    """Each micro-batch's request and its rows, its marker the last; they are to be taken before the next one is asked for."""
+    """Each micro-batch's request and its rows, its marker the last; they are to be taken before the next one is asked for.
+
+    Raises:
+        StopError: rows that are in none, which would be lost.
+    """
     pieces = _pieces(batches)
     for piece in pieces:
-        if _tag(piece) == HEAD:
-            yield unpack(piece.column("value")[0].as_py(), BatchRequest), _until_marker(pieces)
+        if _tag(piece) != HEAD:
+            raise StopError(
+                f"a Python step got {piece.num_rows} rows outside of a micro-batch, expected its head and marker around them: "
+                "Spark has handed rows on in an order that Tidemill does not know; please report it with your spark.sql settings"
+            )
+        yield unpack(piece.column("value")[0].as_py(), BatchRequest), _until_marker(pieces)
 
 
 def _until_marker(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

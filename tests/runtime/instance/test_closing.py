@@ -35,6 +35,7 @@ class StandInThread(threading.Thread):
         self._stop_wanted.wait(LIMIT_S)
         self._scene.may_end.wait(LIMIT_S)
         self._scene.happened.append("thread ended")
+        self._scene.ends()
 
     def waits_for(self, caller: threading.Thread) -> bool:
         return caller in (self, self._scene.called)
@@ -52,6 +53,7 @@ class Scene:
     happened: list[str] = field(default_factory=list)
     may_end: threading.Event = field(default_factory=threading.Event)
     does: Callable[[], object] = lambda: None
+    ends: Callable[[], object] = lambda: None
     while_starting: Callable[[], object] = lambda: None
     started_as: Any = None
     called: threading.Thread | None = None
@@ -153,6 +155,35 @@ def test_a_function_of_foreach_batch_that_closes_its_instance_does_not_wait_for_
     scene.called = None
     scene.may_end.set()
     assert scene.streams.close(LIMIT_S)
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_a_listener_that_closes_its_instance_does_not_wait_whichever_thread_tells_it(scene: Scene) -> None:
+    """A thread that ends waits until the state may change, which is when the listener has returned."""
+    answers: list[bool] = []
+    streams = scene.streams
+    streams.start()
+    streams.set_state_listener(lambda new, old: answers.append(streams.close()) if new is State.RUNNING else None)
+    scene.ends = streams._thread_changed
+    scene.may_end.set()
+    with streams._state.changed:  # as a thread that was added or removed makes it do
+        streams._state.move(State.RUNNING, "every task that is assigned here runs")
+        assert answers == [False]
+        assert "parts closed" not in scene.happened, "no thread has ended"
+    assert streams.close(LIMIT_S)
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_a_listener_that_hears_of_a_failure_and_closes_does_not_wait_either(scene: Scene) -> None:
+    answers: list[bool] = []
+    streams = scene.streams
+    streams.start()
+    streams.set_state_listener(lambda new, old: answers.append(streams.close()) if new is State.PENDING_ERROR else None)
+    scene.ends = streams._thread_changed
+    scene.may_end.set()
+    streams._end_in_error(StopError("no thread could be started"))
+    assert answers == [False]
+    assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
 
 

@@ -42,3 +42,19 @@ def test_without_an_interval_nothing_runs() -> None:
     refresher.start()
     assert not refresher._thread.is_alive()
     refresher.close()
+
+
+def test_a_function_that_closes_its_instance_while_it_is_read_does_not_wait_for_itself() -> None:
+    closed = threading.Event()
+    sides: Any = Sides({"often": DataFrameJoin(frame=None, on=("id",), refresh_ms=1)})
+    refresher = LookupRefresher(sides)
+
+    def refresh(names: tuple[str, ...]) -> None:
+        refresher.close()
+        closed.set()
+
+    sides.refresh = refresh
+    refresher.start()
+    assert closed.wait(30)
+    refresher.close()
+    assert not refresher._thread.is_alive()

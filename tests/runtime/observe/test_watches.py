@@ -86,6 +86,22 @@ def test_a_restore_that_stands_still_says_where_and_what_it_may_wait_for(caplog:
     assert "a transaction there is still open" in stands.getMessage()
 
 
+def test_a_restore_that_was_paused_has_not_stalled(caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    watch = RestoreWatch("thread", RestoreListeners(), clock)
+    caplog.set_level(logging.INFO, "tidemill.restore")
+    for at in (0, 5):
+        clock.now_s += 1
+        watch.update(restoring(at), {})
+    watch.rest()
+    clock.now_s += 60
+    watch.update(restoring(5), {})
+    assert not caplog.records
+    clock.now_s += 1
+    watch.update(restoring(15), {})
+    assert watch.copies[0].offsets_per_s == pytest.approx(10)
+
+
 class Fails:
     def __getattr__(self, name: str) -> Any:
         raise ValueError("no such luck")

@@ -43,9 +43,9 @@ class Clock:
         return self.now_s
 
 
-def made() -> tuple[GlobalTopics, Brokers, Clock]:
+def made(*, several_copies: bool = False) -> tuple[GlobalTopics, Brokers, Clock]:
     brokers, clock = Brokers(), Clock()
-    return GlobalTopics(("rates",), brokers, clock), brokers, clock  # type: ignore[arg-type]
+    return GlobalTopics(("rates",), brokers, clock, several_copies=several_copies), brokers, clock  # type: ignore[arg-type]
 
 
 REQUEST = BatchRequest(batch_id=1, inputs={IN: 5})
@@ -65,6 +65,17 @@ def test_inputs_wait_until_the_stores_have_what_was_there_at_the_start() -> None
     assert topics.extend(REQUEST) == replace(REQUEST, globals={RATES: 10})
     topics.reported(report())
     assert topics.extend(REQUEST).reset_globals, "a new worker knows nothing"
+
+
+@pytest.mark.parametrize("several", [True, False])
+def test_after_a_batch_without_an_answer_several_copies_are_read_again(several: bool) -> None:
+    topics, _, _ = made(several_copies=several)
+    topics.extend(REQUEST)
+    topics.reported(report(rates=10))
+    topics.lost()
+    again = replace(REQUEST, inputs={}, globals={RATES: 0}, reset_globals=True)
+    assert topics.extend(REQUEST) == (again if several else replace(REQUEST, globals={RATES: 10}))
+    assert topics.are_read is not several
 
 
 def test_brokers_that_do_not_answer_are_asked_again_and_keep_inputs_waiting() -> None:

@@ -180,3 +180,28 @@ def test_slots_of_other_instances_in_the_same_session_are_not_free(spark: SparkS
     adopt_session(spark, 1, slots - 2)
     with pytest.raises(ConfigError, match=rf"of which other instances .* have {slots - 1},.*local\[{slots + 1}\]"):
         adopt_session(spark, 1, slots - 1)
+
+
+@pytest.mark.parametrize("partitions", ["200", "1"])
+def test_slots_are_counted_whatever_spark_default_parallelism_says(spark: SparkSession, partitions: str) -> None:
+    slots = spark.sparkContext.defaultParallelism
+    conf = spark.sparkContext._jsc.sc().conf()
+    conf.set("spark.default.parallelism", partitions)
+    try:
+        assert spark.sparkContext.defaultParallelism == int(partitions)
+        adopt_session(spark, slots - 1)
+        with pytest.raises(ConfigError, match=f"has {slots} task slots"):
+            adopt_session(spark, slots)
+    finally:
+        conf.remove("spark.default.parallelism")
+
+
+@pytest.mark.parametrize("master", ["local[4,3]", "local[*, 2]", " local[4,0]"])
+def test_a_local_master_that_runs_failed_tasks_again_is_refused(master: str) -> None:
+    with pytest.raises(ConfigError, match=r"spark.master is .*exactly-once needs 'local\[[4*]\]'"):
+        check_settings({"spark.master": master})
+
+
+@pytest.mark.parametrize("master", ["local", "local[4]", "local[*]", "local[4,1]", "local-cluster[2,1,1024]", "spark://h:7077"])
+def test_other_masters_leave_that_to_the_setting(master: str) -> None:
+    check_settings({"spark.master": master})

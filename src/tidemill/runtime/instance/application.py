@@ -361,7 +361,7 @@ class KafkaStreams:
         ``leave_group``: whether to leave the group at once, so that others take the tasks over at once; None: as
         ``leave.group.on.close`` says, which is yes but for static members. One that stays keeps its tasks until its session ends.
 
-        While another thread starts or closes it, this waits for that one. Where nothing can be waited for (in a listener or a
+        While another thread starts or closes it, this waits for that one. Where nothing can be waited for (in a listener, in a
         handler of a stream thread, in ``foreach_batch``, in a signal's handler that has interrupted ``start`` or ``close``) it
         gives False, and the instance ends as soon as that has returned.
         """
@@ -376,7 +376,7 @@ class KafkaStreams:
             if not failed:
                 self._changing = changing or own
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
-        if any(thread.waits_for(own) for thread in self._threads):
+        if self._state.tells(own) or any(thread.waits_for(own) for thread in self._threads):
             if changing is None and not failed:
                 self._changing = threading.Thread(None, self._end, "tidemill-close", (timeout, leave_group), daemon=True)
                 self._changing.start()

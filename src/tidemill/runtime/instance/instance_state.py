@@ -84,6 +84,10 @@ class InstanceState:
         finally:
             self.teller = outer
 
+    def tells(self, thread: threading.Thread) -> bool:
+        """True for the teller while threads may be ending, which wait for what it may have locked."""
+        return thread is self.teller and self.now is not State.ERROR
+
     def _tell(self, listener: StateListener, to: State, before: State) -> None:
         try:
             listener(to, before)

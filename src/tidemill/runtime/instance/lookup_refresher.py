@@ -32,7 +32,7 @@ class LookupRefresher:
 
     def close(self, timeout_s: float = 30.0) -> None:
         self._closing.set()
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._thread is not threading.current_thread():  # a function that reads a side closes it
             self._thread.join(timeout_s)
 
     def _run(self) -> None:

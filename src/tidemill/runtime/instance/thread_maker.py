@@ -157,7 +157,9 @@ class ThreadMaker:
             make_engine=make_engine,
             fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
             first_join=first_join,
-            global_topics=GlobalTopics(global_topics(self.compiled.topology), self.admin),
+            global_topics=GlobalTopics(
+                global_topics(self.compiled.topology), self.admin, several_copies=self.compiled.steps[-1].has_copies_above
+            ),
             instance=self.instance,
             hurry=partial(self.server.hurry, name),
         )

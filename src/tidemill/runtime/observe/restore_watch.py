@@ -64,6 +64,11 @@ class RestoreWatch:
         for event in events:
             self._listeners.notify(event)
 
+    def rest(self) -> None:
+        """Nothing is restored while the instance is paused: that time counts for no rate, and is no stall."""
+        for held in (self._positions, self._rates, self._logged_at):
+            held.clear()
+
     def end(self) -> None:
         """Nothing is held any more. Never raises: the thread ends anyway."""
         try:

@@ -177,6 +177,7 @@ class BatchRunner:
             report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)
         except BatchLostError as lost:
             self._batches.lost(lost, self._taken)
+            self._globals.lost()
             raise
         finally:
             self._under_way = None

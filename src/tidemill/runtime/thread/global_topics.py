@@ -31,10 +31,13 @@ def global_topics(topology: Topology) -> tuple[str, ...]:
 
 
 class GlobalTopics:
-    """Topics of the global stores, as one stream thread reads them. Not for several threads."""
+    """Topics of the global stores, as one stream thread reads them. Not for several threads. ``several_copies``: steps before the
+    last have copies as well."""
 
-    def __init__(self, topics: Collection[str], admin: Admin, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._topics, self._admin, self._now_s = topics, admin, now_s
+    def __init__(
+        self, topics: Collection[str], admin: Admin, now_s: Callable[[], float] = time.monotonic, *, several_copies: bool = False
+    ) -> None:
+        self._topics, self._admin, self._now_s, self._several_copies = topics, admin, now_s, several_copies
         self._not_before_s = 0.0
         self._positions: dict[TopicPartition, int] | None = None
         self._begins: dict[TopicPartition, int] = {}
@@ -75,6 +78,12 @@ class GlobalTopics:
         self._positions = dict(report.globals) if is_known else None
         if not is_known:
             self._ends = {}
+
+    def lost(self) -> None:
+        """After a batch that has not answered. A single copy tells with the next one where it is; of several, one may have read
+        what another has not, or be a new worker's."""
+        if self._several_copies:
+            self._positions, self._ends = None, {}
 
     def without(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
         """The partitions of other topics."""

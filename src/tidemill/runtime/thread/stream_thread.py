@@ -369,6 +369,7 @@ class StreamThread(threading.Thread):
         self._measure_loads()
         if self._batches.are_paused:
             self._commits.commit()  # the worker forgets where it was, and finds it in what is committed
+            self._restoring.rest()
         if self._batches.are_needed:
             self._runner.run()
 

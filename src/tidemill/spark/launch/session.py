@@ -40,7 +40,7 @@ from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.launch.fork_server import ForkServer
 from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
-from tidemill.spark.placement import is_cluster
+from tidemill.spark.placement import is_cluster, local_slots
 from tidemill.start_trace import span, tell_process
 
 log = logging.getLogger("tidemill.spark")
@@ -65,6 +65,9 @@ _TRIMMED = ("-XX:TrimNativeHeapInterval=10000",) if sys.platform == "linux" else
 _AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
 
 _FILES_NEEDED = 1024
+
+_RETRYING_MASTER = re.compile(r"local\[\s*(?P<slots>[0-9]+|\*)\s*,\s*(?P<failures>[0-9]+)\s*\]")
+"""A local master with a second number, which counts in place of ``spark.task.maxFailures``."""
 
 JVM_FLAGS = (
     "-XX:+UseSerialGC",
@@ -264,24 +267,32 @@ def adopt_session(session: SparkSession, threads: int, taken: int = 0) -> SparkH
     """Uses a session that was handed in, after checking that it can carry the data path. ``taken``: slots that stream threads of
     other instances have."""
     conf = session.sparkContext.getConf()
-    found = {name: conf.get(name, None) for name in REQUIRED}
+    found = {name: conf.get(name, None) for name in ("spark.master", *REQUIRED)}
     check_settings({name: value for name, value in found.items() if value is not None})
     if is_cluster(session.sparkContext.master or ""):
         check_cluster_settings(dict(conf.getAll()))
         return SparkHandle(session=session, jvm=None, scratch=None)  # its executors may be on their way
-    slots = session.sparkContext.defaultParallelism
+    slots = local_slots(session.sparkContext)
     if slots < taken + threads + 1:
         others = f", of which other instances in this process have {taken}" if taken else ""
         end_them = "close one of those, " if taken else ""
+        cores = (taken + threads + 1) * int(conf.get("spark.task.cpus", "1") or 1)
         raise ConfigError(
             f"the Spark session has {slots} task slots{others}, but {threads} stream threads need {threads} and one to spare: "
-            f"{end_them}start it with master local[{taken + threads + 1}] or set num.stream.threads to "
-            f"{max(slots - taken - 1, 1)}"
+            f"{end_them}start it with master local[{cores}] or set num.stream.threads to {max(slots - taken - 1, 1)}"
         )
     return SparkHandle(session=session, jvm=None, scratch=None)
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
+    master = str(settings.get("spark.master", ""))
+    retrying = _RETRYING_MASTER.fullmatch(master.strip())
+    if retrying and int(retrying["failures"]) != 1:
+        needed = f"local[{retrying['slots']}]"
+        raise ConfigError(
+            f"spark.master is {master!r}, which tries a task {retrying['failures']} times, but exactly-once needs {needed!r}: "
+            "leave the second number out"
+        )
     for name, needed in REQUIRED.items():
         value = settings.get(name)
         if value is not None and str(value).lower() != needed:

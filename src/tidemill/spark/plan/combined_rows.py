@@ -23,10 +23,12 @@ from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded, encoded
 from tidemill.spark.plan.row_columns import own, row
 from tidemill.steps.rows.codecs_wire import Physical
+from tidemill.steps.rows.schema import HEAD, MARKER
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.values import Serde
 
 _ORDER = ("seq", "child", "place")
+_IN_BATCH = "in batch"
 _GROUP = ("node", "part", "key", "key_num")
 _APART_FROM_SUMS = ("off", *_ORDER, "headers", "value", "value_num", "wall")
 _APART_FROM_MERGES = ("off", *_ORDER, "n", "headers", "value", "value_num")
@@ -53,11 +55,18 @@ def presummed(frame: DataFrame, sink_tags: Sequence[int]) -> DataFrame:
     apart = {f"apart:{name}": F.when(~row("summed"), row(name)) for name in _APART_FROM_SUMS}
     kept = [row(name) for name in ("key", "key_num", "key_dbl", "value_dbl", "n", "node", "seq", "ts")]
     named = [column.alias(name) for name, column in apart.items()]
-    by = [*map(row, _GROUP), *[F.col(f"`{name}`") for name in apart]]
-    grouped = frame.select(part.alias(own("part")), *kept, *named).groupBy(*by)
+    by = [F.col(f"`{_IN_BATCH}`"), *map(row, _GROUP), *[F.col(f"`{name}`") for name in apart]]
+    grouped = frame.select(_in_batch(), part.alias(own("part")), *kept, *named).groupBy(*by)
     count = F.sum(F.coalesce(row("n"), F.lit(1))).alias(own("n"))
     summed = grouped.agg(count, *[F.max(row(name)).alias(own(name)) for name in ("seq", "ts", "key_dbl", "value_dbl")])
     return summed.withColumns({own(name): F.col(f"`apart:{name}`") for name in _APART_FROM_SUMS if name != "seq"})
+
+
+def _in_batch() -> Column:
+    """The first grouping column. Hashed groups come in the order in which they began, but where memory or a limit of Spark's does
+    not suffice they are sorted by these columns: the head is the first row of a batch and the marker its last in any case."""
+    node = row("node")
+    return F.when(node == HEAD, 0).when(node == MARKER, 2).otherwise(1).alias(_IN_BATCH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +92,8 @@ def merged(frame: DataFrame, mergings: Sequence[Merging]) -> DataFrame:
     ]
     named = [entry.alias(f"entry:{at}") for at, entry in enumerate(entries)]
     kept = map(row, (*_GROUP, "key_dbl", "value_dbl", "ts", "wall"))
-    grouped = frame.select(*kept, *apart, *named).groupBy(*map(row, (*_GROUP, *_APART_FROM_MERGES))).agg(
+    by = [F.col(f"`{_IN_BATCH}`"), *map(row, (*_GROUP, *_APART_FROM_MERGES))]
+    grouped = frame.select(_in_batch(), *kept, *apart, *named).groupBy(*by).agg(
         *[F.max(row(name)).alias(own(name)) for name in ("key_dbl", "value_dbl", "ts", "wall")],
         *[_in_order(F.collect_list(F.col(f"`entry:{at}`")), of).alias(f"entries:{at}") for at, of in enumerate(mergings)],
     )
