@@ -160,3 +160,13 @@ def spark() -> Iterator[SparkSession]:
     handle = jvm.session(start_limit_s=240)
     yield handle.session
     handle.close()
+
+
+@pytest.fixture(autouse=True)
+def _no_run_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Frees the task slot of a test driver that is not closed: the next test may count the session's slots."""
+    yield
+    if "spark" in request.fixturenames:
+        from tidemill.testing.driver_service import shared_driver_service
+
+        shared_driver_service()[0].end_run()

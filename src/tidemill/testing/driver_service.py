@@ -38,8 +38,7 @@ class SharedDriverService:
     def run(self, engine: BatchEngine, request: BatchRequest) -> BatchReport:
         """A batch of this engine, whose errors are raised. It waits for a task slot, as an instance does, up to a limit."""
         if self._engine is not engine:
-            if self._engine is not None:
-                self._engine.end_run()
+            self.end_run()
             for step, worker in self._workers.items():
                 engine.worker_joined(step, worker)
             self._engine = engine
@@ -51,6 +50,11 @@ class SharedDriverService:
                 if deadline.is_over:
                     raise
                 log.warning(LogEvent("batch-waits", thread=THREAD, reason=waiting))
+
+    def end_run(self) -> None:
+        """Ends the run that is under way, which frees its task slot; the next batch starts another one."""
+        if self._engine is not None:
+            self._engine.end_run()
 
     def close(self, engine: BatchEngine) -> None:
         engine.close()
