@@ -168,8 +168,9 @@ def _committed(progress: _Progress) -> BatchReport:
     # the group's refusal of it is what tells a member that was lost.
     wrote = batch.outputs or state.passed_over.letters.parts or any(w.rows or w.log for w in state.written.values())
     emitted = _emitted(batch)
-    for task, inputs in inputs_of_tasks(batch.spec, request.inputs).items():
-        batch.times = keeping(batch.times, inputs, emitted.get(task, {}))
+    if emitted:
+        for task, inputs in inputs_of_tasks(batch.spec, request.inputs).items():
+            batch.times = keeping(batch.times, inputs, emitted.get(task, {}))
     if wrote or offsets:
         _commit_writes(progress, offsets or _any_position(request))
     # Partitions that are gone must not be remembered: when they come back another owner may have read on.

@@ -50,10 +50,12 @@ def kept_by_processors(times: Iterable[PartitionTime]) -> dict[str, int]:
     return found
 
 
-def keeping(times: Times, inputs: Collection[TopicPartition], kept: Mapping[str, int]) -> dict[TopicPartition, PartitionTime]:
+def keeping(times: Times, inputs: Collection[TopicPartition], kept: Mapping[str, int]) -> Times:
     """The times when the processors of the task that reads ``inputs`` keep these values, too."""
+    if not kept:
+        return times
     after = dict(times)
-    for tp in inputs if kept else ():
+    for tp in inputs:
         time = after.get(tp, PartitionTime())
         merged = kept_by_processors([time, PartitionTime(processors=tuple(kept.items()))])
         after[tp] = time._replace(processors=tuple(sorted(merged.items())))
