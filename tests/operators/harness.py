@@ -14,7 +14,7 @@ import os
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,11 @@ class Run:
         return next(n.name for n in self.topology.nodes.values() if isinstance(n, SourceNode) and topic in n.topics)
 
 
+def without_caches(topology: Topology) -> Topology:
+    """As ``statestore.cache.max.bytes=0`` makes it; the recorded answers are from such topologies."""
+    return replace(topology, stores={name: replace(store, caching=False) for name, store in topology.stores.items()})
+
+
 def start(topology: Topology, wall_clock: int = 0, emit_interval_ms: int = 0) -> Run:
     rows: dict[str, MemoryRows] = {}
 
@@ -173,7 +178,7 @@ def run_case(program: Program, case: Case) -> Run:
     builder = StreamsBuilder()
     program(builder)
     config = case["config"]
-    topology = builder.build(optimization=config["topology.optimization"])
+    topology = without_caches(builder.build(optimization=config["topology.optimization"]))
     run = start(topology, config["wall_clock_start_ms"], config["emit_interval_ms"])
     serdes = case["serdes"]["inputs"] if "serdes" in case else {}
     for given in case["inputs"]:

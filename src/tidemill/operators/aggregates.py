@@ -3,9 +3,9 @@ that several make together (COGROUPKSTREAM-MERGE).
 
 Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's, the
 record's own where nothing was stored; a null result deletes the row and is forwarded as a tombstone. Where nothing was stored,
-the old value of the change is null, as it is below Kafka Streams' record caches, which are its default. Without them Kafka
-Streams sends what the initializer gives, and a grouped table below subtracts a row that was never added. Over a versioned store
-the table also answers with its row as of a time.
+the old value of the change is null below a record cache; without one it is what the initializer gives, as in Kafka Streams, and
+a grouped table below subtracts a row that was never added. Over a versioned store the table also answers with its row as of a
+time.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class AggregateByKey:
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
         self.get_as_of: AsOfGetter | None = table.get_as_of
         self._initializer, self._following = initializer, following
+        self._sends_initial = context.sends_old and not context.is_cached(store)
 
     def process(self, record: Record) -> None:
         key, value, came, headers = record
@@ -39,7 +40,8 @@ class AggregateByKey:
         raw = self._encode(key)
         found, timestamp = self._get(raw), came
         if found is None:
-            old, before = None, self._initializer()
+            before = self._initializer()
+            old = before if self._sends_initial else None
         else:
             old, stored = found
             before = self._unshared(raw, old)

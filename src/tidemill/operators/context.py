@@ -88,6 +88,10 @@ class Context(Protocol):
     def sends_old(self) -> bool:
         """Something below needs the old values of this table: changes carry them only then (enableSendingOldValues)."""
 
+    def is_cached(self, store: str) -> bool:
+        """The store has a record cache. Below one, changes have the old value of the store beneath it, as in Kafka Streams: of a
+        new row none. Without a cache a new row of an aggregate replaces what that begins with."""
+
     @property
     def is_versioned(self) -> bool:
         """The table that this node gets its changes from is kept in a versioned store (isVersionedUpstream)."""

@@ -106,6 +106,9 @@ class NodeContext:
     def drop(self, count: int = 1) -> None:
         self._graph.dropped += count
 
+    def is_cached(self, store: str) -> bool:
+        return self._graph.topology.stores[store].caching
+
     def store(self, name: str) -> Any:
         return self._graph.store(name)
 

@@ -3,7 +3,8 @@
 A record joins all sessions of its key that end or begin within the gap of it into one; whether it is too late is decided by
 the end of that one: it must not lie before stream time - grace - gap. First a tombstone for each session that was joined, in
 the order of their ends, then the new one, each with its end as timestamp and no headers. A record that hits a session of its
-own timestamp alone makes no tombstone. Null keys are dropped, null values not.
+own timestamp alone makes no tombstone; below a record cache its result replaces that session's, without one it replaces nothing,
+as in Kafka Streams. Null keys are dropped, null values not.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class SessionAggregate:
         self._store: SessionStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
+        self._sends_replaced = context.sends_old and context.is_cached(operation.store)
         self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
 
     def process(self, record: Record) -> None:
@@ -75,7 +77,7 @@ class SessionAggregate:
         if not store.put_at(raw, start, end, aggregate, timestamp, headers):
             self._drop()
         if emits_updates:
-            change = Change(aggregate, replaced if self._sends_old else None)
+            change = Change(aggregate, replaced if self._sends_replaced else None)
             forward(Record(Windowed(key, start, end), change, end))
 
     def get(self, windowed: Windowed) -> TableRow | None:

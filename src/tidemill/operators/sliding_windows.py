@@ -51,6 +51,7 @@ class SlidingWindowAggregate:
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
+        self._sends_initial = context.sends_old and not context.is_cached(operation.store)
         self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
         self._raw = b""
         self._close_time = 0
@@ -152,8 +153,8 @@ class SlidingWindowAggregate:
         if not self._store.put_at(self._raw, new, start, timestamp if new is None else updated, headers):
             self._drop()
         if self._rounds is None:
-            change = Change(new, before if self._sends_old and not is_new else None)
-            self._forward(Record(Windowed(key, start, end), change, updated, headers))
+            old = before if self._sends_initial or (self._sends_old and not is_new) else None
+            self._forward(Record(Windowed(key, start, end), Change(new, old), updated, headers))
 
     def _copy_to_right(self, record: Record, aggregate: _Aggregate) -> None:
         """Makes the record's right window: what lies behind it in the windows that it is in."""

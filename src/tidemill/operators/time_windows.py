@@ -41,6 +41,7 @@ class TimeWindowAggregate:
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
+        self._sends_initial = context.sends_old and not context.is_cached(operation.store)
         self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
 
     def process(self, record: Record) -> None:
@@ -61,7 +62,8 @@ class TimeWindowAggregate:
                 continue
             found = store.fetch_at(raw, start)
             if found is None:
-                old, before, updated = None, self._begin(), timestamp
+                before, updated = self._begin(), timestamp
+                old = before if self._sends_initial else None
             else:
                 old, updated = found
                 # The function may change it in place, and the old one is to be sent as it was.
