@@ -155,10 +155,10 @@ class BatchEngine:
             return self._planned(sums)
 
     def _planned(self, sums: bool) -> _Plan:
-        # Elsewhere a plan's leaf says where it runs, and a static side that is refreshed is another one for each.
-        is_alike = isinstance(self._placement, OnDriverHost) and not self._compiled.lookups.joins
-        build = partial(self._made, sums)
-        plan = self._compiled.shared[sums].of_thread(build, self._copied) if is_alike else build()
+        plan = None
+        if isinstance(self._placement, OnDriverHost):  # elsewhere a plan's leaf says where it runs
+            plan = self._compiled.shared_plan(self._placement.root(self._thread), self._copied, sums=sums)
+        plan = plan or self._made(sums)
         return _Plan(plan, plan.execute())
 
     def _made(self, sums: bool) -> JavaObject:

@@ -73,19 +73,19 @@ def test_a_plan_that_is_no_chain_of_these_steps_is_not_copied(spark: SparkSessio
         copied(spark, union, {}, pin)
 
 
-def test_the_first_plan_is_built_and_all_others_are_copies() -> None:
+def test_the_plan_is_built_once_and_each_thread_has_a_copy() -> None:
     shared, built = SharedPlan(), []
 
     def build() -> str:
         built.append(1)
         return "plan"
 
-    assert shared.of_thread(build, lambda plan: f"copy of {plan}") == "plan"
     assert shared.of_thread(build, lambda plan: f"copy of {plan}") == "copy of plan"
+    assert shared.of_thread(build, lambda plan: f"another copy of {plan}") == "another copy of plan"
     assert built == [1]
 
 
-def test_a_first_plan_that_can_not_be_built_is_tried_again_by_the_next() -> None:
+def test_a_plan_that_can_not_be_built_is_tried_again_by_the_next() -> None:
     shared = SharedPlan()
 
     def fail() -> str:
@@ -100,13 +100,13 @@ def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from ()
 
 
-def test_engines_of_one_topology_share_a_plan(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_engines_of_one_topology_share_the_plan_of_its_compiling(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = StreamsBuilder()
     lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())
     lines.group_by(lambda _, line: F.lower(line)).count().to_stream().to("counts", value=Serdes.long())
     compiled = compile_topology(spark, builder.build(), "sharing")
-    first = BatchEngine(spark, compiled, "first", no_rows, [no_rows], limit_s=60)
     monkeypatch.setattr(type(compiled), "frame", lambda *_, **__: pytest.fail("a second frame was built"))
+    first = BatchEngine(spark, compiled, "first", no_rows, [no_rows], limit_s=60)
     second = BatchEngine(spark, compiled, "second", no_rows, [no_rows], limit_s=60)
     assert first.explained == second.explained
     first.close()

@@ -18,6 +18,7 @@ from tidemill.errors import TopologyError
 from tidemill.spark.plan.codecs import Encoded
 from tidemill.spark.plan.lookups import KEY, ROWS, Side
 from tidemill.spark.plan.row_columns import own, row
+from tidemill.spark.plan.user_columns import type_of
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.schema import DROPPED
@@ -230,35 +231,3 @@ def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column
     for tag, to in writes[1:]:
         column = column.when(row("node") == tag, to)
     return column if otherwise is None else column.otherwise(otherwise)
-
-
-class SeveralRecordsError(TopologyError):
-    """A Column that is no expression of a single record."""
-
-
-OF_AN_AGGREGATE = (
-    "the function gives an aggregate (sum, max ...), which is of several records: group the stream and take reduce or aggregate"
-)
-_OF_SEVERAL = {
-    "Aggregate": OF_AN_AGGREGATE,
-    "Generate": "the function gives explode or the like, which makes several rows: take flat_map_values or flat_map, whose "
-    "function gives an array",
-}
-_OF_A_WINDOW = (
-    "the function gives a window, which is of several records, and would be of those that happen to be in a micro-batch: group "
-    "the stream and take windowed_by"
-)
-
-
-def type_of(frame: DataFrame, column: Column) -> DataType:
-    """The type of a Column that is computed for each row of ``frame`` by itself.
-
-    Raises:
-        SeveralRecordsError: it is not, since Spark adds more to the plan than a projection.
-    """
-    selected = frame.select(column.alias("column"))
-    plan, above = selected._jdf.queryExecution().analyzed(), frame._jdf.queryExecution().analyzed()
-    if not (plan.nodeName() == "Project" and plan.child().equals(above)):
-        added = plan.nodeName() if plan.nodeName() != "Project" else plan.child().nodeName()
-        raise SeveralRecordsError(_OF_SEVERAL.get(added, _OF_A_WINDOW))
-    return selected.schema["column"].dataType

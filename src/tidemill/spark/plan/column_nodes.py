@@ -22,9 +22,10 @@ from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, functions_of
 from tidemill.columns.sentences import where
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.changes import OF_AN_AGGREGATE, Changes, Pair, SeveralRecordsError, type_of
+from tidemill.spark.plan.changes import Changes, Pair
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
+from tidemill.spark.plan.user_columns import OF_AN_AGGREGATE, UserColumnError, type_of
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT
 from tidemill.topology import operations as op
 from tidemill.topology.functions import UserFunction
@@ -227,7 +228,7 @@ def computed(use: ColumnFunction) -> Iterator[None]:
     """Within it Spark looks at what a function gave: its errors are reported as the function's."""
     try:
         yield
-    except SeveralRecordsError as error:
+    except UserColumnError as error:
         raise TopologyError(f"{where(use)}: {error}") from error
     except AnalysisException as error:
         raise TopologyError(f"{where(use)}: {_sentence(error)}") from error

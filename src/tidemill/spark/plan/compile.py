@@ -21,20 +21,20 @@ from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, Otherwise
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import functions_of
-from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, exploded, type_of
+from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, exploded
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, check_times, decoded
 from tidemill.spark.plan.column_nodes import applied, choices, chosen, computed, multiplied, multiplies
 from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
-from tidemill.spark.plan.plan_check import check_expressions
-from tidemill.spark.plan.python_steps import ArrowStep, map_in_arrow
+from tidemill.spark.plan.python_steps import ArrowStep, idle, map_in_arrow
 from tidemill.spark.plan.row_columns import in_layer, out_of_layer, own, row
 from tidemill.spark.plan.serde_inference import SerdeInference
 from tidemill.spark.plan.serde_rules import Edge
 from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_vectorised
 from tidemill.spark.plan.udf_calls import udf_calls
+from tidemill.spark.plan.user_columns import type_of
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
 from tidemill.topology.functions import UserFunction
@@ -68,7 +68,7 @@ class Compiler:
         self._mergings: dict[str, Merging] = {}
         self.has_sums = False
         """Rows of some layer may be summed in the JVM."""
-        self._sums = True
+        self._sums = False
         self.has_udfs = False
         """Functions of Columns call UDFs of PySpark."""
 
@@ -84,32 +84,38 @@ class Compiler:
         own = all(name in self.stages.part_of for name in self._sources())
         return not own or any(left_to_columns(self.topology, part) for part in self.stages.parts)
 
-    def infer(self, session: SparkSession | None) -> None:
+    def infer(self, session: SparkSession | None) -> DataFrame | None:
         """Finds the serdes of every edge. What the program leaves open is what arrives there: a repartition topic's source
-        reads what its sinks write. No session is needed where nothing runs in the JVM.
+        reads what its sinks write. No session is needed where nothing runs in the JVM; else gives the plan with steps that do
+        nothing (``build``), in which no rows are summed.
 
         Raises:
             TopologyError: a serde is missing, or an expression can't be part of a static plan.
         """
-        while True:
-            unknown = [name for name in self._sources() if not self._is_settled(name)]
-            if session is not None:
-                # As text: one call of the JVM for each column instead of five.
-                frame = session.range(0, 1, 1, 1).selectExpr(*(f"cast(null as {kind}) {name}" for name, kind in rows.DDL.items()))
-            entries = [name for name in self._column_sources() if name in self.serdes.leaving]
-            for number in range(1, self.stages.last + 1):
-                if session is not None:
-                    check_expressions(self._layer(frame, entries, number, place=F.lit(0).cast("bigint")))
-                entries = self.serdes.finish_step(number)
-            if not unknown:
-                if session is not None:
-                    check_times(session, self.serdes.known)
-                return
+        while unknown := [name for name in self._sources() if not self._is_settled(name)]:
+            self._look(session)
             if not any(self.serdes.settle_source(name) for name in unknown):
                 raise TopologyError(
                     f"no serde for {' and '.join(unknown)}: give key= and value= there, or set default.key.serde and "
                     "default.value.serde"
                 )
+        if session is None:
+            self._look(None)
+            return None
+        frame = self.build(session.range(0, 1, 1, 1), idle, [idle] * self.stages.last, lambda _step: None, sums=False)
+        check_times(session, self.serdes.known)
+        return frame
+
+    def _look(self, session: SparkSession | None) -> None:
+        """Settles the serdes of what is behind the sources that are settled."""
+        if session is not None:
+            # As text: one call of the JVM for each column instead of five.
+            frame = session.range(0, 1, 1, 1).selectExpr(*(f"cast(null as {kind}) {name}" for name, kind in rows.DDL.items()))
+        entries = [name for name in self._column_sources() if name in self.serdes.leaving]
+        for number in range(1, self.stages.last + 1):
+            if session is not None:
+                self._layer(frame, entries, number)
+            entries = self.serdes.finish_step(number)
 
     def _is_settled(self, source: str) -> bool:
         return source in self.serdes.leaving or self.serdes.settle_source(source)
@@ -131,7 +137,7 @@ class Compiler:
         frame = map_in_arrow(root, source, rows.ddl())
         entries = self._column_sources()
         for number, step in enumerate(steps, start=1):
-            frame = self._layer(frame, entries, number, place=F.monotonically_increasing_id())
+            frame = self._layer(frame, entries, number)
             pin(f"step-{number}")
             last = number == self.stages.last
             frame = map_in_arrow(frame, step, REPORT_DDL if last else rows.ddl())
@@ -140,8 +146,7 @@ class Compiler:
 
     # --- one JVM layer ---------------------------------------------------------------------------------------------
 
-    def _layer(self, frame: DataFrame, entries: list[str], number: int, *, place: Column) -> DataFrame:
-        """``place``: the number of a row among those that the layer makes of one."""
+    def _layer(self, frame: DataFrame, entries: list[str], number: int) -> DataFrame:
         passed, frame = frame, in_layer(frame)
         combinable: list[str] = []
         left = [Wave(self.tags.leaving(name), name, _typed(frame, self.serdes.leaving[name])) for name in entries]
@@ -165,10 +170,9 @@ class Compiler:
             multiplies |= fan_out.multiplies or changes.multiply
         if multiplies:
             self.multiplying_layers.add(number)
-            frame = frame.withColumn(own("place"), place)
+            frame = frame.withColumn(own("place"), F.monotonically_increasing_id())  # among the rows that are made of one
         merging = [found for name in combinable if (found := self._mergings.get(name)) is not None]
         summed = [name for name in combinable if name not in self._mergings]
-        self.has_sums |= bool(summed)
         if combinable and self.has_udfs:
             frame = frame.coalesce(1)  # it is one, but behind a UDF Spark knows nothing of partitions, and would shuffle
         if summed:
@@ -296,19 +300,25 @@ class Compiler:
             # A record without a value counts nothing: it travels as a null key, which the count step drops and reports.
             counts = at.value.isNotNull() | row("n").isNotNull()
             changes.write(tag, "key", key, unless=~counts)
-            if self._sums and can_be_grouped_by(key):
+            if self._may_sum(key):
                 changes.sum_all(tag)
                 combinable.append(name)
         else:
             changes.write(tag, "key", key)
             changes.write(tag, "value", value)
-            if self._sums and name in self.summed_sinks and can_be_grouped_by(key):
+            if name in self.summed_sinks and self._may_sum(key):
                 changes.sum_where(tag, at.value.isNotNull())
                 combinable.append(name)
             if name in self._merges:
                 self._mergings[name] = self._merging(changes, name, at, key)
                 combinable.append(name)
         changes.arrive(tag, self.tags.arrived(name), at)
+
+    def _may_sum(self, key: Encoded) -> bool:
+        """True if rows are summed here; notes that they could be."""
+        could = can_be_grouped_by(key)
+        self.has_sums |= could
+        return could and self._sums
 
     def _merging(self, changes: Changes, name: str, at: Pair, key: Encoded) -> Merging:
         key_serde, value_serde = self.serdes.entering[name].settled

@@ -1,8 +1,8 @@
 """A topology compiled for an application's stream threads: the specs of its steps, and the data frame that they run in.
 
-Made once per application; each stream thread builds its own frame from it. Decides the order of compiling: serdes that the
-program leaves open are found by the types of the columns that arrive, so the specs, which name serdes, come after a first pass
-over the plan. How the frame is put together is ``compile``'s, what the specs say ``step_specs``'.
+Made once per application; each stream thread has its own plan, a copy of one or built for it. Decides the order of compiling:
+serdes that the program leaves open are found by the types of the columns that arrive, so the specs, which name serdes, come after
+the plan, whose steps do nothing yet. How the frame is put together is ``compile``'s, what the specs say ``step_specs``'.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import operations_of
+from tidemill.spark.java import JavaObject
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions
 from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.plan_check import check_physical
 from tidemill.spark.plan.planned_topology import merge_functions, planned
-from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan
+from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan, idle
 from tidemill.spark.plan.stages import Stages, stages
 from tidemill.spark.plan.step_specs import StepSpecs
 from tidemill.steps.step_spec import SourceSpec, StepSpec
@@ -43,7 +45,9 @@ class CompiledTopology:
     """The static sides of ``join_dataframe``."""
     batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
     """Functions of ``foreach_batch``, by node."""
-    shared: Mapping[bool, SharedPlan] = field(default_factory=lambda: {sums: SharedPlan() for sums in (False, True)})
+    _idle: DataFrame | None = None
+    """The plan from inferring the serdes, in which no rows are summed."""
+    _shared: Mapping[bool, SharedPlan] = field(default_factory=lambda: {sums: SharedPlan() for sums in (False, True)})
     """Shared plans by a flag: rows are summed in the JVM."""
     _checked: set[bool] = field(default_factory=set)
     _checking: threading.Lock = field(default_factory=threading.Lock)
@@ -57,6 +61,20 @@ class CompiledTopology:
     def sums(self) -> bool:
         """True if its plan sums rows in the JVM where it may."""
         return self.compiler.has_sums
+
+    def shared_plan(self, root: DataFrame, copy: Callable[[JavaObject], JavaObject], *, sums: bool) -> JavaObject | None:
+        """A thread's physical plan as a copy of the one that all threads share. None if each needs a plan of its own: a static
+        side that is refreshed is another one for each, and so are the workers of UDFs. ``root``: as of ``frame``."""
+        if self.lookups.joins or self.compiler.has_udfs:
+            return None
+        return self._shared[sums].of_thread(partial(self._planned, root, sums), copy)
+
+    def _planned(self, root: DataFrame, sums: bool) -> JavaObject:
+        frame = None if sums else self._idle
+        if frame is None:
+            frame = self.frame(root, idle, [idle] * len(self.steps), lambda _step: None, sums=sums)
+        self.check(frame, sums=sums)
+        return frame._jdf.queryExecution().executedPlan()
 
     def frame(
         self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None], *, sums: bool
@@ -113,7 +131,7 @@ def compile_topology(
     )
     if session is None and compiler.has_columns:
         raise TopologyError("the topology has functions of columns, which need a Spark session")
-    compiler.infer(session if compiler.has_columns else None)
+    frame = compiler.infer(session if compiler.has_columns else None)
     specs = StepSpecs(compiler, application_id, emit_interval_ms)
     steps = tuple(specs.step(number) for number in range(1, plan.last + 1))
     return CompiledTopology(
@@ -125,4 +143,5 @@ def compile_topology(
         compiler=compiler,
         lookups=lookups,
         batch_functions=batch_functions(program, {sink.name: sink for sink in steps[-1].batch_sinks}),
+        _idle=frame,
     )

@@ -1,10 +1,10 @@
 """Python steps in Spark's plans: put into one, and replaced in copies of it, in ways that PySpark has no call for.
 
 Decides what a stream thread's copy of the one physical plan replaces: in each Python step the function, which names the thread
-and pins its worker (rule 20). All else (expressions, their ids, the source of the generated code) is the same, so that nothing
-is analysed, optimised or compiled twice. What it knows of Spark: PySpark's own call of ``mapInArrow``; a plan's nodes can be
-copied with other children or other arguments, a Python step's first argument is its function as an expression, and that one's
-second is the function itself (``tests/spark/plan/test_python_steps.py``).
+and pins its worker (rule 20); the plan's own do nothing. All else (expressions, their ids, the source of the generated code) is
+the same, so that nothing is analysed, optimised or compiled twice. What it knows of Spark: PySpark's own call of ``mapInArrow``;
+a plan's nodes can be copied with other children or other arguments, a Python step's first argument is its function as an
+expression, and that one's second is the function itself (``tests/spark/plan/test_python_steps.py``).
 """
 
 from __future__ import annotations
@@ -29,6 +29,11 @@ _PYTHON_STEP = "MapInArrow"
 _EXPRESSION, _FUNCTION = 0, 1
 
 
+def idle(_rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Stands for a step in a plan of which each thread gets a copy with its own (``copied``)."""
+    return iter(())
+
+
 def map_in_arrow(frame: DataFrame, step: ArrowStep, ddl: str) -> DataFrame:
     """``frame.mapInArrow(step, ddl)`` without pandas, which PySpark's own requires before it calls the JVM, and which no step of
     ours needs."""
@@ -39,20 +44,19 @@ def map_in_arrow(frame: DataFrame, step: ArrowStep, ddl: str) -> DataFrame:
 
 
 class SharedPlan:
-    """For the threads of one instance."""
+    """One physical plan for the threads of one instance."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._first: JavaObject | None = None
+        self._built: JavaObject | None = None
 
     def of_thread(self, build: Callable[[], JavaObject], copy: Callable[[JavaObject], JavaObject]) -> JavaObject:
-        """A physical plan. The first caller's is built, and others wait for it: two that are built at once take as long as one
+        """A copy of the plan, which the first caller builds. Others wait for it: two that are built at once take as long as one
         after the other."""
         with self._lock:
-            if self._first is None:
-                self._first = build()
-                return self._first
-        return copy(self._first)
+            if self._built is None:
+                self._built = build()
+        return copy(self._built)
 
 
 def copied(session: SparkSession, plan: JavaObject, steps: Mapping[str, ArrowStep], pin: Callable[[str], None]) -> JavaObject:

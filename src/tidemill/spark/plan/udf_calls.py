@@ -23,8 +23,8 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.changes import type_of
 from tidemill.spark.plan.pinned_workers import own_workers
+from tidemill.spark.plan.user_columns import type_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,95 @@
+"""Columns that functions of the program give: what they may be in a static plan (correctness.md, rules 18 and 19).
+
+Decides by Spark's own analysis of each such Column alone: it is computed for each record by itself, and gives the same when a
+batch is run again. The sentence says what it is instead, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.types import DataType
+
+from tidemill.errors import TopologyError
+from tidemill.spark.java import JavaObject, class_of, items_of
+
+_ONCE_PER_PLAN = {
+    "CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentTimestampLike", "CurrentBatchTimestamp",
+}  # fmt: skip
+_RANDOM = {
+    "Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", "MonotonicallyIncreasingID", "SparkPartitionID",
+    "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
+}  # fmt: skip
+_SUBQUERIES = {"ScalarSubquery", "Exists", "InSubquery", "ListQuery"}
+_SUSPECTS = ("CURRENT_LIKE", "EXPRESSION_WITH_RANDOM_SEED", "PLAN_EXPRESSION")
+"""Spark's kinds of expressions that hold those above, besides those that are not deterministic."""
+
+OF_AN_AGGREGATE = (
+    "the function gives an aggregate (sum, max ...), which is of several records: group the stream and take reduce or aggregate"
+)
+_OF_SEVERAL = {
+    "Aggregate": OF_AN_AGGREGATE,
+    "Generate": "the function gives explode or the like, which makes several rows: take flat_map_values or flat_map, whose "
+    "function gives an array",
+}
+_OF_A_WINDOW = (
+    "the function gives a window, which is of several records, and would be of those that happen to be in a micro-batch: group "
+    "the stream and take windowed_by"
+)
+
+
+class UserColumnError(TopologyError):
+    """A Column that can't be part of a static plan; the message does not say whose."""
+
+
+def type_of(frame: DataFrame, column: Column) -> DataType:
+    """The type of a Column that is computed for each row of ``frame`` by itself, and always gives the same for it.
+
+    Raises:
+        UserColumnError: it is not.
+    """
+    selected = frame.select(column.alias("column"))
+    plan, above = selected._jdf.queryExecution().analyzed(), frame._jdf.queryExecution().analyzed()
+    if not (plan.nodeName() == "Project" and plan.child().equals(above)):  # Spark adds more than a projection
+        added = plan.nodeName() if plan.nodeName() != "Project" else plan.child().nodeName()
+        raise UserColumnError(_OF_SEVERAL.get(added, _OF_A_WINDOW))
+    require_same_again(frame, plan.expressions().apply(0))
+    return selected.schema["column"].dataType
+
+
+def require_same_again(frame: DataFrame, expression: JavaObject) -> None:
+    """Refuses an expression whose value would be computed once and kept, or differs when a batch is run again.
+
+    Raises:
+        UserColumnError: names the function and what to use instead.
+    """
+    patterns = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    # A tree keeps what kinds of expressions it has; walking it takes many calls, so only to say which function it is.
+    if expression.deterministic() and not any(expression.containsPattern(getattr(patterns, name)()) for name in _SUSPECTS):
+        return
+    for part in _tree(expression):
+        _check(part)
+
+
+def _check(expression: JavaObject) -> None:
+    name = expression.getClass().getSimpleName()
+    text = expression.prettyName()
+    if name in _ONCE_PER_PLAN:
+        raise UserColumnError(
+            f"{text}() in an expression would be computed once and never again, because a stream thread's plan is built "
+            f"once: call pyspark.sql.functions.{text}() through the module (F.{text}()), which gives the batch's wall clock"
+        )
+    if name in _RANDOM:
+        raise UserColumnError(
+            f"{text}() in an expression gives another value when a batch is run again after a failure: "
+            "derive the value from the record (for example F.xxhash64(key, value)) or from its key and timestamp"
+        )
+    if name in _SUBQUERIES:
+        raise UserColumnError(f"a subquery ({text}) in an expression would be computed once and never again: use a table")
+
+
+def _tree(expression: JavaObject) -> Iterator[JavaObject]:
+    yield expression
+    for child in items_of(expression.children()):
+        yield from _tree(child)
