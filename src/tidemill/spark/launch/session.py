@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
+from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -91,6 +92,9 @@ REQUIRED: Mapping[str, str] = {
     # The transactional producer, the consumers and open stores live in the workers from batch to batch.
     "spark.python.worker.reuse": "true",
 }
+
+_PIN_THREAD = "PYSPARK_PIN_THREAD"
+"""Unless it is false, PySpark gives each thread of Python one of the JVM's, which has the local properties of its jobs."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -322,6 +326,7 @@ def _jvm_process(
         # Clients have many threads, and an arena for each is memory for nothing.
         {"MALLOC_ARENA_MAX": "2", **listens, **os.environ},
         **{"SPARK_HOME": home, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
+        **{_PIN_THREAD: "true"},
         **({} if forks is None else {ADDRESS_KEY: forks.address}),
     )
     # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.
@@ -391,6 +396,7 @@ def _tell_of_a_refused_cache(jvm_log: Path) -> None:
 def _gateway_environment(port: int, secret: str) -> Iterator[None]:
     """PySpark takes the address of a running gateway from the environment only."""
     names = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
+    names[_PIN_THREAD] = "true"  # as the JVM has it
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
     try:
@@ -427,6 +433,11 @@ def require_classic(session: object) -> None:
         )
     if not hasattr(session, "sparkContext"):
         raise ConfigError(f"session is a {kind.__module__}.{kind.__qualname__}, expected a SparkSession")
+    if not isinstance(session.sparkContext._gateway, ClientServer):
+        raise ConfigError(
+            f"the session that was handed in was started with {_PIN_THREAD}=false, so that threads share those of the JVM: the "
+            "job of one would have the properties of another's. Unset it, and start again"
+        )
 
 
 def require_room_for_own(environ: Mapping[str, str]) -> None:
