@@ -15,6 +15,7 @@ from tidemill.errors import ConfigError
 from tidemill.spark.launch.session import (
     _gateway_environment,
     few_files,
+    lacking_letters,
     require_classic,
     require_room_for_own,
     start_jvm,
@@ -77,3 +78,9 @@ def test_strangers_are_refused_at_the_ports_of_a_driver_that_has_no_executors_el
 def test_a_jvm_that_may_open_too_few_files_has_that_said(limit: int, says: str) -> None:
     assert says in few_files(limit)
     assert bool(says) is bool(few_files(limit))
+
+
+def test_a_jvm_whose_locale_lacks_letters_of_the_temporary_folder_has_that_said() -> None:
+    said = "java.nio.file.InvalidPathException: Malformed input or input contains unmappable characters: /tmp/b??r/spark"
+    assert "set one with UTF-8, or a TMPDIR of ASCII letters" in lacking_letters(said)
+    assert not lacking_letters("java.lang.OutOfMemoryError: Java heap space")

@@ -368,7 +368,7 @@ def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -
             log = (info.parent / "jvm.log").read_text(errors="replace")[-2000:]
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             ended = f"the Spark JVM ended with code {jvm.returncode} while starting"
-            raise EnvironmentProblem(f"{ended}; {few_files(files)}it said: {log}")
+            raise EnvironmentProblem(f"{ended}; {few_files(files)}{lacking_letters(log)}it said: {log}")
         if deadline.is_over:
             _end_jvm(jvm, 1.0)
             raise EnvironmentProblem(f"waited {limit_s:.0f} s for the Spark JVM to open its gateway: it never did")
@@ -382,6 +382,13 @@ def few_files(limit: int) -> str:
     if not 0 <= limit < _FILES_NEEDED:
         return ""
     return f"a process may have only {limit} files open here, expected {_FILES_NEEDED} or more (ulimit -n); "
+
+
+def lacking_letters(said: str) -> str:
+    """Beginning of the sentence of a JVM that can't open a path, because its locale lacks letters in it."""
+    if "unmappable characters" not in said:
+        return ""
+    return "the locale (LC_ALL, LANG) lacks letters of a path: set one with UTF-8, or a TMPDIR of ASCII letters; "
 
 
 def _tell_of_a_refused_cache(jvm_log: Path) -> None:
