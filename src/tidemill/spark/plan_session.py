@@ -15,6 +15,8 @@ _OWN = {
     "spark.sql.adaptive.enabled": "false",
     # The static sides of join_dataframe are broadcast by a hint.
     "spark.sql.optimizer.disableHints": "false",
+    # Rows only go to a process of the same machine; and of a column that is null Spark's lz4 makes what no worker can read.
+    "spark.sql.execution.arrow.compression.codec": "none",
 }
 
 

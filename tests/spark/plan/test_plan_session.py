@@ -75,6 +75,16 @@ def test_a_plan_that_is_built_again_has_the_settings_of_the_start(owners: SparkS
     assert given == [owners, owners]
 
 
+def test_rows_are_not_compressed_on_their_way_to_a_worker(owners: SparkSession) -> None:
+    """Those of a column that is null, compressed with lz4, no worker can read."""
+    owners.conf.set("spark.sql.execution.arrow.compression.codec", "lz4")
+    builder = StreamsBuilder()
+    builder.stream("in", key=LONG, value=TEXT).map_values(F.upper).to("out", key=LONG, value=TEXT)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        driver.create_input_topic("in", LONG, TEXT).pipe_input(1, "a")
+        assert driver.create_output_topic("out", LONG, TEXT).read_key_values() == [(1, "A")]
+
+
 def test_foreach_batch_gets_the_times_of_the_topic_whatever_parser_its_session_has(owners: SparkSession) -> None:
     """The legacy parser takes microseconds for milliseconds: two minutes more."""
     event, given = Serdes.json("at timestamp"), []
