@@ -3,7 +3,9 @@ other way round."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 from pyspark import RDD
@@ -108,7 +110,20 @@ def test_foreach_batch_gets_the_times_of_the_topic_whatever_parser_its_session_h
     ]
 
 
-def test_static_sides_whose_rdds_the_owner_unpersists_are_read_again(owners: SparkSession) -> None:
+def _unpersisted(session: SparkSession) -> None:
+    """As the owner's code does that clears up."""
+    for rdd in dict(session.sparkContext._jsc.getPersistentRDDs()).values():
+        rdd.unpersist(True)
+
+
+def _deleted_from_disk(session: SparkSession) -> None:
+    """As on machines that delete what is old in the temporary folder."""
+    for block in Path(session.sparkContext.getConf().get("spark.local.dir") or "").rglob("rdd_*"):
+        block.unlink()
+
+
+@pytest.mark.parametrize("lost", [_unpersisted, _deleted_from_disk])
+def test_static_sides_that_are_lost_are_read_again(owners: SparkSession, lost: Callable[[SparkSession], None]) -> None:
     def names(session: SparkSession) -> DataFrame:
         return session.sql("SELECT 1 AS id, 'one' AS text")
 
@@ -118,8 +133,7 @@ def test_static_sides_whose_rdds_the_owner_unpersists_are_read_again(owners: Spa
     with TopologyTestDriver(builder, session=owners) as driver:
         source, out = driver.create_input_topic("in", LONG, TEXT), driver.create_output_topic("out", LONG, TEXT)
         source.pipe_input(1, "a")
-        for rdd in dict(owners.sparkContext._jsc.getPersistentRDDs()).values():
-            rdd.unpersist(True)
+        lost(owners)
         driver._engine.rebuild()  # as for a thread that is added, or a backlog
         source.pipe_input(1, "b")
         assert out.read_key_values() == [(1, "one"), (1, "one")]
