@@ -17,6 +17,8 @@ _OWN = {
     "spark.sql.optimizer.disableHints": "false",
     # Rows only go to a process of the same machine; and of a column that is null Spark's lz4 makes what no worker can read.
     "spark.sql.execution.arrow.compression.codec": "none",
+    # A run's workers wait for records; how long a batch may take, tidemill.batch.timeout.ms says.
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "0",
 }
 
 

@@ -3,6 +3,7 @@ other way round."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
@@ -85,6 +86,19 @@ def test_rows_are_not_compressed_on_their_way_to_a_worker(owners: SparkSession) 
     with TopologyTestDriver(builder, session=owners) as driver:
         driver.create_input_topic("in", LONG, TEXT).pipe_input(1, "a")
         assert driver.create_output_topic("out", LONG, TEXT).read_key_values() == [(1, "A")]
+
+
+def test_workers_that_wait_for_records_are_not_ended_as_idle(owners: SparkSession) -> None:
+    owners.conf.set("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", "1")
+    owners.conf.set("spark.sql.execution.pyspark.udf.killOnIdleTimeout", "true")
+    builder = StreamsBuilder()
+    builder.stream("in", key=LONG, value=TEXT).map_values(F.upper).to("out", key=LONG, value=TEXT)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        source, out = driver.create_input_topic("in", LONG, TEXT), driver.create_output_topic("out", LONG, TEXT)
+        source.pipe_input(1, "a")
+        time.sleep(3)  # longer than such a worker would live
+        source.pipe_input(1, "b")
+        assert out.read_key_values() == [(1, "A"), (1, "B")]
 
 
 def test_foreach_batch_gets_the_times_of_the_topic_whatever_parser_its_session_has(owners: SparkSession) -> None:
