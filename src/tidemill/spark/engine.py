@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -48,8 +49,9 @@ _LONGEST_REST_S = 30.0
 _SLOT_LOOK_S = 2.0
 """Seconds after which it is looked whether a batch that has not begun waits for a task slot."""
 _JOB_GROUP = "spark.jobGroup.id"
-_LOST_SIDE = "[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND]"
-"""Spark's error where the rows of a static side, which it keeps as an RDD of the session's, are gone."""
+_LOST_SIDE = re.compile(r"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|Block rdd_\w+ was not found")
+"""Spark's errors where the rows of a static side, which it keeps as an RDD of the session's, are gone: as a whole, or from the
+disk (machines delete what is old in a temporary folder)."""
 
 
 def start_workers(
@@ -147,9 +149,9 @@ class BatchEngine:
         try:
             return self._planned(sums)
         except (Py4JJavaError, CapturedException) as problem:
-            if _LOST_SIDE not in str(problem):
+            if _LOST_SIDE.search(str(problem)) is None:
                 raise
-            cause = "their RDDs were unpersisted: they are read again"
+            cause = "their RDDs were unpersisted, or their files deleted: they are read again"
             log.warning(LogEvent("static-sides-lost", thread=self._thread, cause=cause))
             self._compiled.lookups.read()
             return self._planned(sums)

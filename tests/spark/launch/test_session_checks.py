@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from py4j.java_gateway import JavaGateway
 
 from tidemill.errors import ConfigError
-from tidemill.spark.launch.session import few_files, require_classic, require_room_for_own, start_jvm
+from tidemill.spark.launch.session import (
+    _gateway_environment,
+    few_files,
+    lacking_letters,
+    require_classic,
+    require_room_for_own,
+    start_jvm,
+)
 
 
 def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:
@@ -26,6 +36,27 @@ def test_what_is_no_session_is_named() -> None:
 def test_a_session_of_our_own_is_refused_where_it_would_be_one_of_spark_connect() -> None:
     with pytest.raises(ConfigError, match="SPARK_REMOTE is set"):
         require_room_for_own({"SPARK_REMOTE": "sc://somewhere"})
+
+
+def test_a_session_whose_threads_share_those_of_the_jvm_is_refused() -> None:
+    """A job's local properties, which say whose run it is, could be another thread's."""
+    shared = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=JavaGateway()))
+    with pytest.raises(ConfigError, match=r"started with PYSPARK_PIN_THREAD=false.* Unset it"):
+        require_classic(shared)
+
+
+def test_in_a_session_of_our_own_each_thread_has_one_of_the_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PIN_THREAD", "false")
+    java, said = tmp_path / "java", tmp_path / "said"
+    java.write_text(f"#!/bin/sh\nprintenv PYSPARK_PIN_THREAD > '{said}'\n", encoding="utf-8")
+    java.chmod(0o755)
+    starting = start_jvm(java=java, application_id="app", threads=1, settings={}, heap="1m")
+    starting.process.wait(60)
+    starting.end()
+    assert said.read_text(encoding="utf-8") == "true\n"
+    with _gateway_environment(1, "secret"):
+        assert os.environ["PYSPARK_PIN_THREAD"] == "true"
+    assert os.environ["PYSPARK_PIN_THREAD"] == "false"
 
 
 def _conf(settings: Mapping[str, str]) -> Mapping[str, str]:
@@ -47,3 +78,9 @@ def test_strangers_are_refused_at_the_ports_of_a_driver_that_has_no_executors_el
 def test_a_jvm_that_may_open_too_few_files_has_that_said(limit: int, says: str) -> None:
     assert says in few_files(limit)
     assert bool(says) is bool(few_files(limit))
+
+
+def test_a_jvm_whose_locale_lacks_letters_of_the_temporary_folder_has_that_said() -> None:
+    said = "java.nio.file.InvalidPathException: Malformed input or input contains unmappable characters: /tmp/b??r/spark"
+    assert "set one with UTF-8, or a TMPDIR of ASCII letters" in lacking_letters(said)
+    assert not lacking_letters("java.lang.OutOfMemoryError: Java heap space")

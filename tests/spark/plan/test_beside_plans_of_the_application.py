@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidemill.spark.placement import OnDriverHost
 from tidemill.spark.plan.clock import wall_clock, wall_clock_functions
 from tidemill.spark.plan.pinned_workers import WORKER_KEY, own_workers, pinning
 from tidemill.spark.plan.udf_calls import udf_calls
@@ -97,3 +98,15 @@ def test_the_time_is_a_batch_s_for_the_thread_that_builds(spark: SparkSession, e
         assert not set(now()) & set(usual)
         assert elsewhere(now) == usual
     assert now() == usual
+
+
+def test_rows_that_the_application_has_cached_are_not_read_in_place_of_a_plan_s_leaf(spark: SparkSession) -> None:
+    """They would be refused as what replays the first batch."""
+    cached = [spark.range(0, 1, 1, 1).cache(), spark.range(1).cache()]
+    try:
+        assert "InMemory" in spark.range(0, 1, 1, 1)._jdf.queryExecution().executedPlan().toString()
+        leaf = OnDriverHost(spark).root("thread")._jdf.queryExecution().executedPlan()
+        assert "InMemory" not in leaf.toString()
+    finally:
+        for frame in cached:
+            frame.unpersist()

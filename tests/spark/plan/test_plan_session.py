@@ -3,7 +3,10 @@ other way round."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 from pyspark import RDD
@@ -75,6 +78,29 @@ def test_a_plan_that_is_built_again_has_the_settings_of_the_start(owners: SparkS
     assert given == [owners, owners]
 
 
+def test_rows_are_not_compressed_on_their_way_to_a_worker(owners: SparkSession) -> None:
+    """Those of a column that is null, compressed with lz4, no worker can read."""
+    owners.conf.set("spark.sql.execution.arrow.compression.codec", "lz4")
+    builder = StreamsBuilder()
+    builder.stream("in", key=LONG, value=TEXT).map_values(F.upper).to("out", key=LONG, value=TEXT)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        driver.create_input_topic("in", LONG, TEXT).pipe_input(1, "a")
+        assert driver.create_output_topic("out", LONG, TEXT).read_key_values() == [(1, "A")]
+
+
+def test_workers_that_wait_for_records_are_not_ended_as_idle(owners: SparkSession) -> None:
+    owners.conf.set("spark.sql.execution.pyspark.udf.idleTimeoutSeconds", "1")
+    owners.conf.set("spark.sql.execution.pyspark.udf.killOnIdleTimeout", "true")
+    builder = StreamsBuilder()
+    builder.stream("in", key=LONG, value=TEXT).map_values(F.upper).to("out", key=LONG, value=TEXT)
+    with TopologyTestDriver(builder, session=owners) as driver:
+        source, out = driver.create_input_topic("in", LONG, TEXT), driver.create_output_topic("out", LONG, TEXT)
+        source.pipe_input(1, "a")
+        time.sleep(3)  # longer than such a worker would live
+        source.pipe_input(1, "b")
+        assert out.read_key_values() == [(1, "A"), (1, "B")]
+
+
 def test_foreach_batch_gets_the_times_of_the_topic_whatever_parser_its_session_has(owners: SparkSession) -> None:
     """The legacy parser takes microseconds for milliseconds: two minutes more."""
     event, given = Serdes.json("at timestamp"), []
@@ -98,7 +124,20 @@ def test_foreach_batch_gets_the_times_of_the_topic_whatever_parser_its_session_h
     ]
 
 
-def test_static_sides_whose_rdds_the_owner_unpersists_are_read_again(owners: SparkSession) -> None:
+def _unpersisted(session: SparkSession) -> None:
+    """As the owner's code does that clears up."""
+    for rdd in dict(session.sparkContext._jsc.getPersistentRDDs()).values():
+        rdd.unpersist(True)
+
+
+def _deleted_from_disk(session: SparkSession) -> None:
+    """As on machines that delete what is old in the temporary folder."""
+    for block in Path(session.sparkContext.getConf().get("spark.local.dir") or "").rglob("rdd_*"):
+        block.unlink()
+
+
+@pytest.mark.parametrize("lost", [_unpersisted, _deleted_from_disk])
+def test_static_sides_that_are_lost_are_read_again(owners: SparkSession, lost: Callable[[SparkSession], None]) -> None:
     def names(session: SparkSession) -> DataFrame:
         return session.sql("SELECT 1 AS id, 'one' AS text")
 
@@ -108,8 +147,7 @@ def test_static_sides_whose_rdds_the_owner_unpersists_are_read_again(owners: Spa
     with TopologyTestDriver(builder, session=owners) as driver:
         source, out = driver.create_input_topic("in", LONG, TEXT), driver.create_output_topic("out", LONG, TEXT)
         source.pipe_input(1, "a")
-        for rdd in dict(owners.sparkContext._jsc.getPersistentRDDs()).values():
-            rdd.unpersist(True)
+        lost(owners)
         driver._engine.rebuild()  # as for a thread that is added, or a backlog
         source.pipe_input(1, "b")
         assert out.read_key_values() == [(1, "one"), (1, "one")]

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyspark
+from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -91,6 +92,9 @@ REQUIRED: Mapping[str, str] = {
     # The transactional producer, the consumers and open stores live in the workers from batch to batch.
     "spark.python.worker.reuse": "true",
 }
+
+_PIN_THREAD = "PYSPARK_PIN_THREAD"
+"""Unless it is false, PySpark gives each thread of Python one of the JVM's, which has the local properties of its jobs."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -322,6 +326,7 @@ def _jvm_process(
         # Clients have many threads, and an arena for each is memory for nothing.
         {"MALLOC_ARENA_MAX": "2", **listens, **os.environ},
         **{"SPARK_HOME": home, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
+        **{_PIN_THREAD: "true"},
         **({} if forks is None else {ADDRESS_KEY: forks.address}),
     )
     # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.
@@ -363,7 +368,7 @@ def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -
             log = (info.parent / "jvm.log").read_text(errors="replace")[-2000:]
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             ended = f"the Spark JVM ended with code {jvm.returncode} while starting"
-            raise EnvironmentProblem(f"{ended}; {few_files(files)}it said: {log}")
+            raise EnvironmentProblem(f"{ended}; {few_files(files)}{lacking_letters(log)}it said: {log}")
         if deadline.is_over:
             _end_jvm(jvm, 1.0)
             raise EnvironmentProblem(f"waited {limit_s:.0f} s for the Spark JVM to open its gateway: it never did")
@@ -379,6 +384,13 @@ def few_files(limit: int) -> str:
     return f"a process may have only {limit} files open here, expected {_FILES_NEEDED} or more (ulimit -n); "
 
 
+def lacking_letters(said: str) -> str:
+    """Beginning of the sentence of a JVM that can't open a path, because its locale lacks letters in it."""
+    if "unmappable characters" not in said:
+        return ""
+    return "the locale (LC_ALL, LANG) lacks letters of a path: set one with UTF-8, or a TMPDIR of ASCII letters; "
+
+
 def _tell_of_a_refused_cache(jvm_log: Path) -> None:
     """Java 25 says so when it can't use the AOT cache that it was given, and continues without."""
     refused = [line for line in jvm_log.read_text(errors="replace").splitlines() if _AOT_ERROR.match(line)]
@@ -391,6 +403,7 @@ def _tell_of_a_refused_cache(jvm_log: Path) -> None:
 def _gateway_environment(port: int, secret: str) -> Iterator[None]:
     """PySpark takes the address of a running gateway from the environment only."""
     names = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
+    names[_PIN_THREAD] = "true"  # as the JVM has it
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(names)
     try:
@@ -427,6 +440,11 @@ def require_classic(session: object) -> None:
         )
     if not hasattr(session, "sparkContext"):
         raise ConfigError(f"session is a {kind.__module__}.{kind.__qualname__}, expected a SparkSession")
+    if not isinstance(session.sparkContext._gateway, ClientServer):
+        raise ConfigError(
+            f"the session that was handed in was started with {_PIN_THREAD}=false, so that threads share those of the JVM: the "
+            "job of one would have the properties of another's. Unset it, and start again"
+        )
 
 
 def require_room_for_own(environ: Mapping[str, str]) -> None:
