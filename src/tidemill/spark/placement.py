@@ -26,6 +26,7 @@ from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem
 from tidemill.log_format import LogEvent
 from tidemill.spark.java import JavaObject, array_of, class_of, sequence_of
+from tidemill.spark.plan.python_steps import one_row
 
 log = logging.getLogger("tidemill.placement")
 
@@ -39,9 +40,6 @@ _GONE_LIMIT_S = 1.0
 _POLL_S = 0.1
 _DRIVER = "driver"
 _PORT = re.compile(r":\d+$")
-_ROW = -(1 << 62)
-"""Of a leaf's one row. Where the application has cached a plan, Spark puts the cached rows in the place of any like it:
-``range(1)`` is one that is met."""
 _shares_lock = threading.Lock()
 _shares: list[SlotShare] = []
 
@@ -110,10 +108,6 @@ def local_slots(context: SparkContext) -> int:
     return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
 
-def _one_row(session: SparkSession) -> DataFrame:
-    return session.range(_ROW, _ROW + 1, 1, 1)
-
-
 class OnDriverHost:
     """``local[...]``: all workers are processes of the driver's machine."""
 
@@ -126,7 +120,7 @@ class OnDriverHost:
 
     def root(self, thread: str) -> DataFrame:
         del thread
-        return _one_row(self._session)
+        return one_row(self._session)
 
     def settle(self, thread: str) -> bool:
         del thread
@@ -173,7 +167,7 @@ class OnExecutors:
         schema = session.parseDataType(StructType([StructField("id", IntegerType())]).json())
         typed = DataFrame(session.createDataFrame(rdd.toJavaRDD(), schema), self._session).selectExpr("cast(id AS bigint)")
         # As the rows of a range, so that the planner knows of the one partition: a groupBy would put an exchange there else.
-        one = _one_row(self._session)._jdf
+        one = one_row(self._session)._jdf
         logical = classes.forName("org.apache.spark.sql.execution.LogicalRDD$").getField("MODULE$").get(None)
         # From Spark 4.3 on there is a fourth parameter, whose default the JVM's callers have to name.
         defaults = () if pyspark.__version__.startswith("4.2.") else (getattr(logical, "fromDataset$default$4")(),)

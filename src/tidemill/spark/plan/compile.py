@@ -28,7 +28,7 @@ from tidemill.spark.plan.column_nodes import applied, choices, chosen, computed,
 from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
-from tidemill.spark.plan.python_steps import ArrowStep, idle, map_in_arrow
+from tidemill.spark.plan.python_steps import ArrowStep, idle, map_in_arrow, one_row
 from tidemill.spark.plan.row_columns import in_layer, out_of_layer, own, row
 from tidemill.spark.plan.serde_inference import SerdeInference
 from tidemill.spark.plan.serde_rules import Edge
@@ -102,7 +102,7 @@ class Compiler:
         if session is None:
             self._look(None)
             return None
-        frame = self.build(session.range(0, 1, 1, 1), idle, [idle] * self.stages.last, lambda _step: None, sums=False)
+        frame = self.build(one_row(session), idle, [idle] * self.stages.last, lambda _step: None, sums=False)
         check_times(session, self.serdes.known)
         return frame
 
