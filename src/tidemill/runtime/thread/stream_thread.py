@@ -322,8 +322,9 @@ class StreamThread(threading.Thread):
             self._first_join.ready()
             with span("other threads waited for"):
                 self._first_join.wait_for_others(self._stop_wanted.is_set)
-            self._on_join()
-            self._member.start()
+            if not self._stop_wanted.is_set():  # else the group would gather, twice, for one that is about to end
+                self._on_join()
+                self._member.start()
         self._has_plan = True
         self._on_change()
         with span("fence waited for"):
