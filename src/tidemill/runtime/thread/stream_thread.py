@@ -247,6 +247,10 @@ class StreamThread(threading.Thread):
         self._stop_wanted.set()
         self.hurry()
 
+    def is_given_up(self) -> bool:
+        """True if it is to end before it has begun: it has no tasks yet."""
+        return self._stop_wanted.is_set() and not self._has_plan
+
     def waits_for(self, caller: threading.Thread) -> bool:
         """True for the thread itself, and for the one that calls a function of ``foreach_batch`` for its batch."""
         return caller is self or (self._handover is not None and self._handover.caller is caller)
