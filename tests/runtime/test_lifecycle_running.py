@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,10 +17,11 @@ from tests.runtime.local_application import LIMIT_S, Place
 from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.embedded.broker import EmbeddedBroker
-from tidemill.errors import ConfigError, ShutdownRequestedError, TidemillError
+from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, TidemillError
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.group.member import GroupMember
 from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
+from tidemill.runtime.thread.batch_runner import BatchRunner
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -144,6 +146,32 @@ def test_a_paused_instance_processes_nothing_and_keeps_its_tasks_and_threads_com
     group = Admin({"bootstrap.servers": place.bootstrap_servers}).describe_group(place.name)
     assert group is not None
     assert len(group.members) == 1, "it stays one until its session ends"
+
+
+def test_a_thread_that_is_removed_before_it_has_joined_does_not_join(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its workers may take long to start, and the instance be closed before: the group would gather for one that is gone."""
+    joined: list[GroupMember] = []
+    start, starts, goes_on = GroupMember.start, threading.Event(), threading.Event()
+
+    def join(member: GroupMember) -> None:
+        joined.append(member)
+        start(member)
+
+    def run_empty(_runner: BatchRunner) -> None:
+        starts.set()
+        assert goes_on.wait(LIMIT_S)
+
+    monkeypatch.setattr(GroupMember, "start", join)
+    monkeypatch.setattr(BatchRunner, "run_empty", run_empty)
+    place.create("in", "out")
+    with place.running(passing_on(place)) as streams:
+        added = streams.add_stream_thread()
+        assert starts.wait(LIMIT_S)
+        with pytest.raises(RetriableError, match="has not ended within 0 s"):
+            streams.remove_stream_thread(timeout=0)
+        goes_on.set()
+        assert until(lambda: added not in [thread.name for thread in streams.threads])
+        assert joined == [streams.threads[0]._member]
 
 
 def test_a_second_session_in_one_process_is_refused_with_what_to_do(place: Place) -> None:

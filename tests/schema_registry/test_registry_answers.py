@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
@@ -22,9 +24,14 @@ class _At(BaseHTTPRequestHandler):
     """Answers each request with ``answer``: status, body and headers."""
 
     answer: ClassVar[tuple[int, bytes, dict[str, str]]]
+    trickles: ClassVar[bool] = False
+    """A byte at a time, of the head as of the body; never longer between two than a client waits for one."""
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0) if self.command == "POST" else 0)
+        if self.trickles:
+            self._trickle()
+            return
         status, body, headers = self.answer
         self.send_response(status)
         for name, text in {"Content-Length": str(len(body)), **headers}.items():
@@ -34,6 +41,14 @@ class _At(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.do_GET()
+
+    def _trickle(self) -> None:
+        status, body, _ = self.answer
+        with contextlib.suppress(ConnectionError):
+            for byte in f"HTTP/1.1 {status} OK\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body:
+                self.wfile.write(bytes([byte]))
+                time.sleep(0.1)
+        self.close_connection = True
 
     def log_message(self, *said: Any) -> None: ...
 
@@ -46,12 +61,12 @@ def address() -> Iterator[str]:
         server.shutdown()
 
 
-def read(address: str) -> Any:
-    return SchemaRegistry(address, {"max.retries": 0}).avro(SCHEMA).deserialize(RECORD)
+def read(address: str, **settings: object) -> Any:
+    return SchemaRegistry(address, {"max.retries": 0, **settings}).avro(SCHEMA).deserialize(RECORD)
 
 
-def write(address: str) -> Any:
-    return SchemaRegistry(address, {"max.retries": 0}).avro(SCHEMA).serialize(VALUE)
+def write(address: str, **settings: object) -> Any:
+    return SchemaRegistry(address, {"max.retries": 0, **settings}).avro(SCHEMA).serialize(VALUE)
 
 
 def said(code: int, text: str) -> bytes:
@@ -122,6 +137,18 @@ def test_a_registry_that_never_answers_has_a_limit_unless_another_one_is_set() -
         return SchemaRegistry("http://127.0.0.1:9", settings).client()._rest_client.timeout
 
     assert (limit(), limit(timeout=3)) == (10, 3)
+
+
+@pytest.mark.parametrize("call", [read, write])
+def test_a_registry_that_answers_a_byte_at_a_time_has_the_same_limit(
+    address: str, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _At.answer = 200, json.dumps({"schema": SCHEMA, "id": 7}).encode(), {}
+    monkeypatch.setattr(_At, "trickles", True)
+    with pytest.raises(RetriableError):  # the whole answer would be right, after ten seconds and more
+        call(address, timeout=1)
+    monkeypatch.setattr(_At, "trickles", False)
+    assert (read(address, timeout=1), write(address, timeout=1)) == (VALUE, RECORD)
 
 
 def test_settings_with_which_there_can_be_no_client_are_refused_as_settings() -> None:

@@ -1,4 +1,5 @@
-"""A batch whose job waits for a task slot is told apart from one whose job Spark has only just queued."""
+"""A batch whose job waits for a task slot is told apart from one whose job Spark has only just queued; nobody waits for one that
+is given up."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.errors import NoSlotError
+from tidemill.errors import BatchLostError, NoSlotError
 from tidemill.spark.engine import BatchEngine
 
 DONE = object()
@@ -35,7 +36,7 @@ def awaited(monkeypatch: pytest.MonkeyPatch, looks: Sequence[bool]) -> object:
     seen = iter(looks)
     monkeypatch.setattr(BatchEngine, "_waits_for_a_slot", lambda self, run: next(seen))
     engine: Any = BatchEngine.__new__(BatchEngine)
-    engine._thread, engine._placement = "thread-1", SimpleNamespace(slots=2)
+    engine._thread, engine._placement, engine._is_given_up = "thread-1", SimpleNamespace(slots=2), lambda: False
     return engine._awaited(Unbegun(len(looks)), 60.0)
 
 
@@ -47,3 +48,17 @@ def test_a_job_that_runs_no_task_at_one_look_is_waited_for(monkeypatch: pytest.M
 def test_a_job_that_runs_no_task_at_two_looks_in_a_row_has_no_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoSlotError, match="no task slot is free for thread-1: other jobs have all 2"):
         awaited(monkeypatch, (False, True, True))
+
+
+def test_a_batch_that_nobody_waits_for_any_more_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was to start the workers of a thread that is stopped meanwhile."""
+    looks = iter((False, True))
+    ended: list[object] = []
+    monkeypatch.setattr(BatchEngine, "_waits_for_a_slot", lambda self, run: False)
+    monkeypatch.setattr(BatchEngine, "_end_by_force", lambda self, run: ended.append(run))
+    engine: Any = BatchEngine.__new__(BatchEngine)
+    engine._is_given_up = lambda: next(looks)
+    run = Unbegun(5)
+    with pytest.raises(BatchLostError, match="its thread was stopped before it had joined the group"):
+        engine._awaited(run, 60.0)
+    assert ended == [run]

@@ -2,16 +2,18 @@
 
 Decides that only a registry's own answer about a schema (there is none of this id, an incompatible one ...) is a
 SchemaRegistryError. Everything else is a RetriableError: no connection, no answer in time, a refused login, too many requests, a
-redirect, another server's page. No record is to blame for these, so none is skipped for them. Invariant: what is no answer is
-not cached.
+redirect, another server's page. No record is to blame for these, so none is skipped for them. Invariants: what is no answer is
+not cached; a request ends within twice its limit, however slowly its answer comes.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from confluent_kafka.schema_registry import RegisteredSchema, Schema, SchemaRegistryClient
+from confluent_kafka.schema_registry.common._httpx_compat import httpx
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 
 from tidemill.errors import RetriableError
@@ -30,6 +32,8 @@ class RegistryClient(SchemaRegistryClient):
     def __init__(self, conf: dict[str, Any], said: Callable[[Exception], str]) -> None:
         super().__init__({"timeout": TIMEOUT_S, **conf})
         self._name, self._said = conf["url"], said
+        if self._rest_client.timeout is not None:
+            _limit(self._rest_client.session, self._rest_client.timeout)
 
     def get_schema(self, *args: Any, **options: Any) -> Schema:
         ask = super().get_schema
@@ -62,6 +66,37 @@ class RegistryClient(SchemaRegistryClient):
             self.clear_caches()  # type: ignore[no-untyped-call]
             raise RetriableError(f"schema registry {self._name} does not answer as one: its answer has no schema, or no id")
         return answer
+
+
+def _limit(session: httpx.Client, limit_s: float) -> None:
+    """Ends each request of the session after this time. Its own time-out is that of each read: one byte now and then would do.
+
+    The connections are closed, which the next byte, or the time-out for it, tells the one who waits.
+    """
+    request = session.request
+
+    def limited(*args: Any, **options: Any) -> httpx.Response:
+        is_over = threading.Event()
+
+        def end() -> None:
+            is_over.set()
+            for transport in (session._transport, *session._mounts.values()):
+                if transport is not None:
+                    transport.close()
+
+        timer = threading.Timer(limit_s, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            return request(*args, **options)
+        except Exception:
+            if is_over.is_set():
+                raise httpx.ReadTimeout(f"no whole answer within {limit_s:g} s") from None
+            raise
+        finally:
+            timer.cancel()
+
+    session.request = limited  # type: ignore[method-assign]
 
 
 def _is_schema(found: Schema) -> bool:

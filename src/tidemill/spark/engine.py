@@ -15,7 +15,7 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -98,7 +98,8 @@ class _Plan:
 
 
 class BatchEngine:
-    """One stream thread's plan. ``run`` and ``close`` are called by that thread only."""
+    """One stream thread's plan. ``run`` and ``close`` are called by that thread only. ``is_given_up``: nobody waits any more for
+    the batch under way, which has no tasks."""
 
     def __init__(
         self,
@@ -110,8 +111,9 @@ class BatchEngine:
         *,
         limit_s: float,
         placement: Placement | None = None,
+        is_given_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._thread, self._limit_s = thread, limit_s
+        self._thread, self._limit_s, self._is_given_up = thread, limit_s, is_given_up
         self._placement = placement or OnDriverHost(session)
         self._is_in_place = False
         self._workers: dict[str, WorkerProcess] = {}
@@ -276,14 +278,18 @@ class BatchEngine:
 
     def _awaited(self, run: Run, limit_s: float) -> BatchReport | None:
         """``Run.wait``. NoSlotError if its job waits for a task slot: no worker has the request, so nothing is lost.
+        BatchLostError if it is given up: on a busy machine its workers take a minute to start.
 
-        It waits if two looks in a row say so: a job that Spark has queued a moment ago runs no task yet either.
+        It waits for a slot if two looks in a row say so: a job that Spark has queued a moment ago runs no task yet either.
         """
         deadline, waits = Deadline.after(limit_s), False
         while True:
             try:
                 return run.wait(min(_SLOT_LOOK_S, deadline.left_s))
             except TimeoutError:
+                if self._is_given_up():
+                    self._end_by_force(run)
+                    raise BatchLostError("its thread was stopped before it had joined the group") from None
                 before, waits = waits, self._waits_for_a_slot(run)
                 if before and waits and run.withdraw():
                     raise NoSlotError(

@@ -213,4 +213,5 @@ class ThreadMaker:
             [step_function(replace(source, step=f"step-{each.number}", spec=each)) for each in compiled.steps],
             limit_s=config.batch_timeout_ms / 1e3,
             placement=self.placement,
+            is_given_up=thread.is_given_up,
         )

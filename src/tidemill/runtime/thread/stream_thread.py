@@ -247,6 +247,10 @@ class StreamThread(threading.Thread):
         self._stop_wanted.set()
         self.hurry()
 
+    def is_given_up(self) -> bool:
+        """True if it is to end before it has begun: it has no tasks yet."""
+        return self._stop_wanted.is_set() and not self._has_plan
+
     def waits_for(self, caller: threading.Thread) -> bool:
         """True for the thread itself, and for the one that calls a function of ``foreach_batch`` for its batch."""
         return caller is self or (self._handover is not None and self._handover.caller is caller)
@@ -322,8 +326,9 @@ class StreamThread(threading.Thread):
             self._first_join.ready()
             with span("other threads waited for"):
                 self._first_join.wait_for_others(self._stop_wanted.is_set)
-            self._on_join()
-            self._member.start()
+            if not self._stop_wanted.is_set():  # else the group would gather, twice, for one that is about to end
+                self._on_join()
+                self._member.start()
         self._has_plan = True
         self._on_change()
         with span("fence waited for"):
