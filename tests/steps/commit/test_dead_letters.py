@@ -69,6 +69,15 @@ def test_a_record_put_aside_is_the_sources_with_its_own_headers_and_those_of_the
     assert run.dropped == 1
 
 
+def test_a_record_put_aside_is_the_one_of_its_own_topic() -> None:
+    builder = StreamsBuilder()
+    both = builder.stream("other", key=STRING, value=STRING).merge(builder.stream("in", key=STRING, value=STRING))
+    both.map_values(per_record(number, LONG)).to("out", value=LONG)
+    run = run_of(builder, ASIDE)
+    run.pipe([("other", b"a", b"1", 100, ()), ("in", b"b", b"one", 101, ())])  # both are in-0 and other-0 at offset 0
+    assert [(key, value) for topic, key, value, *_ in run.written if topic == "dead"] == [(b"b", b"one")]
+
+
 def test_what_is_passed_over_is_counted_and_said_in_the_report() -> None:
     handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE)
     run = run_of(counting_numbers(), handlers)
