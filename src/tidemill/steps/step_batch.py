@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidemill.ids import TaskId
 from tidemill.operators.operation_table import Enters, entry_of, tables_of
+from tidemill.steps.commit.dead_letters import PassedOver
 from tidemill.steps.commit.sinks import as_its_serdes_write
 from tidemill.steps.gather import Gathered
 from tidemill.steps.graph.graph_step import run_graph
@@ -117,11 +118,13 @@ def _run_graphs(batch: StepBatch, running: Mapping[TaskId, str]) -> None:
 
 
 def _run_graph(batch: StepBatch, graph: GraphSpec, running: Mapping[TaskId, str]) -> None:
-    dropped = batch.state.dropped
-    made = run_graph(graph, batch.tables, batch.state, batch.context.graphs, batch.request, running)
-    if graph.is_global and not batch.spec.last:  # the last step reports dropped and unreadable records
-        batch.state.dropped = dropped
+    state = batch.state
+    if graph.is_global and not batch.spec.last:
+        # The last step keeps these stores, too, and reports their records that were dropped, skipped or unreadable.
+        state = replace(state, passed_over=PassedOver())
+        run_graph(graph, batch.tables, state, batch.context.graphs, batch.request, running)
         return
+    made = run_graph(graph, batch.tables, state, batch.context.graphs, batch.request, running)
     batch.unreadable += made.unreadable
     for to, records in made.sent:
         batch.outputs.add(to, records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,6 +86,16 @@ def test_what_is_passed_over_is_counted_and_said_in_the_report() -> None:
     assert report.skipped == 2
     assert "2 records were skipped, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
     assert {topic for topic, *_ in run.written} == {"out", "app-counts-repartition"}
+
+
+def test_what_an_earlier_step_has_passed_over_is_counted_and_said_as_well() -> None:
+    run = run_of(counting_numbers(), ExceptionHandlers(processing=ExceptionResponse.CONTINUE))
+    [step] = run.compiled.steps
+    run.compiled.steps = (replace(step, last=False), replace(step, number=2, graphs=()))
+    run._workers.insert(0, replace(run._workers[0], graphs=KeptGraphs(run._workers[0].unreadable.handlers)))
+    report = run._run(sent(b"one", b"two", b"3"), 0)
+    assert (report.skipped, report.dropped) == (2, 2)
+    assert "2 records were skipped, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
 
 
 def test_without_a_handler_the_batch_stops_with_the_record() -> None:

@@ -200,3 +200,12 @@ def test_a_processor_of_a_global_store_that_fails_ends_the_thread_unless_its_han
     run.pipe(records)
     assert asked == [("rows", 1, "7")]
     assert [(topic, value) for topic, _, value, *_ in run.written] == [("out", b"X-e")]  # and no dead letter
+
+
+def test_what_a_copy_skips_is_counted_once() -> None:
+    handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE, cover_global_stores=True)
+    run = two_steps(_asked(handlers))
+    run._workers = [replace(worker, graphs=KeptGraphs(handlers)) for worker in run._workers]
+    report = run._run([("rows", b"a", b"x", 1, ()), ("rows", b"b", b"7", 2, ()), ("events", b"a", b"e", 3, ())], 0)
+    assert (report.skipped, report.dropped) == (1, 1)
+    assert [value for _, _, value, *_ in run.written] == [b"X-e"]

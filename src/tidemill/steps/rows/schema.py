@@ -57,6 +57,8 @@ FILLER = -8
 """A filler row, which makes Spark pass the rows before it on (``standing``). No step sees it."""
 FUNCTION_CALLS = -9
 """Calls of functions in an earlier Python step: ``value`` holds them by node, packed."""
+SKIPPED_COUNT = -10
+"""Exception handlers have skipped ``n`` records in an earlier Python step; ``value``: the first of them, in words."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 
