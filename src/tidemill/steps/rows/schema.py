@@ -108,28 +108,13 @@ class SourceRow(TypedDict):
     value: bytes | None
     n: int
 
-DDL: Mapping[str, str] = {
-    "node": "int",
-    "part": "int",
-    "off": "bigint",
-    "seq": "bigint",
-    "child": "bigint",
-    "place": "bigint",
-    "n": "bigint",
-    "ts": "bigint",
-    "headers": "binary",
-    "key": "binary",
-    "value": "binary",
-    "key_num": "bigint",
-    "value_num": "bigint",
-    "key_dbl": "double",
-    "value_dbl": "double",
-    "wall": "bigint",
-}
+_SQL_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.float64(): "double", pa.binary(): "binary"}
+DDL: Mapping[str, str] = {field.name: _SQL_TYPES[field.type] for field in SCHEMA}
+"""The columns' types in Spark SQL."""
 
 
-def ddl(columns: tuple[str, ...] = tuple(DDL)) -> str:
-    return ", ".join(f"{name} {DDL[name]}" for name in columns)
+def ddl() -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in DDL.items())
 
 
 def control_row(node: int, off: int, value: bytes) -> pa.RecordBatch:
