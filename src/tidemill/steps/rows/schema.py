@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from tidemill.topology.nodes import Topology
 
+FRESH = 1_000_000
 MARKER = -1
 """The source's last row of a batch: ``value`` holds the marker, packed."""
 CHUNK = -2
@@ -43,10 +44,6 @@ DROPPED = -3
 UNREADABLE = -4
 """A record that a serde can't read: key and value as they came, ``n`` = index of the source node, ``seq`` says
 which of its topics."""
-CHANGELOG = -100
-"""A changelog record to restore: ``CHANGELOG - i`` for the i-th store."""
-
-FRESH = 1_000_000
 DROPPED_COUNT = -5
 """``n`` records (null = one) were dropped on the way and count as dropped records."""
 REFUSED = -6
@@ -59,9 +56,10 @@ FUNCTION_CALLS = -9
 """Calls of functions in an earlier Python step: ``value`` holds them by node, packed."""
 SKIPPED_COUNT = -10
 """Exception handlers have skipped ``n`` records in an earlier Python step; ``value``: the first of them, in words."""
+CHANGELOG = -100
+"""A changelog record to restore: ``CHANGELOG - i`` for the i-th store."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
-
 LOG = -20_000
 """A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent, in the order of
 ``child``."""
@@ -94,6 +92,9 @@ SCHEMA = pa.schema(
         ("wall", pa.int64()),
     ]
 )
+_SQL_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.float64(): "double", pa.binary(): "binary"}
+DDL: Mapping[str, str] = {field.name: _SQL_TYPES[field.type] for field in SCHEMA}
+"""The columns' types in Spark SQL."""
 
 
 class SourceRow(TypedDict):
@@ -107,10 +108,6 @@ class SourceRow(TypedDict):
     key: bytes | None
     value: bytes | None
     n: int
-
-_SQL_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.float64(): "double", pa.binary(): "binary"}
-DDL: Mapping[str, str] = {field.name: _SQL_TYPES[field.type] for field in SCHEMA}
-"""The columns' types in Spark SQL."""
 
 
 def ddl() -> str:
