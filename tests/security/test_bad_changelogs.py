@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tidemill import Serdes
 from tidemill.dsl.serdes_foreign_key import SubscriptionSerde
-from tidemill.errors import StopError
+from tidemill.errors import RetriableError, StopError
 from tidemill.ids import TaskId
 from tidemill.steps.commit.restored import restored_writes
 from tidemill.steps.step_spec import StoreSpec
@@ -159,6 +159,31 @@ def test_what_was_passed_over_in_a_source_topic_is_not_restored_from_it(
     assert not any(key.endswith(b"k") for key in _restore(spec, b"k", bytes(7)))
     (said,) = caplog.messages
     assert "task=0_0 store=s changelog=rows-0 records=1 first_offset=7" in said
+
+
+class _Words:
+    """A serde of a program: its errors are Python's own."""
+
+    name, sql_type, is_away = "words", "string", False
+
+    def serialize(self, value: str | None) -> bytes | None:
+        return None if value is None else value.encode()
+
+    def deserialize(self, data: bytes | None) -> str | None:
+        if self.is_away:
+            raise RetriableError("the registry is away")
+        return None if data is None else {b"yes": "yes"}[data]
+
+
+@pytest.mark.parametrize("kind", [None, StoreKind.TIMESTAMPED_KEY_VALUE])
+def test_whatever_a_serde_raises_the_record_was_passed_over_and_is_not_restored(kind: StoreKind | None) -> None:
+    serde = _Words()
+    spec = replace(_spec(kind, serde), changelog=None, source_topic="rows", logged=False)
+    assert _restore(spec, b"k", b"yes")
+    assert not _restore(spec, b"k", b"no")
+    serde.is_away = True
+    with pytest.raises(RetriableError):  # says nothing about the record
+        _restore(spec, b"k", b"yes")
 
 
 KINDS = [None, *(kind for kind in StoreKind)]

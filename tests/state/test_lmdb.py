@@ -276,6 +276,15 @@ def test_a_reader_knows_all_stores_and_can_not_write(state: TaskState) -> None:
     reader.close(clean=True)
 
 
+def test_an_error_of_who_reads_a_snapshot_is_his_own_and_an_unknown_store_is_named(state: TaskState) -> None:
+    with pytest.raises(KeyError, match="of a function"), state.snapshot():
+        raise KeyError("of a function")
+    with state.snapshot() as view:
+        for read in (lambda: view.get("c", b"k"), lambda: view.get_many("c", [b"k"]), lambda: view.scan("c")):
+            with pytest.raises(StateError, match="has no store 'c'; its stores are a, b"):
+                read()
+
+
 def test_a_reader_of_the_same_process_lets_the_owner_open_and_sees_what_he_writes(directory: Path) -> None:
     TaskState.open(directory, STORES).close(clean=True)
     reader = TaskState.open_to_read(directory)

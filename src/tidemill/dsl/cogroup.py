@@ -37,8 +37,9 @@ class CogroupedKStream:
 
     recorder: Recorder
     groups: tuple[tuple[KGroupedStream, AggregatorFunction], ...] = ()
-    repartitioned: dict[int, int] = field(default_factory=dict)
-    """The repartition of each stream (by its identity), once it is made: all aggregations share it."""
+    repartitioned: dict[int, tuple[KGroupedStream, int]] = field(default_factory=dict)
+    """The repartition of each stream, once it is made: all aggregations share it. By ``id`` of the stream, which is kept here
+    too: Python would give the number to another stream once this one is gone."""
 
     def cogroup(self, grouped: KGroupedStream, aggregator: AggregatorFunction) -> CogroupedKStream:
         """With one more grouped stream; one that is in already gets the new aggregator.
@@ -127,8 +128,8 @@ class CogroupedKStream:
             self.recorder, prefix, key=grouped.key_serde, value=grouped.value_serde, mergeable=True
         )
         if id(grouped) not in self.repartitioned:
-            self.repartitioned[id(grouped)] = self.recorder.add(through, grouped.node)
-        return self.repartitioned[id(grouped)]
+            self.repartitioned[id(grouped)] = grouped, self.recorder.add(through, grouped.node)
+        return self.repartitioned[id(grouped)][1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
-from tidemill.topology.functions import PerRecord, UserFunction
+from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, Topology
 from tidemill.topology.values import Key, Value
 
@@ -29,19 +30,15 @@ def steps_of(aggregation: op.Aggregation) -> Steps:
         case op.Counting():
             return Steps(_zero, _count, _sum)
         case op.Reducing(reducer):
-            return _reduction(_plain(reducer))
+            return _reduction(plain(reducer))
         case op.Aggregating(initializer, aggregator, merger):
-            return Steps(_plain(initializer), _plain(aggregator), _no_merger if merger is None else _plain(merger))
+            return Steps(plain(initializer), plain(aggregator), _no_merger if merger is None else plain(merger))
 
 
 def has_for_itself(topology: Topology, store: str) -> bool:
     """True if one aggregation alone writes to ``store``; those of a cogroup share theirs."""
     operations = (node.operation for node in topology.nodes.values() if isinstance(node, ProcessorNode))
     return sum(isinstance(one, (op.WindowAggregate, op.SessionAggregate)) and one.store == store for one in operations) == 1
-
-
-def _plain(function: UserFunction) -> UserFunction:
-    return function.function if isinstance(function, PerRecord) else function
 
 
 def _zero() -> int:

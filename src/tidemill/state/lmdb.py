@@ -15,7 +15,7 @@ to wipe (CorruptStateError), what values mean.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import disk_usage
 
@@ -199,7 +199,7 @@ class TaskState:
     def snapshot(self) -> Iterator[Snapshot]:
         """Many reads of all stores from one transaction; close it before anything is checked or applied."""
         with self._read(META, *self._databases.values()) as (transaction, (meta_db, *handles)):
-            yield Snapshot(transaction, dict(zip(self._databases, handles, strict=True)), meta_db)
+            yield Snapshot(self.directory, transaction, dict(zip(self._databases, handles, strict=True)), meta_db)
 
     def positions(self) -> Positions:
         with self._read(META) as (transaction, (meta_db,)):
@@ -355,7 +355,9 @@ class TaskState:
     @contextmanager
     def _read(self, *databases: bytes) -> Iterator[Databases]:
         self._require_open()
-        with self._missing(), self._environment.read(*databases) as opened:
+        with ExitStack() as held:
+            with self._missing():
+                opened = held.enter_context(self._environment.read(*databases))
             yield opened
 
     @contextmanager
@@ -363,13 +365,16 @@ class TaskState:
         self._require_open()
         if self._environment.read_only:
             raise StateError(f"{self.directory} was opened to be read; its owner writes")
-        with self._missing(), self._environment.write(*databases) as opened:
+        with ExitStack() as held:
+            with self._missing():
+                opened = held.enter_context(self._environment.write(*databases))
             # Inside of the transaction, because the owner before us may be removing the file in one of his.
             ensure_dirty(self.directory, self._boot_id)
             yield opened
 
     @contextmanager
     def _missing(self) -> Iterator[None]:
+        """Around the opening of databases alone: a KeyError of those who work on them is another."""
         try:
             yield
         except KeyError as missing:

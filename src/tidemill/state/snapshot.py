@@ -8,13 +8,18 @@ long for LMDB are ``keys``' matter, but a chunk of a scan never ends inside a gr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
 
 import lmdb
 
+from tidemill.errors import StateError
 from tidemill.state import keys as store_keys
 from tidemill.state import meta
 from tidemill.state.keys import are_of_one_group
-from tidemill.state.store import Positions
+from tidemill.state.store import Positions, unknown_store
+
+T = TypeVar("T")
 
 _FIRST_CHUNK, _CHUNK = 64, 1000
 
@@ -23,11 +28,13 @@ class Snapshot:
     """The stores of a state as they were when it was made. Made by ``TaskState.snapshot`` only; for one thread."""
 
     def __init__(
-        self, transaction: lmdb.Transaction[bytes], databases: Mapping[str, lmdb._Database], meta_database: lmdb._Database
-    ) -> None:
+        self, directory: Path, transaction: lmdb.Transaction[bytes], databases: Mapping[str, lmdb._Database],
+        meta_database: lmdb._Database,
+    ) -> None:  # fmt: skip
         self._transaction, self._meta = transaction, meta_database
-        self._cursors = {store: transaction.cursor(handle) for store, handle in databases.items()}
-        self._gets = {store: cursor.get for store, cursor in self._cursors.items()}
+        cursors = {store: transaction.cursor(handle) for store, handle in databases.items()}
+        self._cursors = _ByStore(directory, cursors)
+        self._gets = _ByStore(directory, {store: cursor.get for store, cursor in cursors.items()})
 
     def positions(self) -> Positions:
         """Positions of the stores when the snapshot was made."""
@@ -73,6 +80,15 @@ class Snapshot:
             if not entries:
                 return
             found, last = store_keys.decode_in_order(entries, reverse=reverse), entries[-1][0]
+
+
+class _ByStore(dict[str, T]):
+    def __init__(self, directory: Path, found: Mapping[str, T]) -> None:
+        super().__init__(found)
+        self._directory = directory
+
+    def __missing__(self, store: str) -> T:
+        raise StateError(unknown_store(str(self._directory), store, tuple(self)))
 
 
 def _within(found: list[tuple[bytes, bytes]], low: bytes | None, high: bytes | None) -> list[tuple[bytes, bytes]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from tidemill.ids import TaskId
 from tidemill.operators.operation_table import Enters, entry_of, tables_of
+from tidemill.steps.commit.dead_letters import PassedOver
 from tidemill.steps.commit.sinks import as_its_serdes_write
 from tidemill.steps.gather import Gathered
 from tidemill.steps.graph.graph_step import run_graph
@@ -20,7 +21,7 @@ from tidemill.steps.graph.kept_graphs import running_tasks, stream_times
 from tidemill.steps.outputs import Outputs, ToNode, ToSink
 from tidemill.steps.rows.records import Records, from_rows, in_order
 from tidemill.steps.step_context import StepContext, TaskStore
-from tidemill.steps.step_spec import GraphExit, NodeSpec, StepSpec
+from tidemill.steps.step_spec import GraphExit, GraphSpec, NodeSpec, StepSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.vector_step import run_on_records, run_on_rows, takes_rows
 from tidemill.task.batch import BatchRequest, Marker, times_after
@@ -103,20 +104,31 @@ def _without_null_values(records: Records) -> Records:
 
 
 def _run_graphs(batch: StepBatch, running: Mapping[TaskId, str]) -> None:
-    if not batch.spec.graphs:
+    graphs = batch.spec.graphs
+    if not graphs:
         return
-    kept = batch.context.graphs
-    kept.shared.read(batch.marker.global_ends)
-    for graph in batch.spec.graphs:
-        dropped = batch.state.dropped
-        made = run_graph(graph, batch.tables, batch.state, kept, batch.request, running)
-        if graph.is_global and not batch.spec.last:  # the last step reports dropped and unreadable records
-            batch.state.dropped = dropped
-            continue
-        batch.unreadable += made.unreadable
-        for to, records in made.sent:
-            batch.outputs.add(to, records)
-        batch.onward.append([(graph.exits[node], records) for node, records in made.onward.items()])
+    for graph in graphs:
+        if graph.is_global:
+            _run_graph(batch, graph, running)
+    # Not before: where what their serdes need does not answer, the batch is lost, and their records must be read again.
+    batch.context.graphs.shared.read(batch.marker.global_ends)
+    for graph in graphs:
+        if not graph.is_global:
+            _run_graph(batch, graph, running)
+
+
+def _run_graph(batch: StepBatch, graph: GraphSpec, running: Mapping[TaskId, str]) -> None:
+    state = batch.state
+    if graph.is_global and not batch.spec.last:
+        # The last step keeps these stores, too, and reports their records that were dropped, skipped or unreadable.
+        state = replace(state, passed_over=PassedOver())
+        run_graph(graph, batch.tables, state, batch.context.graphs, batch.request, running)
+        return
+    made = run_graph(graph, batch.tables, state, batch.context.graphs, batch.request, running)
+    batch.unreadable += made.unreadable
+    for to, records in made.sent:
+        batch.outputs.add(to, records)
+    batch.onward.append([(graph.exits[node], records) for node, records in made.onward.items()])
 
 
 def _deliver(batch: StepBatch, node: NodeSpec, records: Records, waiting: dict[str, list[Records]]) -> None:

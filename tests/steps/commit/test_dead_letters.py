@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,6 +70,15 @@ def test_a_record_put_aside_is_the_sources_with_its_own_headers_and_those_of_the
     assert run.dropped == 1
 
 
+def test_a_record_put_aside_is_the_one_of_its_own_topic() -> None:
+    builder = StreamsBuilder()
+    both = builder.stream("other", key=STRING, value=STRING).merge(builder.stream("in", key=STRING, value=STRING))
+    both.map_values(per_record(number, LONG)).to("out", value=LONG)
+    run = run_of(builder, ASIDE)
+    run.pipe([("other", b"a", b"1", 100, ()), ("in", b"b", b"one", 101, ())])  # both are in-0 and other-0 at offset 0
+    assert [(key, value) for topic, key, value, *_ in run.written if topic == "dead"] == [(b"b", b"one")]
+
+
 def test_what_is_passed_over_is_counted_and_said_in_the_report() -> None:
     handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE)
     run = run_of(counting_numbers(), handlers)
@@ -76,6 +86,16 @@ def test_what_is_passed_over_is_counted_and_said_in_the_report() -> None:
     assert report.skipped == 2
     assert "2 records were skipped, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
     assert {topic for topic, *_ in run.written} == {"out", "app-counts-repartition"}
+
+
+def test_what_an_earlier_step_has_passed_over_is_counted_and_said_as_well() -> None:
+    run = run_of(counting_numbers(), ExceptionHandlers(processing=ExceptionResponse.CONTINUE))
+    [step] = run.compiled.steps
+    run.compiled.steps = (replace(step, last=False), replace(step, number=2, graphs=()))
+    run._workers.insert(0, replace(run._workers[0], graphs=KeptGraphs(run._workers[0].unreadable.handlers)))
+    report = run._run(sent(b"one", b"two", b"3"), 0)
+    assert (report.skipped, report.dropped) == (2, 2)
+    assert "2 records were skipped, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
 
 
 def test_without_a_handler_the_batch_stops_with_the_record() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.operators.step_harness import APPLICATION, StepRun, Worker
 from tidemill import Record, Serdes, Stores, StreamsBuilder
+from tidemill.errors import RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.spark.plan.compiled_topology import compile_topology
@@ -77,6 +78,36 @@ def test_a_step_with_a_copy_joins_as_the_last_one_does_and_counts_nothing_twice(
         for counted in ("dropped", "skipped", "records_in", "globals"):
             assert [getattr(r, counted) for r in reports[1]] == [getattr(r, counted) for r in reports[0]], counted
         assert (sum(r.dropped for r in reports[0]), sum(r.skipped for r in reports[0])) == (3, 1)
+
+
+class NeedsRegistry:
+    """A serde whose registry is away at first."""
+
+    name, sql_type, is_away = "registry", "string", True
+
+    def serialize(self, value: str | None) -> bytes | None:
+        return None if value is None else value.encode()
+
+    def deserialize(self, data: bytes | None) -> str | None:
+        if self.is_away:
+            raise RetriableError("the registry is away")
+        return None if data is None else data.decode()
+
+
+def test_records_whose_registry_was_away_are_read_again_with_the_next_batch() -> None:
+    registry = NeedsRegistry()
+    builder = StreamsBuilder()
+    table = builder.global_table("rows", key=TEXT, value=registry)
+    stream = builder.stream("events", key=TEXT, value=TEXT)
+    stream.left_join(table, lambda left, right: f"{left}{right}", selector=lambda key, value: key).to("out", key=TEXT, value=TEXT)
+    run = StepRun(builder.build())
+    row = ("rows", b"a", b"y", 1, ())
+    lost = run._run([row], 0, expected=Outcome.LOST)
+    assert (lost.message, lost.globals) == ("the registry is away", {ROWS: 0})
+    registry.is_away = False
+    run._positions[ROWS], run.follows = 0, 0
+    run.pipe([row, ("events", b"a", b"x", 2, ())])
+    assert [value for _, _, value, *_ in run.written] == [b"xy"]
 
 
 class LooksUp:
@@ -169,3 +200,12 @@ def test_a_processor_of_a_global_store_that_fails_ends_the_thread_unless_its_han
     run.pipe(records)
     assert asked == [("rows", 1, "7")]
     assert [(topic, value) for topic, _, value, *_ in run.written] == [("out", b"X-e")]  # and no dead letter
+
+
+def test_what_a_copy_skips_is_counted_once() -> None:
+    handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE, cover_global_stores=True)
+    run = two_steps(_asked(handlers))
+    run._workers = [replace(worker, graphs=KeptGraphs(handlers)) for worker in run._workers]
+    report = run._run([("rows", b"a", b"x", 1, ()), ("rows", b"b", b"7", 2, ()), ("events", b"a", b"e", 3, ())], 0)
+    assert (report.skipped, report.dropped) == (1, 1)
+    assert [value for _, _, value, *_ in run.written] == [b"X-e"]

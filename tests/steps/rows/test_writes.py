@@ -7,6 +7,7 @@ import pytest
 
 from tidemill import Serdes
 from tidemill.ids import TaskId
+from tidemill.steps.rows.schema import DROPPED_COUNT
 from tidemill.steps.rows.writes import take_writes, writes_as_rows
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StepState
@@ -30,3 +31,11 @@ def test_deletions_keep_their_headers_where_the_store_logs_them(*, logs_headers:
     assert last.written == first.written
     written = last.written_to(TASK, "rows")
     assert written.headers == ({b"gone": own, b"kept": None} if logs_headers else {})
+
+
+def test_counts_of_two_steps_are_two_rows_for_a_layer_that_merges_equal_ones() -> None:
+    rows = [next(iter(writes_as_rows(StepState({}, {}, dropped=3), {}, step))) for step in (1, 2)]
+    assert rows[0] != rows[1]
+    last = StepState({}, {})
+    take_writes({DROPPED_COUNT: pa.Table.from_batches(rows)}, last)
+    assert last.dropped == 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pytest
 
 from tests.steps.vector.batch_nodes import LONG, node, rows, state_of
 from tidemill import per_batch, per_record_async
-from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
+from tidemill.errors import StopError
+from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
 from tidemill.steps.rows.schema import FUNCTION_CALLS
 from tidemill.steps.rows.writes import take_writes, writes_as_rows
 from tidemill.steps.step_state import StepState
@@ -68,6 +70,21 @@ def test_async_calls_overlap_and_a_timeout_is_a_failure_too() -> None:
     assert (found.calls, found.records, found.failures, found.timeouts, found.most_in_flight) == (6, 6, 2, 1, 3)
     assert found.longest_ms > 250, "the call that was cancelled"
     assert found.calls_ms > found.longest_ms
+
+
+def test_a_call_that_exits_is_a_failure_and_the_calls_after_it_come_back() -> None:
+    async def ask(value: int) -> int:
+        if value == 2:
+            sys.exit("no more")
+        return value
+
+    function = per_record_async(ask, max_in_flight=1, timeout=300)
+    assert calls_of(function, [1, 2, 3]).failures == 1
+    assert calls_of(function, [1, 3]).failures == 0
+    with pytest.raises(StopError, match=r"RuntimeError: SystemExit: no more"):
+        map_values_in_batches(
+            node(MapValuesInBatches(function), LONG, LONG), MapValuesInBatches(function), rows(LONG, [2]), state_of(FAILING)
+        )
 
 
 def test_what_an_earlier_step_has_called_reaches_the_last_one_with_its_rows() -> None:

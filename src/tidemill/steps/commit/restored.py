@@ -21,6 +21,7 @@ from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
 from tidemill.steps.rows.headers import unpacked
+from tidemill.steps.rows.intake import read_each
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import StoreSpec
@@ -153,18 +154,14 @@ def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: Ta
 
 def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Iterator[Record]:
     """Records of a source topic as the table processed them: all that its serdes can read."""
-    left_out: list[int] = []
     assert store.key_serde is not None
     assert store.value_serde is not None
-    for record in records:
-        key, value, _, _, offset = record
-        try:
-            store.key_serde.deserialize(key)
-            store.value_serde.deserialize(value)
-        except SerdeError:
-            left_out.append(offset)
-        else:
-            yield record
+    given = list(records)
+    _, no_keys = read_each(store.key_serde.deserialize, [key for key, *_ in given])
+    _, no_values = read_each(store.value_serde.deserialize, [value for _, value, *_ in given])
+    misread = {*no_keys, *no_values}
+    yield from (record for at, record in enumerate(given) if at not in misread)
+    left_out = [given[at][-1] for at in sorted(misread)]
     if left_out:
         log.warning(
             LogEvent(

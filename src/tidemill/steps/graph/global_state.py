@@ -1,8 +1,8 @@
 """The global stores of a worker: one copy in memory for all of its tasks, updated by the records of all partitions.
 
 Decides whether the stores are at the position that the driver expects: a batch continues at that position, or reads from the
-beginning after the stores were emptied. They belong to no transaction: records of global topics that were read count whatever the
-outcome of the batch, as for Kafka Streams' global thread.
+beginning after the stores were emptied. They belong to no transaction: records of global topics that are in the stores count
+whatever the outcome of the batch, as for Kafka Streams' global thread.
 """
 
 from __future__ import annotations

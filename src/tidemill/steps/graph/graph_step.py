@@ -71,7 +71,8 @@ def run_graph(
                 output.put(task, graph.take_produced(), graph.take_handed_over(), LAST_SEQUENCE, None)
             state.dropped += graph.dropped - before
             for refused in graph.take_refused():
-                state.passed_over.add(refused, *source_bytes(arrived, refused.context.partition, refused.context.offset))
+                at = refused.context
+                state.passed_over.add(refused, *source_bytes(arrived, at.topic, at.partition, at.offset))
     return output
 
 

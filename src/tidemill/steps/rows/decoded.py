@@ -16,6 +16,7 @@ from tidemill.dsl.serdes import StringSerde, java_text
 from tidemill.operators.record import Headers
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import read_each
+from tidemill.steps.rows.order import topic_index
 from tidemill.steps.rows.records import side_bytes
 from tidemill.steps.step_spec import GraphEntry
 from tidemill.topology.values import Serde
@@ -35,6 +36,13 @@ class DecodedRows:
     timestamps: list[int]
     headers: list[Headers]
     offsets: list[int | None]
+
+    def topics(self) -> list[str]:
+        """The topic of each row."""
+        topics = self.entry.topics
+        if len(topics) == 1:
+            return [topics[0]] * len(self.keys)
+        return [topics[topic_index(int(seq))] for seq in self.sequences]
 
 
 def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Table | None]:
@@ -89,12 +97,14 @@ def _why(serde: Serde, data: bytes | None) -> str:
     return ""
 
 
-def source_bytes(arrived: Sequence[DecodedRows], partition: int, offset: int | None) -> tuple[bytes | None, bytes | None]:
+def source_bytes(
+    arrived: Sequence[DecodedRows], topic: str, partition: int, offset: int | None
+) -> tuple[bytes | None, bytes | None]:
     """Key and value of the record that came from there: as in the topic, or, behind functions of columns, as these have made
     them; nothing where it is not among these rows."""
     for found in arrived if offset is not None else ():
-        places = zip(found.parts, found.offsets, strict=True)
-        at = next((at for at, place in enumerate(places) if place == (partition, offset)), None)
+        places = zip(found.topics(), found.parts, found.offsets, strict=True)
+        at = next((at for at, place in enumerate(places) if place == (topic, partition, offset)), None)
         if at is not None:
             row, entry = found.table.slice(at, 1), found.entry
             if entry.source is not None:

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tidemill.steps.rows.decoded import DecodedRows
-from tidemill.steps.rows.order import topic_index
 
 T = TypeVar("T")
 
@@ -27,7 +26,7 @@ class Merged:
         self.headers = _joined([a.headers for a in arrived])
         self.offsets = _joined([a.offsets for a in arrived])
         self.nodes = _joined([[a.entry.node] * len(a.keys) for a in arrived])
-        self.topics = _joined([_topics(a) for a in arrived])
+        self.topics = _joined([a.topics() for a in arrived])
         self._by_part: dict[int, npt.NDArray[np.int64]] = {}
         self._order: npt.NDArray[np.int64] = np.arange(0)
         self.sequences: list[int] = []
@@ -55,10 +54,3 @@ def _joined(lists: Sequence[list[T]]) -> list[T]:
     if len(lists) == 1:
         return lists[0]
     return [item for one in lists for item in one]
-
-
-def _topics(arrived: DecodedRows) -> list[str]:
-    topics = arrived.entry.topics
-    if len(topics) == 1:
-        return [topics[0]] * len(arrived.keys)
-    return [topics[topic_index(int(seq))] for seq in arrived.sequences]

@@ -34,6 +34,7 @@ import pyarrow as pa
 
 from tidemill.topology.nodes import Topology
 
+FRESH = 1_000_000
 MARKER = -1
 """The source's last row of a batch: ``value`` holds the marker, packed."""
 CHUNK = -2
@@ -43,10 +44,6 @@ DROPPED = -3
 UNREADABLE = -4
 """A record that a serde can't read: key and value as they came, ``n`` = index of the source node, ``seq`` says
 which of its topics."""
-CHANGELOG = -100
-"""A changelog record to restore: ``CHANGELOG - i`` for the i-th store."""
-
-FRESH = 1_000_000
 DROPPED_COUNT = -5
 """``n`` records (null = one) were dropped on the way and count as dropped records."""
 REFUSED = -6
@@ -57,9 +54,12 @@ FILLER = -8
 """A filler row, which makes Spark pass the rows before it on (``standing``). No step sees it."""
 FUNCTION_CALLS = -9
 """Calls of functions in an earlier Python step: ``value`` holds them by node, packed."""
+SKIPPED_COUNT = -10
+"""Exception handlers have skipped ``n`` records in an earlier Python step; ``value``: the first of them, in words."""
+CHANGELOG = -100
+"""A changelog record to restore: ``CHANGELOG - i`` for the i-th store."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
-
 LOG = -20_000
 """A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent, in the order of
 ``child``."""
@@ -92,6 +92,9 @@ SCHEMA = pa.schema(
         ("wall", pa.int64()),
     ]
 )
+_SQL_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.float64(): "double", pa.binary(): "binary"}
+DDL: Mapping[str, str] = {field.name: _SQL_TYPES[field.type] for field in SCHEMA}
+"""The columns' types in Spark SQL."""
 
 
 class SourceRow(TypedDict):
@@ -106,28 +109,9 @@ class SourceRow(TypedDict):
     value: bytes | None
     n: int
 
-DDL: Mapping[str, str] = {
-    "node": "int",
-    "part": "int",
-    "off": "bigint",
-    "seq": "bigint",
-    "child": "bigint",
-    "place": "bigint",
-    "n": "bigint",
-    "ts": "bigint",
-    "headers": "binary",
-    "key": "binary",
-    "value": "binary",
-    "key_num": "bigint",
-    "value_num": "bigint",
-    "key_dbl": "double",
-    "value_dbl": "double",
-    "wall": "bigint",
-}
 
-
-def ddl(columns: tuple[str, ...] = tuple(DDL)) -> str:
-    return ", ".join(f"{name} {DDL[name]}" for name in columns)
+def ddl() -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in DDL.items())
 
 
 def control_row(node: int, off: int, value: bytes) -> pa.RecordBatch:

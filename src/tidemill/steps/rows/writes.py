@@ -15,7 +15,7 @@ from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToNode, 
 from tidemill.steps.rows.headers import packed, unpacked
 from tidemill.steps.rows.order import first_child, in_sequence
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.rows.schema import CHANGELOG, DROPPED_COUNT, FUNCTION_CALLS, LOG, OUTPUT, SCHEMA, WRITE
+from tidemill.steps.rows.schema import CHANGELOG, DROPPED_COUNT, FUNCTION_CALLS, LOG, OUTPUT, SCHEMA, SKIPPED_COUNT, WRITE
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StepState
 from tidemill.task.batch import FunctionCalls
@@ -51,9 +51,12 @@ def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int)
             )
             number += len(written.log)
     if state.dropped:
-        yield _rows({"node": [DROPPED_COUNT], "n": [state.dropped]})
+        yield _rows({"node": [DROPPED_COUNT], "child": [number], "n": [state.dropped]})
+    if state.passed_over.count:
+        first = state.passed_over.first.encode(errors="backslashreplace")
+        yield _rows({"node": [SKIPPED_COUNT], "child": [number], "n": [state.passed_over.count], "value": [first]})
     if state.functions:
-        yield _rows({"node": [FUNCTION_CALLS], "value": [pack(state.functions)]})
+        yield _rows({"node": [FUNCTION_CALLS], "child": [number], "value": [pack(state.functions)]})
 
 
 def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
@@ -61,6 +64,10 @@ def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
     dropped = tables.pop(DROPPED_COUNT, None)
     if dropped is not None:
         state.dropped += sum(1 if n is None else n for n in dropped.column("n").to_pylist())
+    skipped = tables.pop(SKIPPED_COUNT, None)
+    for row in () if skipped is None else skipped.select(["n", "value"]).to_pylist():
+        state.passed_over.count += row["n"]
+        state.passed_over.first = state.passed_over.first or row["value"].decode()
     calls = tables.pop(FUNCTION_CALLS, None)
     for packed_calls in () if calls is None else calls.column("value").to_pylist():
         state.functions |= unpack(packed_calls, dict[str, FunctionCalls])

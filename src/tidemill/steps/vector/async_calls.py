@@ -86,11 +86,20 @@ async def _all(
     async def work() -> None:
         for at, given in left:
             began_s = gauge.begins()
-            results[at] = await _result(asyncio.ensure_future(function(*given)), timeout_s, gauge)
+            results[at] = await _result(asyncio.ensure_future(_call(function, given)), timeout_s, gauge)
             gauge.ends(began_s)
 
     await asyncio.gather(*(work() for _ in range(min(max_in_flight, len(arguments)))))
     return results
+
+
+async def _call(function: Callable[..., Awaitable[Any]], given: tuple[Any, ...]) -> Any:
+    try:
+        return await function(*given)
+    except (Exception, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as problem:  # sys.exit() would end the loop's thread, and no later call would come back
+        raise RuntimeError(f"{type(problem).__name__}: {problem}") from problem
 
 
 async def _result(call: asyncio.Future[Any], timeout_s: float, gauge: _Gauge) -> Any:
