@@ -159,8 +159,8 @@ def copy_rows(group: Document) -> list[CopyRow]:
                 )
                 for copy in thread["standby"]
             ]  # fmt: skip
-    order = {"created": 0, "restoring": 0, "warm-up": 1, "standby": 2}
-    return sorted(rows, key=lambda row: (order[row.role], _number(row.task), row.where))
+    order = {"created": 0, "restoring": 0, "warm-up": 1, "standby": 2}  # last what another version calls otherwise
+    return sorted(rows, key=lambda row: (order.get(row.role, len(order)), _number(row.task), row.where))
 
 
 def rebalances(group: Document, most: int) -> list[tuple[str, str]]:
