@@ -103,6 +103,7 @@ def test_spark_hides_it_on_the_pages_that_show_it_without_its_prefix_too(prefix:
         ("a\\=b=c\\:d", {"a=b": "c:d"}),
         ("a=1\\\n   2", {"a": "12"}),
         ("a=\\u0041\\t\\\\", {"a": "A\t\\"}),
+        ("a=1\x0b2\x1c3\x854\u20285\r\nb=6\rc=7", {"a": "1\x0b2\x1c3\x854\u20285", "b": "6", "c": "7"}),
         ("a=b=c", {"a": "b=c"}),
     ],
 )

@@ -95,7 +95,7 @@ def _of_properties(path: Path, key: str) -> str:
 def read_properties(text: str) -> dict[str, str]:
     """Java properties: ``key=value`` or ``key: value``; # and ! begin comments; a backslash escapes or continues."""
     properties: dict[str, str] = {}
-    for line in re.sub(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t\f]*", r"\1", text).splitlines():
+    for line in re.split(r"\r?\n|\r", re.sub(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t\f]*", r"\1", text)):
         found = re.match(r"[ \t\f]*(?![#!])((?:[^\\=: \t\f]|\\.)+)[ \t\f]*[=:]?[ \t\f]*(.*)", line)
         if found:
             properties[_unescaped(found[1])] = _unescaped(found[2])
