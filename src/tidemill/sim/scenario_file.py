@@ -120,6 +120,15 @@ class _Reader:
         self._taken.append(name)
         if name not in self._left:
             return default
+        return self._read(name, read)
+
+    def needs(self, name: str, read: Callable[[Any], Value]) -> Value:
+        if name not in self._left:
+            raise ConfigError(f"{self._where}: {name} is missing; it has {', '.join(self._left) or 'nothing'}")
+        self._taken.append(name)
+        return self._read(name, read)
+
+    def _read(self, name: str, read: Callable[[Any], Value]) -> Value:
         value = self._left.pop(name)
         try:
             return read(value)
@@ -127,11 +136,6 @@ class _Reader:
             raise
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise ConfigError(f"{self._where}: {name} = {value!r} can't be read ({error})") from error
-
-    def needs(self, name: str, read: Callable[[Any], Value]) -> Value:
-        if name not in self._left:
-            raise ConfigError(f"{self._where}: {name} is missing; it has {', '.join(self._left) or 'nothing'}")
-        return self.take(name, read, read(self._left[name]))
 
     def tables(self, name: str) -> list[Document]:
         found: list[Document] = self.take(name, _tables, [])
