@@ -43,10 +43,13 @@ def test_a_speed_is_a_number_above_0(value: object) -> None:
     [
         ({"subtopologies": [{"number": "x", "partitions": 2}]}, "number = 'x' can't be read"),
         ({"subtopologies": [{"number": 0, "partitions": [2]}]}, r"partitions = \[2\] can't be read"),
+        ({"subtopologies": [{"number": 0, "partitions": 2, "records": 10**400}]}, "records = 10+ .*expected whole"),
+        ({"subtopologies": [{"number": 0, "partitions": 2, "records": {"0_0": 1}}]}, "records = .* .*expected whole"),
+        ({"subtopologies": [{"number": 0, "partitions": 2, "processed": [5, -1]}]}, "processed = .* .*expected whole"),
         ({"clients": [{"name": "A", "process_id": "no id"}]}, "A: process_id = 'no id' can't be read"),
         ({"events": [{"at_s": "soon", "do": "join"}]}, "join: at_s = 'soon' can't be read .expected a number of seconds"),
     ],
 )
-def test_what_a_table_needs_is_refused_with_its_place(table: Document, told: str) -> None:
+def test_a_value_that_a_table_can_t_have_is_refused_with_its_place(table: Document, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         scenario_of(table, "x")
