@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ClientsConfig, StateConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
+from tidemill.deadline import Deadline
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.forked import leaves_to_parent
@@ -397,10 +398,11 @@ class KafkaStreams:
         return ended
 
     def _end_failed(self, timeout: float, leave_group: bool | None) -> bool:
+        deadline = Deadline.after(timeout)
         ended = self._set.end(timeout, leave_group)
         self._parts.close()
         if self._failing is not None and self._failing is not threading.current_thread():
-            self._failing.join(timeout)  # it may be closing the same parts
+            self._failing.join(deadline.left_s)  # it may be closing the same parts
         return ended
 
     def clean_up(self) -> None:
