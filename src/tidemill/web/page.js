@@ -182,8 +182,7 @@ $("token").addEventListener("submit", (event) => {
 });
 $("query").addEventListener("submit", (event) => {
   event.preventDefault();
-  query(get, $("query"), $("answer"), event.submitter?.value ?? "key").catch(() =>
-    fill($("answer"), h("p", { class: "problem" }, "The instance does not answer.")));
+  query(get, $("query"), $("answer"), event.submitter?.value ?? "key");
 });
 $("older").addEventListener("click", async () => {
   $("older").disabled = true;
