@@ -1,4 +1,4 @@
-"""The page's query box and its rebalances with answers that no browser can make a date of, in Node and on a stand-in document."""
+"""The page with answers that are late, lacking or no dates, in Node and on a stand-in document."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ class Element {
   get text() { return this.children.map((one) => one.text ?? one).join(" "); }
   get all() { return [this, ...this.children.flatMap((one) => one.all ?? [])]; }
 }
-globalThis.document = { createElement: () => new Element() };
+const byId = {};
+globalThis.document = {
+  createElement: () => new Element(), createElementNS: () => new Element(), addEventListener() {}, hidden: false,
+  getElementById: (id) => (byId[id] ??= new Element()),
+};
 const shown = new Element();
 """
 
@@ -83,3 +87,62 @@ def test_a_rebalance_at_no_date_does_not_hide_the_others(tmp_path: Path) -> None
     text = shown(tmp_path, f'import {{ drawTimeline }} from "./timeline.js"; drawTimeline(shown, {json.dumps(group)});')
     assert text.count("led by a:1") == 2
     assert f"{NO_DATE} ms" in text
+
+
+PAGE = """
+const kept = { token: "old" };
+globalThis.sessionStorage = {
+  getItem: (name) => kept[name] ?? null, setItem: (name, value) => { kept[name] = value; },
+  removeItem: (name) => { delete kept[name]; },
+};
+globalThis.location = { host: "a:1", protocol: "http:" };
+Element.prototype.focus = Element.prototype.showModal = () => {};
+const looks = [];
+globalThis.setTimeout = (then) => looks.push(then);
+const reply = (status, body) => ({ ok: status === 200, status, json: async () => body });
+const turn = () => new Promise((then) => setImmediate(then));
+byId.token = new Element();
+byId.token.hidden = true;
+"""
+
+
+def test_that_a_token_is_another_one_is_said_until_the_next_is_given(tmp_path: Path) -> None:
+    script = """
+    globalThis.fetch = async () => reply(401, {});
+    await import("./page.js");
+    await turn();
+    looks.shift()();
+    await turn();
+    shown.append(byId["token-problem"].textContent);
+    """
+    assert shown(tmp_path, PAGE + script).strip() == "This instance has another token."
+
+
+def test_a_late_answer_does_not_explain_another_task(tmp_path: Path) -> None:
+    script = """
+    const waiting = {};
+    const tasks = ["0_0", "0_1"].map((task) => ({ task, phase: "running", records_per_s: 0, behind: 0 }));
+    const thread = {
+      active: tasks, standby: [], running: true, records_per_s: 0, latency_ms: null, batch_ms: null, rebalances: [],
+      last_assignment_s: 1,
+    };
+    const one = {
+      host: "a:1", process: "p", away: null, state: "RUNNING", threads: [thread], assigned: [], why: [], ready: true,
+    };
+    const group = { application: "app", instances: [one], silent: [], rebalances: [], leader: "a:1", asked: "a:1", now_ms: 0 };
+    globalThis.fetch = (path) => path.startsWith("/decisions")
+      ? new Promise((then) => {
+          const decisions = [{ role: `why ${path}`, candidates: [] }];
+          waiting[path.slice(-3)] = () => then(reply(200, { at_ms: 0, decisions }));
+        })
+      : Promise.resolve(path === "/group" ? reply(200, group) : reply(404, {}));
+    await import("./page.js");
+    for (let left = 9; left; left--) await turn();
+    const buttons = byId.tasks.all.filter((one) => one.class === "task");
+    for (const button of buttons) button.listeners.click();
+    for (const task of ["0_1", "0_0"]) { waiting[task](); await turn(); }
+    shown.append(byId["why-body"]);
+    """
+    text = shown(tmp_path, PAGE + script)
+    assert "task=0_1" in text
+    assert "task=0_0" not in text
