@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 
 import pytest
@@ -20,3 +22,8 @@ def test_what_is_left_never_falls_below_nothing(
     deadline = Deadline.after(2.5)
     now_s += passed_s
     assert (deadline.left_s, deadline.is_over) == (left_s, is_over)
+
+
+def test_without_an_end_no_more_is_left_than_can_be_waited() -> None:
+    assert threading.Lock().acquire(timeout=Deadline.after(math.inf).left_s)
+    assert not Deadline.after(math.inf).is_over

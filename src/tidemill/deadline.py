@@ -6,6 +6,7 @@ the caller.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 
@@ -23,8 +24,8 @@ class Deadline:
 
     @property
     def left_s(self) -> float:
-        """Seconds that are left; 0 when it is over."""
-        return max(0.0, self.at_s - time.monotonic())
+        """Seconds that are left; 0 when it is over, and never more than a lock can wait (so of infinity, some 292 years)."""
+        return min(max(0.0, self.at_s - time.monotonic()), threading.TIMEOUT_MAX)
 
     @property
     def is_over(self) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidemill.cli.assign import app
+from tidemill.cli.assign_replay import read_records
 from tidemill.errors import ConfigError
 
 VECTORS = Path(__file__).parent.parent / "vectors"
@@ -159,3 +160,10 @@ def test_unusable_files_are_refused_in_one_sentence(tmp_path):
 def test_2_7_is_refused_for_what_has_no_form_of_2_7(tmp_path):
     path = write(tmp_path / "lines.jsonl", lines_of("thread_assignment", 1))
     assert "no form of 2.7" in error_of(path, "--compatibility", "2.7")
+
+
+def test_a_name_may_have_characters_that_begin_a_line_elsewhere(tmp_path: Path) -> None:
+    record = {"id": "one\u2028name\x85"}
+    file = tmp_path / "answers.jsonl"
+    file.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert list(read_records(file)) == [(1, record)]

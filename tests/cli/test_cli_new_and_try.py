@@ -28,6 +28,7 @@ TOPICS = {
     "orders": (Serdes.string(), Serdes.json("customer string, amount double")),
     "orders-late": (Serdes.string(), Serdes.string()),
     "counts": (Serdes.long(), Serdes.double()),
+    "bounds": (Serdes.string(), Serdes.boolean()),
 }
 
 
@@ -129,7 +130,7 @@ def test_with_one_topic_a_line_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("hello", "in.txt, line 3: the program reads counts, orders, orders-late, and 'hello' names none of them; write [@TIME]"),
+        ("hello", "line 3: the program reads bounds, counts, orders, orders-late, and 'hello' names none of them; write [@TIME]"),
         ("counts: x => 1", "in.txt, line 3: key: 'x' can't be read by the serde long (.*); expected a whole number"),
         ("counts: 1 => one", "in.txt, line 3: value: 'one' can't be read by the serde double (.*); expected a number"),
         ("counts: 99999999999999999999 => 1", "key: '99999999999999999999' can't be read by the serde long"),
@@ -137,6 +138,9 @@ def test_with_one_topic_a_line_is_a_value() -> None:
         ('orders: {"amount": "two"}', "can't be read by the serde json"),
         ("@soon orders: {}", "in.txt, line 3: '@soon' is no time; expected @ and the ms since the epoch"),
         ("@5", "'@5' is no time"),
+        ("@99999999999999999999 orders: {}", "'@99999999999999999999' is no time"),
+        (f"@{'9' * 5_000} orders: {{}}", r"'@9{249}\.\.\. \(5001 characters\)' is no time"),
+        (f"bounds: {'[' * 100_000}", r"value: '\[{250}\.\.\. \(100000 characters\)' can't be read by the serde"),
     ],
 )
 def test_a_line_that_is_no_record_is_told_with_its_place(line: str, told: str) -> None:
@@ -216,6 +220,22 @@ def test_a_wrong_line_spoils_the_file_before_anything_runs(spark: SparkSession, 
     code, text, errors = cli("try", str(program), str(tmp_path / "records.txt"))
     assert (code, text) == (2, "")
     assert "records.txt, line 2: the program reads lines, names" in errors
+
+
+@pytest.mark.spark
+def test_a_value_may_have_characters_that_begin_a_line_elsewhere(spark: SparkSession, program: Path, tmp_path: Path) -> None:
+    (tmp_path / "records.txt").write_text("lines: one\u2028line\n")
+    code, text, _ = cli("try", str(program), str(tmp_path / "records.txt"))
+    assert code == 0
+    assert "ONE\\u2028LINE" in text
+
+
+def test_standard_input_that_is_no_text_is_told_before_spark_starts(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"lines: \xff\n"), encoding="utf-8"))
+    code, _, errors = cli("try", str(program))
+    assert code == 2
+    assert "standard input: not utf-8 text (invalid start byte); expected records, one a line" in errors
+    assert "starting Spark" not in errors
 
 
 def test_a_file_that_is_not_there_is_told_before_spark_starts(program: Path, tmp_path: Path) -> None:

@@ -134,6 +134,15 @@ def test_clean_removes_all_tasks_and_keeps_the_process_id(directory: StateDirect
         tidemill_state("clean", directory.path)
 
 
+def test_clean_says_what_it_may_not_remove(directory: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    with pytest.raises(EnvironmentProblem, match=r"can't remove the state of task 1_0 in .*: Permission denied"):
+        tidemill_state("clean", directory.path)
+
+
 def test_clean_is_refused_while_an_instance_has_the_directory(directory: StateDirectory) -> None:
     with StateDirectoryLock.acquire(directory.path, timeout_s=1), pytest.raises(StateDirectoryInUseError):
         tidemill_state("clean", directory.path)

@@ -46,6 +46,11 @@ def test_what_an_instance_writes_of_itself_is_no_escape_sequence() -> None:
     assert "\x1b" not in "".join(history_lines([led(1, led_by="\x1b[2Jevil", remarks=["\x1b]0;x"])], why=True))
 
 
+def test_a_time_that_is_none_is_shown_by_its_number() -> None:
+    [line] = history_lines([led(1 << 62, led_by="one:1")], why=False)
+    assert line.startswith(f"{1 << 62} ms  one:1")
+
+
 def instance(number: int, port: int | None) -> GroupInstance:
     host = None if port is None else HostInfo("one", port)
     return GroupInstance(process_id=ProcessId(number, 0), host=host, client_ids=())

@@ -98,6 +98,22 @@ def test_rebalances_say_who_came_and_what_moved_newest_first_without_follow_ups(
     assert told[-1][1].startswith("0_0 to 127.0.0.1:35433")
 
 
+@pytest.mark.parametrize("at_ms", [-(1 << 63), (1 << 63) - 1])
+def test_a_rebalance_at_no_time_is_shown_by_its_number(at_ms: int) -> None:
+    document = group()
+    document["rebalances"] = [{**led, "at_ms": at_ms, "next_ms": at_ms, "hands_over": False} for led in document["rebalances"]]
+    at, words = rebalances(document, 1)[0]
+    assert at == f"{at_ms} ms"
+    assert words.endswith(f"next rebalance at {at_ms} ms")
+
+
+def test_a_copy_in_a_role_that_is_not_known_here_comes_last() -> None:
+    document = group()
+    copies = [copy for one in document["instances"] for thread in one["threads"] for copy in thread["standby"]]
+    copies[0]["role"] = "shadow"
+    assert [row.role for row in copy_rows(document)].index("shadow") == len(copies) - 1
+
+
 def test_the_screen_shows_all_of_it() -> None:
     text = printed(group())
     for word in ("streams-wordcount: 3 of 3 instances running", "127.0.0.1:35433 *", "warm-up", "1,549", "Rebalances"):

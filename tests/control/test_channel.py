@@ -158,6 +158,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[ControlServer]:
     made.close()
 
 
+@pytest.mark.parametrize("listen", [("127.0.0.1", 99_999), ("no such host", 0)])
+def test_an_address_that_can_not_be_had_is_named(listen: tuple[str, int]) -> None:
+    with pytest.raises(EnvironmentProblem, match=f"channel on {listen[0]}:{listen[1]} .*control.listen takes"):
+        TcpListener(listen, "127.0.0.1")
+
+
 def started(source: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", textwrap.dedent(source), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

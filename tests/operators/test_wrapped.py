@@ -164,6 +164,10 @@ def test_the_setting_makes_the_wrapper() -> None:
             assert self.application == "app"
             return super().wrap_processor_supplier(name, supplier)
 
+    class Misconfigured(Counting):
+        def configure(self, config: TopologyConfig) -> None:
+            raise KeyError("shop.url")
+
     def wrapped(wrapper: object) -> set[str]:
         config = StreamsConfig.read_slice(TopologyConfig, {**needed, "processor.wrapper.class": wrapper})
         made = configured_topology(program(), config)
@@ -176,6 +180,7 @@ def test_the_setting_makes_the_wrapper() -> None:
         (f"{__name__}:Absent", "can't be imported"),
         (object(), "has no wrap_processor_supplier; expected a class with"),
         ("Counting", "expected module:Class, a class or an object"),
+        (Misconfigured, "its configure has failed: KeyError: 'shop.url'"),
     ):
         with pytest.raises(ConfigError, match=said):
             wrapped(wrong)

@@ -69,6 +69,14 @@ def test_where_the_capacity_is_not_known_a_lag_asks_for_one_more_and_nothing_for
     assert told(document(per_s=0.0, behind=10)).wanted == 4
 
 
+@pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -float("inf"), -5.0, 1e-320])
+def test_a_figure_of_an_instance_that_can_be_none_counts_as_none(garbage: float) -> None:
+    found = document(capacity=1_300.0)
+    found["instances"][0]["threads"][0].update(records_per_s=garbage, capacity_per_s=garbage)
+    scale = told(found)
+    assert (scale.wanted, scale.records_per_s, scale.capacity_per_s) == (2, 2_000.0, 1_300.0)
+
+
 def test_the_capacity_of_an_instance_is_that_of_its_threads_that_were_at_their_limit() -> None:
     found = document()
     thread = found["instances"][0]["threads"][0]

@@ -9,7 +9,7 @@ import pytest
 from tests.runtime.thread_alone import GIVEN, KEPT, Engine, ThreadAlone, thread_with
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId
-from tidemill.membership.member_state import CloseRequested
+from tidemill.membership.member_state import CloseRequested, MembershipLost, RevokeAllRequested
 from tidemill.task.batch import BatchRequest, Outcome, Taken
 from tidemill.task.message_pack import pack, unpack
 
@@ -136,3 +136,18 @@ def test_the_instance_hears_of_new_tasks_before_anything_is_done_for_them(tmp_pa
     thread.told.clear()
     thread.assign(KEPT, GIVEN, NEW)
     assert thread.told == [frozenset({KEPT, GIVEN, NEW})]
+
+
+@pytest.mark.parametrize(
+    "event", [MembershipLost(reason="evicted", incarnation=1), RevokeAllRequested(reason="a join")], ids=["lost", "revoked"]
+)
+def test_the_instance_hears_that_a_thread_without_tasks_is_no_longer_assigned(
+    tmp_path: Path, event: MembershipLost | RevokeAllRequested
+) -> None:
+    thread = ThreadAlone(Engine(None), tmp_path)
+    thread.assign()
+    thread.told.clear()
+    thread.events.put(event)
+    thread.changes.take_events(0)
+    assert not thread.changes.is_assigned
+    assert thread.told == [frozenset()]

@@ -85,12 +85,15 @@ class ThreadAlone:
         unused: Any = None
         lock: Any = SimpleNamespace(hold_on=lambda: None)
         config = StreamsConfig.read_slice(ThreadConfig, {})
-        member: Any = SimpleNamespace(membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None)
+        member: Any = SimpleNamespace(
+            membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None, revoked_all=lambda: None
+        )
         directory = StateDirectory(folder, "app")
         self.metrics, rebalance = ThreadMetrics(), RebalanceWatch("thread")
         layout = TaskLayout(has_stores=frozenset(has_stores), directory=str(directory.path))
         self.registry = TaskRegistry(no_tasks(IDENTITY, layout, session="e"))
         self.registry.observe(TaskLog("thread"), rebalance, self.metrics)
+        self.events: queue.SimpleQueue[object] = member.events
         local = LocalTasks("thread", self.registry, LocalState(directory, lock, logged=(), reporter="thread"))
         group = GroupSide("thread", FACTS.topics, self.registry, unused, local.offset_sums)
         topics = GlobalTopics((), unused)

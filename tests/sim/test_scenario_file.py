@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tidemill.documents import Document
 from tidemill.errors import ConfigError
-from tidemill.sim.scenario_file import setting_value, settings_of, surroundings_value
+from tidemill.sim.scenario_file import scenario_of, setting_value, settings_of, surroundings_value
 
 
 @pytest.mark.parametrize("value", [["zone", "cluster"], "zone+cluster"])
@@ -35,3 +36,20 @@ def test_a_setting_of_another_kind_is_refused_with_what_was_expected(name: str, 
 def test_a_speed_is_a_number_above_0(value: object) -> None:
     with pytest.raises(ConfigError, match="expected a number greater than 0"):
         surroundings_value("restore_records_per_s", value)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ({"subtopologies": [{"number": "x", "partitions": 2}]}, "number = 'x' can't be read"),
+        ({"subtopologies": [{"number": 0, "partitions": [2]}]}, r"partitions = \[2\] can't be read"),
+        ({"subtopologies": [{"number": 0, "partitions": 2, "records": 10**400}]}, "records = 10+ .*expected whole"),
+        ({"subtopologies": [{"number": 0, "partitions": 2, "records": {"0_0": 1}}]}, "records = .* .*expected whole"),
+        ({"subtopologies": [{"number": 0, "partitions": 2, "processed": [5, -1]}]}, "processed = .* .*expected whole"),
+        ({"clients": [{"name": "A", "process_id": "no id"}]}, "A: process_id = 'no id' can't be read"),
+        ({"events": [{"at_s": "soon", "do": "join"}]}, "join: at_s = 'soon' can't be read .expected a number of seconds"),
+    ],
+)
+def test_a_value_that_a_table_can_t_have_is_refused_with_its_place(table: Document, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        scenario_of(table, "x")

@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidemill.cli.group_view import shown_time
 from tidemill.errors import AssignmentError, ConfigError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.printable import printable
@@ -200,8 +201,7 @@ def _due(received: Mapping[str, AssignmentInfo], config: AssignmentConfig) -> Ca
     def due(rebalances: int) -> str:
         if next_ms in (0, LONG_MAX):
             return f"in {duration(rebalances * interval_ms)}"
-        at = datetime.fromtimestamp((next_ms + (rebalances - 1) * interval_ms) / 1000, timezone.utc)
-        return f"at {at:%H:%M:%S} UTC"
+        return f"at {shown_time(next_ms + (rebalances - 1) * interval_ms, '%H:%M:%S UTC', timezone.utc)}"
 
     return due
 

@@ -209,7 +209,7 @@ def read_records(file: Path) -> Iterator[tuple[int, Record]]:
     """(line number, record); a document of several lines is the WordCount experiment."""
     from tidemill.replay.record_kinds import experiment_records
 
-    lines = read_text(file, expected="a file of recorded answers, JSON Lines").splitlines()
+    lines = read_text(file, expected="a file of recorded answers, JSON Lines").split("\n")  # text may have others
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

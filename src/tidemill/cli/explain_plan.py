@@ -107,15 +107,18 @@ def _plans(
     topology: Topology, config: SparkConfig, program: TopologyConfig, exceptions: ExceptionConfig
 ) -> tuple[Stages, list[str]]:
     """The stages, and each thread's physical plan as Spark writes it."""
+    from tidemill.kafka.security.config_providers import references, resolved_spark
     from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
     from tidemill.runtime.instance.starting import compiled_for
 
+    settings = resolved_spark(config.spark)
     spark = machine_jvm(
         os.environ,
         application_id=config.application_id,
         threads=config.num_stream_threads,
-        settings={**_SPARK, **{f"spark.{name}": value for name, value in config.spark.items()}},
-        heap=config.spark.get("driver.memory", JVM_HEAP),
+        settings={**_SPARK, **settings},
+        heap=settings.get("spark.driver.memory", JVM_HEAP),
+        written=references("spark.", config.spark),
     ).session()
     try:
         compiled = compiled_for(program, exceptions, topology, spark.session)

@@ -7,9 +7,8 @@ its rebalances are missing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
 
-from tidemill.cli.group_view import move_words, rebalance_words
+from tidemill.cli.group_view import move_words, rebalance_words, shown_time
 from tidemill.documents import Document
 from tidemill.errors import EnvironmentProblem, RetriableError
 from tidemill.printable import printable
@@ -59,7 +58,7 @@ def history_lines(rebalances: Sequence[Document], *, why: bool) -> Iterator[str]
     if not rebalances:
         yield "no rebalance was led by an instance that can be asked"
     for led in rebalances:
-        at = datetime.fromtimestamp(led["at_ms"] / 1e3).strftime("%Y-%m-%d %H:%M:%S")
+        at = shown_time(led["at_ms"], "%Y-%m-%d %H:%M:%S")
         words = rebalance_words(led) or "nothing moved"
         yield printable(f"{at}  {led['led_by']}  {led['took_ms']} ms  {words}", longest=_LONGEST_TEXT)
         for move in led["moves"] if why else ():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 from tidemill.documents import Document
 
@@ -159,13 +159,13 @@ def copy_rows(group: Document) -> list[CopyRow]:
                 )
                 for copy in thread["standby"]
             ]  # fmt: skip
-    order = {"created": 0, "restoring": 0, "warm-up": 1, "standby": 2}
-    return sorted(rows, key=lambda row: (order[row.role], _number(row.task), row.where))
+    order = {"created": 0, "restoring": 0, "warm-up": 1, "standby": 2}  # last what another version calls otherwise
+    return sorted(rows, key=lambda row: (order.get(row.role, len(order)), _number(row.task), row.where))
 
 
 def rebalances(group: Document, most: int) -> list[tuple[str, str]]:
     """When, and what; the newest first. Follow-ups, in which nothing new was decided, are left out."""
-    return [(_clock(led["at_ms"]), rebalance_words(led)) for led in list(group["rebalances"])[::-1] if is_news(led)][:most]
+    return [(shown_time(led["at_ms"]), rebalance_words(led)) for led in list(group["rebalances"])[::-1] if is_news(led)][:most]
 
 
 def is_news(led: Document) -> bool:
@@ -182,12 +182,16 @@ def rebalance_words(led: Document) -> str:
     if led["hands_over"]:
         parts.append("once the old owners have let go")
     elif led["next_ms"] is not None:
-        parts.append(f"next rebalance at {_clock(led['next_ms'])}")
+        parts.append(f"next rebalance at {shown_time(led['next_ms'])}")
     return "; ".join(parts)
 
 
-def _clock(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1e3).strftime("%H:%M:%S")
+def shown_time(at_ms: int, form: str = "%H:%M:%S", zone: tzinfo | None = None) -> str:
+    """The time in this zone, the machine's own if None; the number itself if it is no time: members send any 64 bits."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1e3, zone).strftime(form)
+    except (ValueError, OverflowError, OSError):  # what a calendar or the C library has no date for
+        return f"{at_ms} ms"
 
 
 def move_words(move: Document) -> str:

@@ -12,10 +12,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tidemill.errors import ConfigError, SerdeError
+from tidemill.printable import printable
 from tidemill.topology.values import Serde
 
 GRAMMAR = "[@TIME] [TOPIC:] [KEY =>] VALUE"
 _TIME = re.compile(r"@(\S+)\s+(.*)\Z", re.DOTALL)
+_MS = re.compile(r"\d{1,18}", re.ASCII)
+"""Kafka's timestamps have 64 bits."""
 _ARROW = re.compile(r"\s*=>\s*")
 
 
@@ -45,8 +48,8 @@ def record_of(line: str, topics: Mapping[str, tuple[Serde, Serde]], place: str) 
     rest, timestamp = line.strip(), None
     if rest.startswith("@"):
         found = _TIME.match(rest)
-        if found is None or not found[1].isdecimal():
-            found_text = rest.split()[0]
+        if found is None or not _MS.fullmatch(found[1]):
+            found_text = printable(rest.split()[0])
             raise ConfigError(f"{place}: {found_text!r} is no time; expected @ and the ms since the epoch, as in @60000 hello")
         timestamp, rest = int(found[1]), found[2]
     topic, rest = _topic(rest, topics, place)
@@ -88,9 +91,9 @@ def _value(text: str, serde: Serde, place: str) -> object:
             case _:
                 value = json.loads(text)
         serde.serialize(value)
-    except (ValueError, TypeError, SerdeError) as error:
+    except (ValueError, TypeError, SerdeError, RecursionError) as error:
         raise ConfigError(
-            f"{place}: {text!r} can't be read by the serde {serde.name} ({error}); expected {_expected(serde)}"
+            f"{place}: {printable(text)!r} can't be read by the serde {serde.name} ({error}); expected {_expected(serde)}"
         ) from None
     return value
 

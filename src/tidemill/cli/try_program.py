@@ -47,9 +47,10 @@ def try_program(
 ) -> None:
     """Run a program on a few records and print its results; no broker is needed."""
     topology, merged = load_application(app, outside_settings(settings or [], config))
-    lines = None if records is None else read_text(records, expected="records, one a line").splitlines()
-    if lines is None and not sys.stdin.isatty():
-        lines = sys.stdin.read().splitlines()
+    text = None if records is None else read_text(records, expected="records, one a line")
+    if text is None and not sys.stdin.isatty():
+        text = _piped()
+    lines = None if text is None else text.split("\n")
     with status_line() as say:
         say("starting Spark")
         from tidemill.testing.driver import TopologyTestDriver
@@ -64,6 +65,13 @@ def try_program(
         else:
             _converse(driver, topics, sys.stdin)
         typer.echo("\n\n".join(tables(driver)) or "Nothing was written, and no store has a row.")
+
+
+def _piped() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"standard input: not {error.encoding} text ({error.reason}); expected records, one a line") from None
 
 
 def _pipe(driver: TopologyTestDriver, records: Iterable[TypedRecord]) -> None:

@@ -76,7 +76,7 @@ class TcpListener:
     def __init__(self, listen: tuple[str, int], host: str) -> None:
         try:
             self.socket = socket.create_server(listen, backlog=_BACKLOG)
-        except OSError as problem:
+        except (OSError, OverflowError) as problem:  # the latter for a port above 65535
             raise EnvironmentProblem(
                 f"can't open the control channel on {listen[0]}:{listen[1]} ({problem}): tidemill.control.listen takes an "
                 "address of this machine and a free port"

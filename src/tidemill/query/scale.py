@@ -15,6 +15,8 @@ from tidemill.query.group_documents import GroupDocument, InstanceDocument
 
 RUNNING = "RUNNING"
 WARM_UP = "warm-up"
+_LEAST_PER_S, _MOST_PER_S = 0.05, 1e12
+"""Instances round their rates to a tenth."""
 
 
 def advice(group: GroupDocument, wish: ScaleWish) -> ScaleAdvice:
@@ -27,7 +29,7 @@ def load_of(group: GroupDocument) -> GroupLoad:
     threads = [thread for one in reported for thread in one.threads]
     return GroupLoad(
         present=len(group.instances) + len(group.silent),
-        records_per_s=sum(thread.records_per_s for thread in threads),
+        records_per_s=sum(_known(thread.records_per_s) for thread in threads),
         lag=sum(task.behind or 0 for thread in threads for task in thread.active),
         measured_per_s=_measured(reported),
         tasks=sum(len(thread.active) for thread in threads),
@@ -38,9 +40,14 @@ def load_of(group: GroupDocument) -> GroupLoad:
 
 def _measured(reported: list[InstanceDocument]) -> float | None:
     """Records per second of one instance: of a thread that was seen at its limit, times the threads of an instance."""
-    seen = [thread.capacity_per_s for one in reported for thread in one.threads if thread.capacity_per_s]
+    seen = [known for one in reported for thread in one.threads if (known := _known(thread.capacity_per_s))]
     threads = sum(len(one.threads) for one in reported)
     return sum(seen) / len(seen) * threads / len(reported) if seen else None
+
+
+def _known(per_s: float | None) -> float:
+    """A rate as an instance tells it; 0 for none, and for what is none, such as NaN: no number of instances follows from that."""
+    return per_s if per_s is not None and _LEAST_PER_S <= per_s <= _MOST_PER_S else 0.0
 
 
 def _held_up(group: GroupDocument, reported: list[InstanceDocument]) -> Iterator[str]:

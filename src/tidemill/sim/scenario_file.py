@@ -120,6 +120,15 @@ class _Reader:
         self._taken.append(name)
         if name not in self._left:
             return default
+        return self._read(name, read)
+
+    def needs(self, name: str, read: Callable[[Any], Value]) -> Value:
+        if name not in self._left:
+            raise ConfigError(f"{self._where}: {name} is missing; it has {', '.join(self._left) or 'nothing'}")
+        self._taken.append(name)
+        return self._read(name, read)
+
+    def _read(self, name: str, read: Callable[[Any], Value]) -> Value:
         value = self._left.pop(name)
         try:
             return read(value)
@@ -127,11 +136,6 @@ class _Reader:
             raise
         except (ValueError, TypeError, AttributeError, ArithmeticError) as error:
             raise ConfigError(f"{self._where}: {name} = {value!r} can't be read ({error})") from error
-
-    def needs(self, name: str, read: Callable[[Any], Value]) -> Value:
-        if name not in self._left:
-            raise ConfigError(f"{self._where}: {name} is missing; it has {', '.join(self._left) or 'nothing'}")
-        return self.take(name, read, read(self._left[name]))
 
     def tables(self, name: str) -> list[Document]:
         found: list[Document] = self.take(name, _tables, [])
@@ -152,7 +156,7 @@ def _subtopology(table: Document) -> ScenarioSubtopology:
         records=reader.take("records", _counts, ()),
         processed=reader.take("processed", _counts, ()),
         records_per_s=reader.take("records_per_s", _rates, ()),
-        bytes_per_record=reader.take("bytes_per_record", int, 100),
+        bytes_per_record=reader.take("bytes_per_record", _count, 100),
         is_source_changelog=reader.take("source_is_changelog", bool, False),
     )
     reader.refuse_the_rest()
@@ -235,12 +239,18 @@ def _rates(value: str | float | list[str | float]) -> tuple[float, ...]:
     return tuple(map(_rate, value)) if isinstance(value, list) else (_rate(value),)
 
 
-def _counts(value: int | list[int]) -> tuple[int, ...]:
-    return (value,) if isinstance(value, int) else tuple(map(int, value))
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError("expected whole numbers, 0 or more, of at most 64 bits")
+    return value
+
+
+def _counts(value: object) -> tuple[int, ...]:
+    return tuple(map(_count, value)) if isinstance(value, list) else (_count(value),)
 
 
 def _by_task(table: Document) -> dict[TaskId, int]:
-    return {TaskId.parse(task): int(count) for task, count in table.items()}
+    return {TaskId.parse(task): _count(count) for task, count in table.items()}
 
 
 def _instant(value: object) -> datetime | None:

@@ -122,17 +122,20 @@ class StateDirectory:
     def remove(self, task: TaskId, lock: StateDirectoryLock) -> None:
         """Removes the directory of a task that is not open, if there is one; `lock` must hold this directory.
 
-        It is renamed first, so that no half of it is ever taken for a state.
+        It is renamed first, so that no half of it is ever taken for a state. EnvironmentProblem if that is not allowed.
         """
         if lock.directory != self.path.resolve() or not lock.is_held:
             raise StateError(f"{self.path} is not held by the lock that was given: task {task} stays")
         path = self.task_path(task)
-        if path.exists():
-            path.rename(path.with_name(f"{_REMOVED}{task}-{uuid.uuid4()}"))
-            sync_directory(self.path)
-        # Also what a removal that died half way has left.
-        for removed in self.path.glob(f"{_REMOVED}*"):
-            shutil.rmtree(removed)
+        try:
+            if path.exists():
+                path.rename(path.with_name(f"{_REMOVED}{task}-{uuid.uuid4()}"))
+                sync_directory(self.path)
+            # Also what a removal that died half way has left.
+            for removed in self.path.glob(f"{_REMOVED}*"):
+                shutil.rmtree(removed)
+        except OSError as error:
+            raise state_dir_problem(f"can't remove the state of task {task} in {self.path}", error) from error
 
 
 def write_checkpoint(path: Path, offsets: Mapping[TopicPartition, int]) -> None:

@@ -53,12 +53,18 @@ export function duration(seconds) {
   return `${Math.round(seconds / 86_400)} days`;
 }
 
+// What timestamps and other instances name as a time may be none of the calendar: its number is shown then.
+export function hasDate(ms) {
+  return !Number.isNaN(new Date(ms).getTime());
+}
+
 export function clock(ms) {
-  return new Date(ms).toLocaleTimeString("en-GB");
+  return hasDate(ms) ? new Date(ms).toLocaleTimeString("en-GB") : `${ms} ms`;
 }
 
 // With the day if it is not the day of nowMs: the history goes back over restarts.
 export function moment(ms, nowMs) {
+  if (!hasDate(ms)) return clock(ms);
   const [then, now] = [new Date(ms), new Date(nowMs)];
   if (then.toDateString() === now.toDateString()) return clock(ms);
   const year = then.getFullYear() === now.getFullYear() ? undefined : "numeric";

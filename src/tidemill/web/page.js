@@ -133,7 +133,7 @@ function askForToken() {
   const had = sessionStorage.getItem("token") !== null;
   $("main").hidden = true;
   $("summary").textContent = "A token is needed.";
-  $("token-problem").textContent = had ? "This instance has another token." : "";
+  if (had || $("token").hidden) $("token-problem").textContent = had ? "This instance has another token." : "";
   sessionStorage.removeItem("token");
   if ($("token").hidden) {
     $("token").hidden = false;
@@ -150,8 +150,9 @@ async function explain(task) {
   try {
     reply = await get(`/decisions?task=${encodeURIComponent(task)}`);
   } catch {
-    return fill($("why-body"), h("p", { class: "problem" }, "The instance does not answer."));
+    reply = { ok: false, body: { error: "The instance does not answer." } };
   }
+  if (task !== explained) return; // another one was asked for meanwhile
   if (!reply.ok) return fill($("why-body"), h("p", { class: "problem" }, reply.body.error));
   const found = reply.body.decisions;
   fill($("why-body"),
@@ -182,8 +183,7 @@ $("token").addEventListener("submit", (event) => {
 });
 $("query").addEventListener("submit", (event) => {
   event.preventDefault();
-  query(get, $("query"), $("answer"), event.submitter?.value ?? "key").catch(() =>
-    fill($("answer"), h("p", { class: "problem" }, "The instance does not answer.")));
+  query(get, $("query"), $("answer"), event.submitter?.value ?? "key");
 });
 $("older").addEventListener("click", async () => {
   $("older").disabled = true;

@@ -1,6 +1,6 @@
 // The query box: one key, or a range, of a store of the application.
 
-import { clock, fill, h, number, plural } from "./format.js";
+import { clock, fill, h, hasDate, number, plural } from "./format.js";
 
 const LIMIT = 50;
 
@@ -21,6 +21,8 @@ export async function query(get, form, answer, what) {
   try {
     if (what === "key") await one(get, answer, store, key, began);
     else await range(get, answer, store, key, last, began);
+  } catch {
+    silent(answer);
   } finally {
     button.disabled = false;
   }
@@ -42,7 +44,7 @@ async function range(get, answer, store, first, last, began) {
   const notes = [plural(found.length, "entry", "entries"), ...staleness(reply.body), took(began)];
   if (!found.length) return fill(answer, h("p", { class: "note" }, "No entry in this range."));
   fill(answer, rows(found, notes),
-    reply.body.next === null ? null : h("button", { type: "button", class: "second", on: { click: () => range(get, answer, store, reply.body.next, last, performance.now()) } }, "The next ones"));
+    reply.body.next === null ? null : h("button", { type: "button", class: "second", on: { click: () => range(get, answer, store, reply.body.next, last, performance.now()).catch(() => silent(answer)) } }, "The next ones"));
 }
 
 function rows(entries, notes) {
@@ -59,7 +61,8 @@ function text(value) {
 }
 
 function when(ms) {
-  return ms === undefined ? "" : `${new Date(ms).toISOString().slice(0, 10)} ${clock(ms)}`;
+  if (ms === undefined) return "";
+  return hasDate(ms) ? `${new Date(ms).toISOString().slice(0, 10)} ${clock(ms)}` : clock(ms);
 }
 
 function staleness(body) {
@@ -68,6 +71,10 @@ function staleness(body) {
 
 function took(began) {
   return `${Math.round(performance.now() - began)} ms`;
+}
+
+function silent(answer) {
+  fill(answer, h("p", { class: "problem" }, "The instance does not answer."));
 }
 
 function refused(answer, reply) {

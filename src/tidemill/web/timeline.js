@@ -1,6 +1,6 @@
 // Rebalances: what moved, why, and what it cost.
 
-import { clock, duration, fill, h, moment, plural } from "./format.js";
+import { clock, duration, fill, h, hasDate, moment, plural } from "./format.js";
 
 const opened = new Set();
 const MANY = 30; // of an instance in /group: if one has so many, it may have led more
@@ -83,7 +83,7 @@ function entry({ led, then }, worst, nowMs) {
   else if (last.stable) facts.push("stable");
   if (worst) facts.push(`longest pause ${worst.paused < 1000 ? `${worst.paused} ms` : duration(worst.paused / 1000)}, task ${worst.task}`);
   return h("li", { class: last.stable ? "stable" : "open" },
-    h("time", { datetime: new Date(led.at_ms).toISOString() }, moment(led.at_ms, nowMs)),
+    h("time", { datetime: hasDate(led.at_ms) ? new Date(led.at_ms).toISOString() : null }, moment(led.at_ms, nowMs)),
     h("div", {},
       h("p", { class: "told" }, told.flatMap((part, at) => (at ? [", ", part] : [part]))),
       h("p", { class: "note" }, facts.join(" · ")),

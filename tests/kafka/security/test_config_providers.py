@@ -9,9 +9,9 @@ import pytest
 
 from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
-from tidemill.kafka.security.config_providers import read_properties, resolved, resolved_spark
+from tidemill.kafka.security.config_providers import read_properties, references, references_shown, resolved, resolved_spark
 
 JAAS = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="{}";'
 SECRET = "marked-secret-value"
@@ -85,6 +85,17 @@ def test_spark_hides_what_was_referred_to_whatever_its_name(monkeypatch: pytest.
     assert resolved_spark({"app.color": "blue"}) == {"spark.app.color": "blue"}
 
 
+@pytest.mark.parametrize("kind", [ConfigError, EnvironmentProblem])
+def test_an_error_in_others_words_shows_the_reference_too(kind: type[Exception]) -> None:
+    written = references("spark.", {"master": "${env:MASTER}", "app.color": "blue", "ui.port": "${env:PORT}"})
+    found = {"spark.master": f"spark://{SECRET}", "spark.app.color": "blue", "spark.ui.port": "40"}
+    assert written.keys() == {"spark.master", "spark.ui.port"}
+    with pytest.raises(kind) as caught, references_shown(found, written):
+        raise kind(f"could not parse spark://{SECRET}: the port is '40', expected 4040 or above")
+    assert str(caught.value) == "could not parse ${env:MASTER}: the port is '${env:PORT}', expected 4040 or above"
+    assert caught.value.__suppress_context__
+
+
 @pytest.mark.parametrize("prefix", ["hadoop.", "metrics.conf.", "executorEnv.", ""])
 def test_spark_hides_it_on_the_pages_that_show_it_without_its_prefix_too(prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("URL", SECRET)
@@ -103,6 +114,7 @@ def test_spark_hides_it_on_the_pages_that_show_it_without_its_prefix_too(prefix:
         ("a\\=b=c\\:d", {"a=b": "c:d"}),
         ("a=1\\\n   2", {"a": "12"}),
         ("a=\\u0041\\t\\\\", {"a": "A\t\\"}),
+        ("a=1\x0b2\x1c3\x854\u20285\r\nb=6\rc=7", {"a": "1\x0b2\x1c3\x854\u20285", "b": "6", "c": "7"}),
         ("a=b=c", {"a": "b=c"}),
     ],
 )

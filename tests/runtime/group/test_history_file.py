@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -90,6 +93,31 @@ def test_a_line_that_a_crash_has_cut_short_is_left_out(tmp_path: Path) -> None:
     assert [led["at_ms"] for led in kept_by(tmp_path).history()] == [1_000, 3_000]
     path.write_bytes(b'{"at_ms": 1')
     assert kept_by(tmp_path).history() == []
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """This process can write no file beyond this size meanwhile: what does not fit is an error, after what fits."""
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+
+
+def test_a_disk_without_room_costs_no_line_before_and_none_after(tmp_path: Path) -> None:
+    led = LedRebalances()
+    keeper = HistoryKeeper(led, tmp_path)
+    joins(led, (ONE, "one:1", {}, []), at_ms=1_000)
+    keeper._write()
+    joins(led, (ONE, "one:1", {}, []), at_ms=2_000)
+    with room_for((tmp_path / FILE).stat().st_size + 20):
+        keeper._write()
+    joins(led, (ONE, "one:1", {}, []), at_ms=3_000)
+    keeper._write()
+    found, problem = HistoryFile(tmp_path).load()
+    assert ([one["at_ms"] for one in found], problem) == ([1_000, 2_000, 3_000], "")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.runtime.instance import application as module
 from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
+from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.starting import OpenParts, StartContext, Started
 
 LIMIT_S = 240
@@ -156,6 +157,23 @@ def test_a_function_of_foreach_batch_that_closes_its_instance_does_not_wait_for_
     scene.may_end.set()
     assert scene.streams.close(LIMIT_S)
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_a_drain_that_the_instances_own_function_asks_for_is_not_waited_for(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch could not finish, and nothing be handed over, before the drain is called off."""
+    begun: list[float] = []
+    monkeypatch.setattr(Draining, "begin", lambda self, timeout_s: begun.append(timeout_s))
+    monkeypatch.setattr(Draining, "wait", lambda self: True)
+    scene.streams.start()
+    scene.called = threading.current_thread()
+    assert not scene.streams.drain(5)
+    scene.called = None
+    assert scene.streams.drain(6)
+    assert begun == [5, 6]
+    scene.may_end.set()
+    assert scene.streams.close(LIMIT_S)
 
 
 def test_a_listener_that_closes_its_instance_does_not_wait_whichever_thread_tells_it(scene: Scene) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -116,6 +117,15 @@ def test_after_its_limit_a_drain_is_called_off_and_the_instance_goes_on(scene: C
     assert told is not None
     assert (told["phase"], told["active"], told["standby"]) == (CALLED_OFF, 1, 0)
     assert "1 active tasks" in told["message"]
+
+
+def test_a_drain_may_have_no_limit(scene: Callable[[MemberState], Scene]) -> None:
+    at = scene(member(Drain.UNDER_WAY))
+    at.draining.begin(math.inf)
+    assert at.draining.wait()
+    told = at.draining.to_json()
+    assert told is not None
+    assert isinstance(told["until_ms"], int)
 
 
 def test_it_can_be_drained_again(scene: Callable[[MemberState], Scene]) -> None:

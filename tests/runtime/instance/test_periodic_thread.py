@@ -12,7 +12,7 @@ LIMIT_S = 60.0
 
 
 def test_a_call_that_fails_is_reported_and_made_again(caplog: Any) -> None:
-    calls, again = iter([RetriableError("no broker"), OSError("no disk"), None]), threading.Event()
+    calls, again = iter([RetriableError("no broker"), OSError("no disk"), RuntimeError("a fault"), None]), threading.Event()
 
     def call() -> None:
         if problem := next(calls, None):
@@ -24,8 +24,9 @@ def test_a_call_that_fails_is_reported_and_made_again(caplog: Any) -> None:
     assert again.wait(LIMIT_S)
     periodic.close()
     assert [message for message in caplog.messages if "it-failed" in message] == [
-        "event=it-failed problem='no broker'", "event=it-failed problem='no disk'"
+        "event=it-failed problem='no broker'", "event=it-failed problem='no disk'", "event=it-failed"
     ]  # fmt: skip
+    assert "RuntimeError: a fault" in caplog.text
 
 
 def test_its_end_waits_for_the_call_under_way_and_no_other_is_made(caplog: Any) -> None:

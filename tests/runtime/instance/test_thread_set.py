@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from typing import Any
@@ -153,6 +154,11 @@ def test_a_thread_that_does_not_end_in_time_is_said_to_end_later_and_removed_whe
     removing.join(LIMIT_S)
     assert running.threads == []
     assert stuck.were_workers_ended
+
+
+def test_who_would_wait_for_ever_can_say_so(running: ThreadSet) -> None:
+    assert running.remove(math.inf) is not None
+    assert running.end(math.inf)
 
 
 def test_who_can_not_wait_removes_a_thread_all_the_same(running: ThreadSet) -> None:

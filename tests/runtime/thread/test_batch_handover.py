@@ -6,13 +6,16 @@ import contextlib
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from tidemill import Serdes
+from tidemill.errors import BatchLostError
 from tidemill.runtime.thread import batch_handover as module
 from tidemill.runtime.thread.batch_handover import BatchHandover
+from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.spark.plan.batch_sinks import BatchFunction
 
 NODE = "KSTREAM-FOREACH-0000000001"
@@ -49,6 +52,19 @@ def test_while_a_function_is_called_its_caller_is_known(tmp_path: Path) -> None:
     assert handovers[0].call(NODE, str(tmp_path / "batch.parquet"), cast("Any", "batch 1")) == ""
     assert callers == [threading.current_thread()]
     assert handovers[0].caller is None
+
+
+@pytest.mark.parametrize("under_way", [None, SimpleNamespace(read=(), request=SimpleNamespace(incarnation=1))])
+def test_the_records_of_a_batch_that_counts_no_more_are_removed_without_a_call(tmp_path: Path, under_way: object) -> None:
+    """The group may have moved on, or the batch may have taken too long."""
+    runner: Any = SimpleNamespace(under_way=under_way)
+    group: Any = SimpleNamespace(may_commit=lambda *_tasks, **_incarnation: False)
+    handover = BatchHandover(cast("Any", None), cast("Any", None), "app", {})
+    path = tmp_path / "batch.parquet"
+    path.touch()
+    with pytest.raises(BatchLostError):
+        DriverService(runner, group, cast("Any", None), handover).hand_over(NODE, str(path), cast("Any", "batch 1"))
+    assert not path.exists()
 
 
 def test_what_a_function_raises_is_said_and_sys_exit_is_no_exception_to_that(tmp_path: Path) -> None:

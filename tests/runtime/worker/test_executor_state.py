@@ -63,6 +63,37 @@ def test_a_second_worker_gets_a_task_when_the_first_one_has_let_go_of_it(
     second.open(TASK)
 
 
+def test_a_task_that_was_locked_to_be_removed_is_opened_in_a_new_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = disk_at(tmp_path)
+    path = disk.directory.task_path(TASK)
+    path.mkdir(parents=True)
+    cleaning = StateDirectoryLock.acquire(path, timeout_s=1)
+
+    def removed(_pause_s: float) -> None:
+        path.rename(tmp_path / "removed")
+        cleaning.release()
+
+    monkeypatch.setattr("time.sleep", removed)
+    disk.open(TASK)
+    assert path.is_dir()
+
+
+def test_what_can_not_be_removed_costs_no_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = disk_at(tmp_path, delay_ms=0)
+    disk.directory.task_path(TASK).mkdir(parents=True)
+    monkeypatch.setattr(disk, "_cleans_at", Deadline.after(0.0))
+
+    def refuse(_path: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    time.sleep(0.02)
+    disk.clean([])
+    assert "event=state-not-cleaned" in caplog.text
+
+
 def test_what_nobody_has_had_for_the_delay_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = disk_at(tmp_path, delay_ms=0)
     tasks = [TaskId(1, number) for number in range(4)]

@@ -74,6 +74,29 @@ def test_strangers_are_refused_at_the_ports_of_a_driver_that_has_no_executors_el
     assert "spark.authenticate" not in _conf({"spark.master": "spark://127.0.0.1:7077"})
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.master", "local[4,3]"),
+        ("spark.master", "yarn-of-my-company"),
+        ("spark.task.maxFailures", "4"),
+        ("spark.redaction.regex", "my-secret["),
+    ],
+)
+def test_a_setting_that_was_looked_up_is_refused_by_its_reference_and_leaves_no_folder(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(ConfigError) as caught:
+        start_jvm(
+            java=Path("java"), application_id="app", threads=1, settings={name: value}, heap="1m", written={name: "${env:IT}"}
+        )
+    assert f"{name} is " in str(caught.value)
+    assert "${env:IT}" in str(caught.value)
+    assert value not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(("limit", "says"), [(64, "only 64 files"), (1023, "only 1023 files"), (1024, ""), (-1, "")])
 def test_a_jvm_that_may_open_too_few_files_has_that_said(limit: int, says: str) -> None:
     assert says in few_files(limit)

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, is_reference
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, EnvironmentProblem
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):([^}]*)\}")
 _PASSED_ON = ("spark.hadoop.", "spark.metrics.conf.", "spark.executorEnv.", "spark.")
 """Beginnings of names that Spark takes off for whom the setting is meant; the last for Hive."""
+_NO_SECRET = 3
+"""Characters of a value that is too short to be looked for in a text."""
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
@@ -45,6 +48,27 @@ def resolved_spark(settings: Mapping[str, str]) -> dict[str, str]:
         known = found.get(SPARK_REDACTION, SPARK_REDACTED)
         found[SPARK_REDACTION] = "|".join([known, *map(_pattern_of, referring)])
     return found
+
+
+def references(prefix: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """Those of a prefix's settings that refer to something, by their full names, as they were written."""
+    return {prefix + name: value for name, value in settings.items() if is_reference(value)}
+
+
+@contextmanager
+def references_shown(found: Mapping[str, str], written: Mapping[str, str]) -> Iterator[None]:
+    """Has errors that quote ``found`` settings, in whosever words, show those that are in ``written`` as they were written."""
+    try:
+        yield
+    except (ConfigError, EnvironmentProblem) as error:
+        said = str(error)
+        for name, reference in written.items():
+            said = said.replace(repr(found[name]), repr(reference))
+            if len(found[name]) > _NO_SECRET:
+                said = said.replace(found[name], reference)
+        if said == str(error):
+            raise
+        raise type(error)(said) from None
 
 
 def _pattern_of(name: str) -> str:
@@ -95,7 +119,7 @@ def _of_properties(path: Path, key: str) -> str:
 def read_properties(text: str) -> dict[str, str]:
     """Java properties: ``key=value`` or ``key: value``; # and ! begin comments; a backslash escapes or continues."""
     properties: dict[str, str] = {}
-    for line in re.sub(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t\f]*", r"\1", text).splitlines():
+    for line in re.split(r"\r?\n|\r", re.sub(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t\f]*", r"\1", text)):
         found = re.match(r"[ \t\f]*(?![#!])((?:[^\\=: \t\f]|\\.)+)[ \t\f]*[=:]?[ \t\f]*(.*)", line)
         if found:
             properties[_unescaped(found[1])] = _unescaped(found[2])

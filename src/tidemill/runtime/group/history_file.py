@@ -7,8 +7,10 @@ file that can't be read: it is renamed, the error is logged, and a new file begi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,8 +59,14 @@ class HistoryFile:
             draft.replace(self._path)
             self._lines = len(kept)
             return
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write("".join(map(_line, led)))
+        whole = self._path.stat().st_size if self._path.exists() else 0
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write("".join(map(_line, led)))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.truncate(self._path, whole)  # half a line, with the next one behind it, would be no rebalance
+            raise
         self._lines += len(led)
 
 
@@ -121,5 +129,6 @@ class HistoryKeeper:
             new, kept = self._led.unkept()
             if new:
                 self._file.append(new, kept)
+                self._led.are_kept(kept)
         except Exception as problem:  # a full disk must not end the leader
             log.warning(LogEvent("history-not-kept", problem=repr(problem)))

@@ -55,7 +55,7 @@ class LedRebalances:
         self._documents: dict[int, Document] = {}
         """Older rebalances by time, as documents: an assignment object of many tasks takes megabytes."""
         self._kept: frozenset[int] = frozenset()
-        """Times of the documents that ``unkept`` has returned."""
+        """Times of the documents that are in the file."""
         self.total = 0
         self.problem = ""
         """The reason why those from before this start could not be read."""
@@ -106,12 +106,13 @@ class LedRebalances:
             return list(self._documents.values())
 
     def unkept(self) -> tuple[list[Document], list[Document]]:
-        """The documents that were not returned before, and all documents; a consistent pair, since others may be added
-        meanwhile."""
+        """The documents that are not in the file, and all documents; a consistent pair, since others may be added meanwhile."""
         found = self.history()
-        new = [led for led in found if led["at_ms"] not in self._kept]
+        return [led for led in found if led["at_ms"] not in self._kept], found
+
+    def are_kept(self, found: Sequence[Document]) -> None:
+        """The file has these now."""
         self._kept = frozenset(led["at_ms"] for led in found)
-        return new, found
 
     def _keep_document(self, led: LedRebalance, before: LedRebalance | None) -> None:
         """Converts a rebalance once: pages ask every two seconds."""

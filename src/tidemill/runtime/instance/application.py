@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ClientsConfig, StateConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
+from tidemill.deadline import Deadline
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.forked import leaves_to_parent
@@ -346,14 +347,16 @@ class KafkaStreams:
         """Drains the instance and closes it: other instances catch up with its tasks and take them over, so that no task pauses
         longer than for a hand-over. True once it is closed; False after ``timeout`` s: the instance then continues.
 
-        Where the group's leader knows of no drains (Kafka's own class leads, or an earlier version) it closes at once.
+        Where the group's leader knows of no drains (Kafka's own class leads, or an earlier version) it closes at once. Where
+        nothing can be waited for (in a listener, in a handler of a stream thread, in ``foreach_batch``) it gives False, and the
+        drain begins.
 
         Raises:
             DrainRefusedError: no other instance is in the group, another one drains, or this one does not run.
             RetriableError: the group is rebalancing, or no broker answers for it: ask again.
         """
         self._draining.begin(timeout)
-        return self._draining.wait()
+        return not self._is_waited_for(threading.current_thread()) and self._draining.wait()
 
     def close(self, timeout: float = 60.0, *, leave_group: bool | None = None) -> bool:
         """Finishes the batches under way, commits, closes stores. True if all ended within ``timeout`` s.
@@ -376,7 +379,7 @@ class KafkaStreams:
             if not failed:
                 self._changing = changing or own
                 self._state.move(State.PENDING_SHUTDOWN, "close() was called")
-        if self._state.tells(own) or any(thread.waits_for(own) for thread in self._threads):
+        if self._is_waited_for(own):
             if changing is None and not failed:
                 self._changing = threading.Thread(None, self._end, "tidemill-close", (timeout, leave_group), daemon=True)
                 self._changing.start()
@@ -386,6 +389,10 @@ class KafkaStreams:
         if changing is None:
             return self._end(timeout, leave_group)
         return changing is not own and self._state.wait(State.NOT_RUNNING, timeout_s=timeout) is State.NOT_RUNNING
+
+    def _is_waited_for(self, caller: threading.Thread) -> bool:
+        """True where the end of the stream threads can't be waited for: they wait for the caller."""
+        return self._state.tells(caller) or any(thread.waits_for(caller) for thread in self._threads)
 
     def _end(self, timeout: float, leave_group: bool | None) -> bool:
         try:
@@ -397,10 +404,11 @@ class KafkaStreams:
         return ended
 
     def _end_failed(self, timeout: float, leave_group: bool | None) -> bool:
+        deadline = Deadline.after(timeout)
         ended = self._set.end(timeout, leave_group)
         self._parts.close()
         if self._failing is not None and self._failing is not threading.current_thread():
-            self._failing.join(timeout)  # it may be closing the same parts
+            self._failing.join(deadline.left_s)  # it may be closing the same parts
         return ended
 
     def clean_up(self) -> None:

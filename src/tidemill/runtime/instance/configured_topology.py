@@ -7,7 +7,6 @@ What the program sets itself stays, and so do stores of a fixed kind (versioned 
 
 from __future__ import annotations
 
-import importlib
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,6 +19,7 @@ from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import ConfigError
 from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
+from tidemill.runtime.instance.imported import imported
 from tidemill.runtime.worker.timestamp_extractors import (
     log_and_skip_on_invalid,
     use_partition_time_on_invalid,
@@ -90,7 +90,7 @@ def _default_extractor(config: TopologyConfig) -> UserFunction | None:
     given = config.default_timestamp_extractor
     if isinstance(given, KafkaExtractor):
         return _OF_KAFKA[given]
-    found = _imported(_EXTRACTOR, given, "module:function") if isinstance(given, str) else given
+    found = imported(_EXTRACTOR, given, "module:function") if isinstance(given, str) else given
     if not callable(found):
         raise ConfigError(f"{_EXTRACTOR}={given} is no function; expected one of (record, partition_time)")
     return timestamp_extractor_or_none(found, _EXTRACTOR)
@@ -118,7 +118,7 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
     given = config.processor_wrapper_class
     if given is None:
         return None
-    found = _imported(_WRAPPER, given, "module:Class") if isinstance(given, str) else given
+    found = imported(_WRAPPER, given, "module:Class") if isinstance(given, str) else given
     if isinstance(found, type):
         try:
             found = found()
@@ -131,14 +131,8 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
         )
     configure = getattr(found, "configure", None)
     if configure is not None:
-        configure(config)
+        try:
+            configure(config)
+        except Exception as problem:
+            raise ConfigError(f"{_WRAPPER}={given}: its configure has failed: {type(problem).__name__}: {problem}") from problem
     return cast("ProcessorWrapper", found)
-
-
-def _imported(setting: str, name: str, expected: str) -> object:
-    module, _, attribute = name.partition(":")
-    try:
-        found: object = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as problem:
-        raise ConfigError(f"{setting}={name} can't be imported: {problem}; expected {expected}") from problem
-    return found

@@ -6,13 +6,13 @@ do, and how ``module:function`` becomes a handler of the user's. What a handler 
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 from tidemill.config.slices import ExceptionConfig
 from tidemill.config.values import DeserializationHandler
 from tidemill.errors import ConfigError
 from tidemill.operators.exception_handlers import ExceptionHandler, ExceptionHandlers, ExceptionResponse
+from tidemill.runtime.instance.imported import imported
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.topology.nodes import SourceNode
@@ -70,11 +70,7 @@ def _handler(name: str, setting: Any, topic: str | None) -> ExceptionResponse | 
         return _response(setting, topic)
     if not isinstance(setting, str):
         return setting  # a function, as the setting's reader has seen
-    module, _, function = setting.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError) as problem:
-        raise ConfigError(f"{name}={setting} can't be imported: {problem}; expected module:function") from problem
+    found = imported(name, setting, "module:function")
     if not callable(found):
         raise ConfigError(f"{name}={setting} is {found!r}, expected a function of (context, record, error)")
     return found

@@ -14,6 +14,7 @@ from tidemill.config.slices import SparkConfig, StateConfig
 from tidemill.control.sockets import Listener, TcpListener
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId
+from tidemill.kafka.security.config_providers import references, references_shown, resolved, resolved_spark
 from tidemill.runtime.worker.executor_state import ExecutorDisk
 from tidemill.spark.launch.cluster_settings import driver_host
 from tidemill.spark.placement import is_cluster
@@ -21,7 +22,7 @@ from tidemill.spark.placement import is_cluster
 
 def master_of(config: SparkConfig, session: SparkSession | None) -> str:
     """The master of the given session, else the configured one; empty: the default."""
-    return str(session.sparkContext.master) if session is not None else config.spark.get("master", "")
+    return str(session.sparkContext.master) if session is not None else resolved("spark.master", config.spark.get("master", ""))
 
 
 def control_listener(config: SparkConfig, session: SparkSession | None) -> Listener | None:
@@ -29,10 +30,11 @@ def control_listener(config: SparkConfig, session: SparkSession | None) -> Liste
     master = master_of(config, session)
     if not is_cluster(master):
         return None
-    given: Mapping[str, str] = {f"spark.{name}": value for name, value in config.spark.items()}
+    given: Mapping[str, str] = resolved_spark(config.spark)
     if session is not None:
         given = dict(session.sparkContext.getConf().getAll())
-    host = driver_host(master, given)
+    with references_shown(given, {} if session is not None else references("spark.", config.spark)):
+        host = driver_host(master, given)
     if config.control_listen:
         listen, _, port = config.control_listen.rpartition(":")
         return TcpListener((listen.strip("[]"), int(port)), host)
@@ -41,7 +43,8 @@ def control_listener(config: SparkConfig, session: SparkSession | None) -> Liste
 
 def require_one_machine(config: SparkConfig, session: SparkSession | None, functions: Mapping[str, object]) -> None:
     """ConfigError for ``functions`` of batches, by node, on a cluster master."""
-    if functions and is_cluster(master := master_of(config, session)):
+    if functions and is_cluster(master_of(config, session)):
+        master = config.spark.get("master", "") if session is None else session.sparkContext.master
         raise ConfigError(
             f"{min(functions)}: foreach_batch hands a batch's records to the driver in a file on its disk, and the batch "
             f"holds its task slot meanwhile, so it can't run on the executors of {master}: set spark.master=local[*]"

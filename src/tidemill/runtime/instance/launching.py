@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemill.config.slices import SparkConfig
-from tidemill.kafka.security.config_providers import resolved_spark
+from tidemill.kafka.security.config_providers import references, resolved_spark
 from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
 from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
 from tidemill.spark.launch.session import StartingJvm, require_room_for_own
@@ -56,17 +56,19 @@ def launch(config: SparkConfig, environ: Mapping[str, str]) -> Launched:
         ConfigError: settings that can't be used, or the process has a session already. EnvironmentProblem: no Java.
     """
     require_room_for_own(environ)
-    forks = None if is_cluster(config.spark.get("master", "")) else start_fork_server(_WORKER_MODULES)
+    settings = resolved_spark(config.spark)
+    forks = None if is_cluster(settings.get("spark.master", "")) else start_fork_server(_WORKER_MODULES)
     try:
         with span("JVM launched"):
             jvm = machine_jvm(
                 environ,
                 application_id=config.application_id,
                 threads=config.num_stream_threads + _SPARE_THREADS,
-                settings=resolved_spark(config.spark),
-                heap=config.spark.get("driver.memory", JVM_HEAP),
+                settings=settings,
+                heap=settings.get("spark.driver.memory", JVM_HEAP),
                 jvm_options=_heap_options(config),
                 forks=forks,
+                written=references("spark.", config.spark),
             )
     except BaseException:
         if forks is not None:

@@ -126,10 +126,9 @@ def remove_outdated(directory: StateDirectory, lock: StateDirectoryLock, max_age
     for task in old:
         try:
             directory.remove(task, lock)
-        except OSError as problem:
+        except EnvironmentProblem as problem:
             raise EnvironmentProblem(
-                f"the state of task {task} in {directory.path} was not written for state.cleanup.dir.max.age.ms={max_age_ms},"
-                f" and can't be removed: {problem.strerror}. Remove it, or give this user the right to"
+                f"the state of task {task} was not written for state.cleanup.dir.max.age.ms={max_age_ms}: {problem}"
             ) from problem
         log.info(LogEvent("state-removed", task=task, cause=f"not written for {max_age_ms} ms"))
     return old

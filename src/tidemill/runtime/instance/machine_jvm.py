@@ -38,6 +38,7 @@ def machine_jvm(
     heap: str = JVM_HEAP,
     jvm_options: Sequence[str] = (),
     forks: ForkServer | None = None,
+    written: Mapping[str, str] | None = None,
 ) -> StartingJvm:
     """``start_jvm`` on the Java that is preferred here, with the cache that ``tidemill prepare`` has made for it, if it has.
 
@@ -56,4 +57,5 @@ def machine_jvm(
         heap=heap,
         jvm_options=[*jvm_options, *cache.options()],
         forks=forks,
+        written=written,
     )

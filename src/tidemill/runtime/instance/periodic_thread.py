@@ -39,3 +39,5 @@ class PeriodicThread:
                 self._call()
             except (TidemillError, OSError) as problem:
                 log.warning(LogEvent(self._failed, problem=problem))
+            except Exception:  # a fault of this library, which must not end the cleaning or purging for good
+                log.exception(LogEvent(self._failed))

@@ -107,7 +107,7 @@ class ThreadSet:
             thread.stop(leave_group=True, within_s=timeout_s)
             self.expect_rebalance()
         if waits:
-            thread.join(timeout_s)
+            thread.join(None if timeout_s is None else Deadline.after(timeout_s).left_s)
         if not thread.is_alive():
             self._drop(thread)
             return thread

@@ -42,6 +42,10 @@ class BatchHandover:
         self.caller: threading.Thread | None = None
         """The thread that calls a function now, for which the stream thread waits."""
 
+    def drop(self, path: str) -> None:
+        """Removes the file of a batch that no function gets."""
+        Path(path).unlink(missing_ok=True)
+
     def call(self, node: str, path: str, batch_id: BatchId) -> str:
         """Calls the node's function with the records in the file; what went wrong, or nothing."""
         if not Path(path).is_file():
@@ -60,7 +64,7 @@ class BatchHandover:
                 return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {problem}"
             finally:
                 self.caller = None
-                Path(path).unlink(missing_ok=True)
+                self.drop(path)
                 shutil.rmtree(decoded_path(path), ignore_errors=True)
             log.debug(LogEvent("foreach-batch", node=node, batch=batch_id, took_ms=round((time.monotonic() - started) * 1e3)))
         return ""

@@ -54,11 +54,14 @@ class DriverService:
 
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         """Not answered like ``membership``: the group may rebalance while the function runs, and refuse the commit."""
-        batch = self._runner.under_way
+        batch, why_not = self._runner.under_way, ""
         if batch is None:
-            raise BatchLostError("no batch is under way")
-        if not self._may_commit(batch):
-            raise BatchLostError("the group has moved on while the batch ran: its partitions may have another owner")
+            why_not = "no batch is under way"
+        elif not self._may_commit(batch):
+            why_not = "the group has moved on while the batch ran: its partitions may have another owner"
+        if why_not:
+            self._handover.drop(path)
+            raise BatchLostError(why_not)
         return self._handover.call(node, path, batch_id)
 
     def taking(self, batch_id: int, taken: Taken) -> None:

@@ -91,6 +91,7 @@ class TaskChanges:
                 self._metrics.lost_membership()
                 self.is_assigned = False
                 self.step(event)
+                self._on_change()
             case machine.RevokeAllRequested(reason=reason):
                 self._log_giving_up("revoking-all", reason, logging.INFO)
                 self.is_assigned = False

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tidemill.control.messages import CountEntries, ReadPositions, ReadRows, ScanRows, StoreRead
 from tidemill.deadline import Deadline
-from tidemill.errors import BatchLostError, StateDirectoryInUseError, assert_never
+from tidemill.errors import BatchLostError, EnvironmentProblem, StateDirectoryInUseError, assert_never
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.instance.local_state import written_s
@@ -66,11 +66,11 @@ class ExecutorState:
         if task in self._locks:
             return
         path = self.directory.task_path(task)
-        path.mkdir(parents=True, exist_ok=True)
-        self.directory.keep_from_others()
         deadline = Deadline.after(_PREDECESSOR_LIMIT_S)
         while True:
             try:
+                path.mkdir(parents=True, exist_ok=True)  # each time: who had it locked may be the clean-up of another worker
+                self.directory.keep_from_others()
                 self._locks[task] = StateDirectoryLock.acquire(path, timeout_s=1.0)
                 return
             except StateDirectoryInUseError as in_use:
@@ -100,6 +100,9 @@ class ExecutorState:
                 ):
                     self.directory.remove(task, whole)
             except StateDirectoryInUseError:
+                continue
+            except EnvironmentProblem as problem:  # which must not cost the batch
+                log.warning(LogEvent("state-not-cleaned", task=task, problem=problem))
                 continue
             log.info(LogEvent("state-removed", task=task, cause=f"not assigned on this executor for {self._delay_s} s"))
 

@@ -36,6 +36,7 @@ from tidemill.columns.without_pandas import import_test_helpers
 from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials, is_secret
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
+from tidemill.kafka.security.config_providers import references_shown
 from tidemill.log_format import LogEvent
 from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
@@ -186,6 +187,8 @@ class StartingJvm:
     process: subprocess.Popen[bytes]
     scratch: str
     conf: Mapping[str, str]
+    written: Mapping[str, str] = field(default_factory=dict)
+    """Those of ``conf`` that were looked up, as errors show them."""
 
     def session(self, start_limit_s: float = 180.0) -> SparkHandle:
         """Waits for the JVM and makes the session; if that fails the JVM is ended.
@@ -193,6 +196,10 @@ class StartingJvm:
         Raises:
             EnvironmentProblem: the JVM ended, or did not come up within ``start_limit_s``.
         """
+        with references_shown(self.conf, self.written):
+            return self._session(start_limit_s)
+
+    def _session(self, start_limit_s: float) -> SparkHandle:
         try:
             import_test_helpers()
             with span("JVM waited for"):
@@ -244,15 +251,17 @@ def start_jvm(
     heap: str,
     jvm_options: Sequence[str] = (),
     forks: ForkServer | None = None,
+    written: Mapping[str, str] | None = None,
 ) -> StartingJvm:
     """Starts a JVM on ``java`` for a session with one slot per stream thread and one to spare; returns at once.
 
-    ``settings`` are the user's ``spark.*`` settings; one that contradicts REQUIRED is a ConfigError. ``forks``: what Python
-    workers are forked from.
+    ``settings`` are the user's ``spark.*`` settings; one that contradicts REQUIRED is a ConfigError. ``written``: those that were
+    looked up, as they were written. ``forks``: what Python workers are forked from.
     """
-    check_settings(settings)
     master = settings.get("spark.master", f"local[{threads + 1}]")
-    own = cluster_settings(master, settings)
+    with references_shown(settings, written or {}):
+        check_settings(settings)
+        own = cluster_settings(master, settings)
     scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
     if not is_cluster(master):  # executors elsewhere have folders of their own
         own["spark.local.dir"] = scratch
@@ -263,8 +272,14 @@ def start_jvm(
         own["spark.python.daemon.module"] = "tidemill.spark.launch.worker_daemon"
     conf = {**_DEFAULTS, **REQUIRED, **own, **settings, "spark.master": master}
     # The whole heap from the beginning, most of it for what a batch leaves behind: fewer collections, each of little.
-    process = _jvm_process(java, [f"-Xmx{heap}", f"-Xms{heap}", "-XX:NewRatio=1", *jvm_options], scratch, conf, forks)
-    return StartingJvm(application_id=application_id, process=process, scratch=scratch, conf=conf)
+    options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:NewRatio=1", *jvm_options]
+    try:
+        with references_shown(settings, written or {}):
+            process = _jvm_process(java, options, scratch, conf, forks)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+    return StartingJvm(application_id=application_id, process=process, scratch=scratch, conf=conf, written=written or {})
 
 
 def adopt_session(session: SparkSession, threads: int, taken: int = 0) -> SparkHandle:
