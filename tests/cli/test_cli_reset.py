@@ -132,6 +132,35 @@ def test_inputs_begin_where_the_operator_says_within_what_is_there(
 
 
 @pytest.mark.broker
+def test_a_topic_that_the_program_also_writes_is_skipped_to_its_end_or_read_again_as_the_operator_says(
+    stopped: Stopped, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Read again without a decision, it would have each record twice, as the program writes them again."""
+    between = f"{stopped.name}-between"
+    stopped.admin.create_topics([TopicSpec(name=between, partitions=1)])
+    producer = Producer({"bootstrap.servers": stopped.servers})
+    for _ in range(3):
+        producer.produce(between, b"v", partition=0)
+    assert producer.flush(LIMIT_S) == 0
+    program = stopped.file.read_text().replace("lines.group_by", f'lines.to("{between}")\nbuilder.stream("{between}").group_by')
+    stopped.file.write_text(program)
+    there = TopicPartition(between, 0)
+
+    def position() -> int | None:
+        return stopped.admin.committed_offsets(stopped.name).get(there)
+
+    assert stopped.reset("--execute") == 2
+    assert f"reads and writes {between}: add --intermediate-topics {between} to begin at the end" in capsys.readouterr().err
+    assert (stopped.committed, position()) == ([6, 6], None)
+    assert stopped.reset("--execute", "--intermediate-topics", between) == 0
+    assert (stopped.committed, position()) == ([2, 0], 3)
+    assert stopped.reset("--execute", "--input-topics", f"{between},{stopped.name}-in", "--shift-by", "-1") == 0
+    assert (stopped.committed, position()) == ([2, 0], 2)
+    assert stopped.reset("--execute", "--input-topics", between, "--intermediate-topics", between) == 2
+    assert "named in --input-topics and in --intermediate-topics" in capsys.readouterr().err
+
+
+@pytest.mark.broker
 def test_a_group_with_members_is_refused_and_nothing_done(stopped: Stopped, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"bootstrap.servers": stopped.servers, "group.id": stopped.name, "enable.auto.commit": False}
     member = Consumer({**settings, "client.id": "still-here"})

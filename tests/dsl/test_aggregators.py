@@ -59,6 +59,21 @@ def test_what_can_not_be_taken_out_is_refused() -> None:
         _ = Aggregators.max(LONG).subtractor
 
 
+def test_a_function_in_the_place_of_a_serde_is_told_where_it_goes() -> None:
+    amount: Any = lambda order: order["amount"]  # noqa: E731
+    for make in (Aggregators.sum, Aggregators.min, Aggregators.max):
+        with pytest.raises(TopologyError, match=rf"a serde comes before the function: Aggregators\.{make.__name__}\(Serdes"):
+            make(amount)
+    nothing: Any = None
+    with pytest.raises(TopologyError, match="sum: no serde given; name the serde of the values"):
+        Aggregators.sum(nothing)
+    with pytest.raises(TopologyError, match=r"is not a Spark type; write collect\('double', lambda"):
+        Aggregators.collect(amount)
+    field: Any = "amount"
+    with pytest.raises(TopologyError, match=r"expected a function of a value, such as .*, got 'amount'"):
+        Aggregators.mean(field)
+
+
 def test_a_sketch_estimates_how_many_are_distinct_also_merged() -> None:
     from datasketches import hll_sketch
 

@@ -92,10 +92,15 @@ def test_a_handler_of_ones_own_gets_place_record_and_error() -> None:
     assert "10 // v" in refused.stacktrace or "ZeroDivisionError" in refused.stacktrace
 
 
-def test_a_handler_that_fails_or_answers_nonsense_stops_as_a_function_that_fails_does() -> None:
-    with pytest.raises(RecordError, match="at offset 0: the function of divides failed: ValueError: 'perhaps'"):
-        send(graph_of(dividing(), processing=lambda *asked: "perhaps"), 0)
-    with pytest.raises(RecordError, match=r"asks for a dead letter: set errors\.dead\.letter\.queue\.topic\.name"):
+def test_a_handler_that_fails_or_answers_nonsense_stops_and_is_said_to_with_what_it_was_asked_about() -> None:
+    asked = r"\(asked about ZeroDivisionError: .*\)"
+    said = rf"at offset 0: divides: processing\.exception\.handler returned {{}}, expected one of ExceptionResponse\..* {asked}"
+    for nonsense in ("perhaps", None):
+        with pytest.raises(RecordError, match=said.format(repr(nonsense))):
+            send(graph_of(dividing(), processing=lambda *asked, answer=nonsense: answer), 0)
+    with pytest.raises(RecordError, match=rf"at offset 0: divides: processing\.exception\.handler failed: KeyError: 'x' {asked}"):
+        send(graph_of(dividing(), processing=lambda *asked: {}["x"]), 0)
+    with pytest.raises(RecordError, match=rf"asks for a dead letter: set errors\.dead\.letter\.queue\.topic\.name {asked}"):
         send(graph_of(dividing(), processing=ExceptionResponse.DEAD_LETTER, dead_letter_topic=None), 0)
 
 

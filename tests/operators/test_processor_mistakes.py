@@ -40,6 +40,12 @@ def topology(supplier: ProcessorSupplier) -> Topology:
     return builder.add_sink("sink", "out", "calls", key=TEXT, value=TEXT).build()
 
 
+def test_a_processor_in_the_place_of_its_supplier_is_answered_with_what_to_give() -> None:
+    one: Any = Does()
+    with pytest.raises(TopologyError, match=r"got a processor, expected what makes one, .* give Does itself, or lambda: Does"):
+        topology(one)
+
+
 def test_what_is_forwarded_in_init_is_refused_since_it_would_be_lost() -> None:
     """Kafka Streams: ``failed to initialize processor calls``."""
     with pytest.raises(StopError, match="the processor of calls could not be made: TypeError: init can't forward"):

@@ -446,6 +446,25 @@ def test_names_that_the_topology_does_not_have_are_refused_with_those_that_it_ha
         driver.store("nope")
 
 
+def test_a_deleted_key_is_read_as_none_as_in_kafka_streams_and_stores_are_only_read(topology_test_driver: Any) -> None:
+    """readKeyValuesToMap tells a tombstone from nothing; a write to a store would be lost."""
+    builder = StreamsBuilder()
+    builder.table("in", key=TEXT, value=TEXT, store="rows").to_stream().to("out", key=TEXT, value=TEXT)
+    builder.global_table("everywhere", key=TEXT, value=TEXT, store="global")
+    driver = topology_test_driver(builder)
+    rows, out = driver.create_input_topic("in", TEXT, TEXT), driver.create_output_topic("out", TEXT, TEXT)
+    rows.pipe_key_values([("a", "1"), ("b", "2"), ("a", None)])
+    assert out.read_key_values_to_dict() == {"a": None, "b": "2"}
+    assert out.read_key_values_to_dict() == {}
+    rows.pipe_values(["dropped, since it has no key"])
+    rows.pipe_key_values([("b", "3"), ("b", "4")])
+    assert out.read_values() == ["3", "4"]
+    for name in ("rows", "global"):
+        with pytest.raises(TypeError, match=f"the store {name} can't be written by a test: pipe the records"):
+            driver.store(name).put("a", "5", 0)
+    assert driver.store("rows").get("a") is None
+
+
 def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:
     with TopologyTestDriver(wordcount(), session=spark) as driver:
         driver.create_input_topic("lines", TEXT, TEXT).pipe_value("a")

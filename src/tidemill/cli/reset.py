@@ -33,6 +33,9 @@ def reset(
     input_topics: Annotated[
         str | None, typer.Option(metavar="A,B", help="Reset only these inputs (all internal topics are deleted in any case).")
     ] = None,
+    intermediate_topics: Annotated[
+        str | None, typer.Option(metavar="A,B", help="These inputs, which the program itself writes, begin at their end.")
+    ] = None,
     local_state: Annotated[bool, typer.Option("--local-state", help="Also remove the state below state.dir.")] = False,
     earlier_topics: Annotated[
         bool, typer.Option("--earlier-topics", help="Also delete topics of earlier versions of the program, by their names.")
@@ -77,11 +80,11 @@ def reset(
         to_timestamp_ms=to_timestamp_ms,
         shift_by=shift_by,
     )
-    inputs = [name.strip() for name in (input_topics or "").split(",") if name.strip()]
     state_dir = Path(known.state_dir) if local_state else None
     plan = plan_reset(
-        topology, known.slice(TopicsConfig), admin, target, inputs=inputs, state_dir=state_dir, with_earlier=earlier_topics
-    )
+        topology, known.slice(TopicsConfig), admin, target, inputs=_names(input_topics), intermediate=_names(intermediate_topics),
+        state_dir=state_dir, with_earlier=earlier_topics,
+    )  # fmt: skip
     for line in plan_lines(plan):
         typer.echo(line)
     if not execute:
@@ -89,6 +92,10 @@ def reset(
         return
     carry_out(plan, admin)
     typer.echo("done")
+
+
+def _names(given: str | None) -> list[str]:
+    return [name.strip() for name in (given or "").split(",") if name.strip()]
 
 
 def plan_lines(plan: ResetPlan) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tidemill.dsl.arguments import serde_or_none
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
@@ -58,7 +59,7 @@ class Aggregators:
     that ``of`` gives are skipped.
 
     Raises:
-        TopologyError: for a limit or a precision outside its bounds.
+        TopologyError: for a limit or a precision outside its bounds, for what is no serde, or no function of a value.
     """
 
     @staticmethod
@@ -71,18 +72,18 @@ class Aggregators:
     @staticmethod
     def sum(serde: Serde, of: Of | None = None) -> Aggregator:
         """The sum, from 0; ``serde`` is that of a number: long, integer, short, double or float."""
-        zero = 0.0 if serde.sql_type in ("double", "float") else 0
+        zero = 0.0 if _serde_of(serde, "sum").sql_type in ("double", "float") else 0
         return _made(serde, zero, _plus, _plus, of, lambda total, value: total - value)
 
     @staticmethod
     def min(serde: Serde, of: Of | None = None) -> Aggregator:
         """The least value, null before the first; ``serde`` is that of the values."""
-        return _made(serde, None, _least, _least, of)
+        return _made(_serde_of(serde, "min"), None, _least, _least, of)
 
     @staticmethod
     def max(serde: Serde, of: Of | None = None) -> Aggregator:
         """The greatest value, null before the first; ``serde`` is that of the values."""
-        return _made(serde, None, _greatest, _greatest, of)
+        return _made(_serde_of(serde, "max"), None, _greatest, _greatest, of)
 
     @staticmethod
     def mean(of: Of | None = None) -> Aggregator:
@@ -99,6 +100,8 @@ class Aggregators:
     @staticmethod
     def collect(element: str, of: Of | None = None, *, limit: int = 1_000, distinct: bool = False) -> Aggregator:
         """A struct of ``values``, an array of ``element`` (a Spark type): the first ``limit`` values; ``distinct``: each once."""
+        if not isinstance(element, str):
+            raise TopologyError(f"collect: {element!r} is not a Spark type; write collect('double', lambda order: ...)")
         if limit < 1:
             raise TopologyError(f"collect: limit is {limit}, expected 1 or more")
 
@@ -145,6 +148,18 @@ class Aggregators:
         return _made(Serdes.bytes(), b"", added, together, of)
 
 
+def _serde_of(given: Serde, name: str) -> Serde:
+    """TopologyError for what is no serde, most of all for the function, which ``count`` and ``mean`` take first."""
+    if callable(given):
+        raise TopologyError(
+            f"{name}: a serde comes before the function: Aggregators.{name}(Serdes.double(), lambda order: order['amount'])"
+        )
+    found = serde_or_none(given, name)
+    if found is None:
+        raise TopologyError(f"{name}: no serde given; name the serde of the values, such as Serdes.double()")
+    return found
+
+
 _Collected = dict[str, list[object]]
 _Step = Callable[[Value, Value], Value]
 
@@ -157,6 +172,9 @@ def _made(
     of: Of | None,
     removed: _Step | None = None,
 ) -> Aggregator:
+    if of is not None and not callable(of):
+        raise TopologyError(f"Aggregators: expected a function of a value, such as lambda order: order['amount'], got {of!r}")
+
     def applied(change: _Step) -> AggregatorFunction:
         def aggregator(_key: object, value: Value, so_far: Value) -> Value:
             taken = value if of is None else of(value)

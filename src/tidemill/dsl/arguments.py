@@ -82,6 +82,12 @@ def python_value_function(function: UserFunction, operator: str) -> tuple[UserFu
 
 def supplier_of(supplier: UserFunction, operator: str) -> UserFunction:
     """``supplier`` if it can be called without arguments (a class is one), else TopologyError."""
+    if not callable(supplier) and (hasattr(supplier, "process") or hasattr(supplier, "transform")):
+        made = type(supplier).__name__
+        raise TopologyError(
+            f"{operator}: supplier: got a processor, expected what makes one, since each task has its own: give {made} itself, "
+            f"or lambda: {made}(...)"
+        )
     return function_of(supplier, (), f"{operator}: supplier")
 
 

@@ -94,7 +94,7 @@ class KGroupedStream:
 
         ``value`` is the serde of the aggregate, which may be of another type than the values; without it the default serde holds,
         or that of ``per_record`` or ``Aggregators``. Called with Python values; UDFs, nulls and exceptions as in ``reduce``.
-        Return a new object and leave the aggregate that you get as it is.
+        It may change the aggregate in place and return it.
         """
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")

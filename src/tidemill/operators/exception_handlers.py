@@ -49,6 +49,10 @@ class ColumnsFunctionError(Exception):
         self.error = error
 
 
+class HandlerFailedError(Exception):
+    """An exception handler raised, or answered what is no response; the message has the error that it was asked about, too."""
+
+
 ExceptionHandler = Callable[[ErrorContext, Record | None, Exception], ExceptionResponse]
 """``handler(context, record, error)``: ``record`` is what the node was given, None in a punctuator."""
 
@@ -88,21 +92,22 @@ class ExceptionHandlers:
         return self.processing is ExceptionResponse.FAIL and self.production is ExceptionResponse.FAIL
 
     def judge(self, context: ErrorContext, record: Record | None, problem: Exception, *, in_sink: bool) -> Refused | None:
-        """None if the task must fail. Exceptions of the user's handler are not caught.
+        """None if the task must fail.
 
         Raises:
-            RetriableError, ConfigError: ``problem`` is one, for which no record is to blame.
+            RetriableError, ConfigError: ``problem`` is one, for which no record is to blame; or a RetriableError of the handler.
+            HandlerFailedError: the handler failed, or asks for a dead letter where no topic for them is set.
         """
         if isinstance(problem, (RetriableError, ConfigError)):
             raise problem
-        handler = self.production if in_sink else self.processing
-        response = handler if isinstance(handler, ExceptionResponse) else ExceptionResponse(handler(context, record, problem))
+        which = "production.exception.handler" if in_sink else "processing.exception.handler"
+        response = self._response(self.production if in_sink else self.processing, which, context, record, problem)
         if response is ExceptionResponse.FAIL:
             return None
         is_letter = response is ExceptionResponse.DEAD_LETTER
         if is_letter and self.dead_letter_topic is None:
-            which = "production" if in_sink else "processing"
-            raise ConfigError(f"the {which} exception handler asks for a dead letter: set errors.dead.letter.queue.topic.name")
+            found = f"{which} asks for a dead letter: set errors.dead.letter.queue.topic.name"
+            raise HandlerFailedError(f"{found} (asked about {_shown(problem)})")
         return Refused(
             context=context,
             error=_class_of(problem),
@@ -110,6 +115,33 @@ class ExceptionHandlers:
             stacktrace="".join(traceback.format_exception(problem)) if is_letter else "",
             is_letter=is_letter,
         )
+
+    @staticmethod
+    def _response(
+        handler: ExceptionResponse | ExceptionHandler,
+        which: str,
+        context: ErrorContext,
+        record: Record | None,
+        problem: Exception,
+    ) -> ExceptionResponse:
+        if isinstance(handler, ExceptionResponse):
+            return handler
+        try:
+            response: object = handler(context, record, problem)
+        except RetriableError:
+            raise
+        except Exception as failure:
+            raise HandlerFailedError(f"{which} failed: {_shown(failure)} (asked about {_shown(problem)})") from failure
+        try:
+            return ExceptionResponse(response)
+        except ValueError:
+            expected = ", ".join(f"ExceptionResponse.{answer.name}" for answer in ExceptionResponse)
+            found = f"{which} returned {response!r}, expected one of {expected}"
+            raise HandlerFailedError(f"{found} (asked about {_shown(problem)})") from None
+
+
+def _shown(problem: Exception) -> str:
+    return f"{_class_of(problem).rpartition('.')[2]}: {problem}"
 
 
 def _class_of(problem: Exception) -> str:

@@ -148,7 +148,8 @@ class ProcessorContext:
         if name in self._stores:
             return access_to(self._context.store(name), self)
         if self._is_global(name):
-            return ReadOnly(access_to(self._context.store(name), self), name)
+            why = f"the global store {name} can't be written here: only its own processor may"
+            return ReadOnly(access_to(self._context.store(name), self), why)
         raise TypeError(
             f"the store {name!r} is not connected to {self.node} (connected: {', '.join(self._stores) or 'none'}):"
             " name it where the processor is added"

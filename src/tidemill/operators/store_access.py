@@ -172,12 +172,15 @@ def access_to(store: object, now: Moment) -> object:
 
 
 class ReadOnly:
-    """A global store in the hands of a processor that does not keep it."""
+    """A store in the hands of those who don't keep it: a global one in another processor, or any store in a test.
 
-    def __init__(self, access: object, name: str) -> None:
-        self._access, self._name = access, name
+    ``why``: the message of a TypeError for those who write.
+    """
+
+    def __init__(self, access: object, why: str) -> None:
+        self._access, self._why = access, why
 
     def __getattr__(self, attribute: str) -> object:
         if attribute in _WRITES:
-            raise TypeError(f"the global store {self._name} can't be written here: only its own processor may")
+            raise TypeError(self._why)
         return getattr(self._access, attribute)

@@ -31,7 +31,7 @@ from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
 from tidemill.operators.default_serdes import completed
-from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, Refused
+from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, HandlerFailedError, Refused
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
 from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
@@ -296,7 +296,7 @@ class TaskGraph:
         if isinstance(problem, RetriableError):
             raise problem
         what = f"{node}: {problem}"
-        if not isinstance(problem, SerdeError):
+        if not isinstance(problem, (SerdeError, HandlerFailedError)):
             said = _MADE_COLUMNS if _has_no_session(problem) else problem
             what = f"the function of {node} failed: {type(problem).__name__}: {said}"
         topic, partition, offset = self.origin

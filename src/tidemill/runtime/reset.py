@@ -21,7 +21,7 @@ from tidemill.membership.topology_fit import looks_internal
 from tidemill.runtime.thread.task_facts import task_facts
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.topology.nodes import Topology
+from tidemill.topology.nodes import SinkNode, Topology
 from tidemill.topology.patterns import with_topics_of_patterns
 
 _LOCK_WAIT_S = 15.0
@@ -67,26 +67,31 @@ def plan_reset(
     target: Target,
     *,
     inputs: Collection[str] = (),
+    intermediate: Collection[str] = (),
     state_dir: Path | None,
     with_earlier: bool = False,
 ) -> ResetPlan:
-    """The plan of a reset. ``inputs``: these of the topology's source topics only. ``state_dir``: where local state is to be
-    removed; None: nowhere. ``with_earlier``: topics that only look as if
-    they were of an earlier version of the topology go, too.
+    """The plan of a reset. ``inputs``: these of the topology's source topics only. ``intermediate``: source topics that begin at
+    their end, since the program writes them itself. ``state_dir``: where local state is to be removed; None: nowhere.
+    ``with_earlier``: topics that only look as if they were of an earlier version of the topology go, too.
 
-    Raises StopError while the group has members, ConfigError for a topic that is no input, EnvironmentProblem for one that isn't
-    there.
+    Raises StopError while the group has members, ConfigError for a topic that is no input, or one that the program also writes
+    and nobody has decided about, EnvironmentProblem for one that isn't there.
     """
     application = config.application_id
     require_empty(admin, application)
     there = admin.topics()
     known = task_facts(with_topics_of_patterns(topology, application, there), application)
     sources = [topic for topic in known.topics if topic not in known.internal_topics]
-    foreign = sorted(set(inputs).difference(sources))
+    foreign = sorted({*inputs, *intermediate}.difference(sources))
     if foreign:
         raise ConfigError(f"{', '.join(foreign)}: no input of this topology; its inputs are {', '.join(sources)}")
-    wanted = [topic for topic in sources if not inputs or topic in inputs]
-    missing = [topic for topic in wanted if topic not in there]
+    twice = sorted(set(inputs).intersection(intermediate))
+    if twice:
+        raise ConfigError(f"{', '.join(twice)}: named in --input-topics and in --intermediate-topics, which begin at their end")
+    wanted = [topic for topic in sources if topic not in intermediate and (not inputs or topic in inputs)]
+    _require_decided(topology, () if inputs else wanted)
+    missing = [topic for topic in (*wanted, *intermediate) if topic not in there]
     if missing:
         raise EnvironmentProblem(
             f"the input topics {', '.join(missing)} don't exist on {config.bootstrap_servers}: create them, or name the brokers "
@@ -100,12 +105,28 @@ def plan_reset(
     directory = None if state_dir is None else StateDirectory(state_dir, application)
     return ResetPlan(
         application_id=application,
-        seeks=_seeks(admin, application, wanted, target),
+        seeks=(
+            *_seeks(admin, application, wanted, target),
+            *_seeks(admin, application, intermediate, Target(to_latest=True)),
+        ),
         topics=tuple(sorted(internal & there)),
         unknown=tuple(sorted(unknown)),
         state=directory.path if directory is not None else None,
         tasks=tuple(directory.tasks()) if directory is not None else (),
     )
+
+
+def _require_decided(topology: Topology, topics: Collection[str]) -> None:
+    """ConfigError if the program also writes one of ``topics``: read again, it has what it held twice, as the program writes that
+    again; but it may have records of others, which only an operator knows."""
+    written = {node.topic for node in topology.nodes.values() if isinstance(node, SinkNode)}
+    both = sorted(written.intersection(topics))
+    if both:
+        named = ",".join(both)
+        raise ConfigError(
+            f"the program reads and writes {', '.join(both)}: add --intermediate-topics {named} to begin at the end, since what "
+            "the program has written there is written again; or name all inputs that are to be read again in --input-topics"
+        )
 
 
 def carry_out(plan: ResetPlan, admin: Admin) -> None:

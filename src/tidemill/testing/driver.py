@@ -31,6 +31,7 @@ from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import StopError, TopologyError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import configured_topology
 from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
@@ -181,11 +182,15 @@ class TopologyTestDriver:
         return {name: store.kind.value for name, store in self._compiled.topology.stores.items()}
 
     def store(self, name: str) -> Any:
-        """A store as it is now, with the reads of its kind: ``get``, ``all``, ``range``, ``fetch`` ...
+        """A store as it is now, with the reads of its kind: ``get``, ``all``, ``range``, ``fetch`` ... It can't be written.
 
         Raises:
             TopologyError: the topology has no such store.
         """
+        why = f"the store {name} can't be written by a test: pipe the records that its rows come from"
+        return ReadOnly(self._store(name), why)
+
+    def _store(self, name: str) -> object:
         topology = self._compiled.topology
         if name not in topology.stores:
             raise TopologyError(f"the topology has no store {name!r}; its stores are {', '.join(topology.stores) or 'none'}")

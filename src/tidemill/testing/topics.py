@@ -91,6 +91,14 @@ class TestInputTopic:
         """A record with a null key."""
         self.pipe_input(None, value, timestamp)
 
+    def pipe_values(self, values: Iterable[object]) -> None:
+        """Several records with a null key, one by one."""
+        self.pipe_key_values((None, value) for value in values)
+
+    def pipe_key_values(self, pairs: Iterable[tuple[object, object]]) -> None:
+        """Several records, one by one, at the topic's own time."""
+        self.pipe_records(TestRecord(key, value) for key, value in pairs)
+
     def pipe_records(self, records: Iterable[TestRecord], batch: int | None = 1) -> None:
         """Writes several records, ``batch`` of them in one micro-batch (None: all).
 
@@ -152,6 +160,10 @@ class TestOutputTopic:
         """The value of the next record; TopologyError if there is none."""
         return self.read_record().value
 
+    def read_values(self) -> list[Value]:
+        """The values of all that wait, in order."""
+        return [record.value for record in self.read_records()]
+
     def read_records(self) -> list[TestRecord]:
         """All that wait."""
         return [self.read_record() for _ in range(self.queue_size)]
@@ -161,6 +173,5 @@ class TestOutputTopic:
         return [(record.key, record.value) for record in self.read_records()]
 
     def read_key_values_to_dict(self) -> dict[Key, Value]:
-        """The last value of each key; what was deleted is left out."""
-        last = dict(self.read_key_values())
-        return {key: value for key, value in last.items() if value is not None}
+        """The last value of each key that waits; None of one that was deleted, unlike one that nothing was sent of."""
+        return dict(self.read_key_values())

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import Serdes, StreamsBuilder, TimeWindows
+from tidemill import JoinWindows, Serdes, StreamsBuilder, TimeWindows
 from tidemill.config.slices import TopicsConfig
 from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchError
 from tidemill.ids import TaskId
@@ -81,6 +81,18 @@ def test_a_source_topic_that_is_an_internal_one_of_the_program_is_refused(topic:
 def test_a_source_topic_that_is_missing_is_named() -> None:
     with pytest.raises(ConfigError, match=r"the topic in does not exist on nowhere:1: create it"):
         check(Brokers())
+
+
+@pytest.mark.parametrize("partitions", [None, 3])
+def test_joined_topics_with_different_numbers_of_partitions_are_named_with_both(partitions: int | None) -> None:
+    """Also without a repartition topic, of another number than the program wants, for which Kafka Streams would not look."""
+    builder = StreamsBuilder()
+    left, right = (builder.stream(name, key=STRING, value=STRING) for name in ("in", "other"))
+    left = left if partitions is None else left.repartition(name="parted", partitions=partitions)
+    left.join(right, lambda one, two: one + two, JoinWindows.of_time_difference(1)).to("out")
+    named = "in=3, other=6" if partitions is None else "app-parted-repartition=3, other=6"
+    with pytest.raises(ConfigError, match=rf"not co-partitioned: {named}\. .*repartition\(\) its stream"):
+        check(Brokers(**{"in": (3, "delete")}, other=(6, "delete")), builder.build())
 
 
 def test_an_application_passes_that_has_never_run_or_has_not_changed() -> None:

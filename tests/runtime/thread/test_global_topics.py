@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.runtime.thread_alone import KEPT, Engine, ThreadAlone
 from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 
 IN, RATES = TopicPartition("in", 0), TopicPartition("rates", 0)
@@ -54,6 +58,22 @@ REQUEST = BatchRequest(batch_id=1, inputs={IN: 5})
 def report(**positions: int) -> BatchReport:
     found = {TopicPartition(topic, 0): at for topic, at in positions.items()}
     return BatchReport(batch_id=1, outcome=Outcome.COMMITTED, globals=found)
+
+
+@pytest.mark.parametrize("has_task", [True, False])
+def test_a_thread_with_a_task_waits_for_global_stores_and_one_without_does_not(has_task: bool, tmp_path: Path) -> None:
+    """It runs no batch, so that it would wait forever, and its instance with it, wherever there are more threads than tasks."""
+    topics, _, _ = made()
+    alone = ThreadAlone(Engine(Outcome.COMMITTED), tmp_path)
+    alone.assign(*([KEPT] if has_task else []))
+    alone.run_all()
+    thread = StreamThread.__new__(StreamThread)
+    changes = SimpleNamespace(is_assigned=True)
+    vars(thread).update(error=None, _changes=changes, _globals=topics, _registry=alone.registry)
+    assert thread.why_waiting == ("the global stores not read yet" if has_task else "")
+    topics.extend(REQUEST)
+    topics.reported(report(rates=10))
+    assert thread.is_running
 
 
 def test_inputs_wait_until_the_stores_have_what_was_there_at_the_start() -> None:

@@ -76,11 +76,12 @@ def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
 
 
 def require_fitting_topics(application: str, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
-    """TopologyMismatchError if the topology does not fit the existing internal topics."""
+    """TopologyMismatchError if the topology does not fit the existing internal topics; ConfigError if no leader of the group
+    could assign its tasks, because the topics of a join have different numbers of partitions."""
     try:
-        plan = plan_topics(facts, ClusterMetadata(partition_counts=sources), CopartitionCheck.AS_KAFKA)
-    except AssignmentError:
-        return  # the group's leader will say what is wrong
+        plan = plan_topics(facts, ClusterMetadata(partition_counts=sources), CopartitionCheck.ALWAYS)
+    except AssignmentError as problem:
+        raise ConfigError(str(problem)) from problem
     if not plan.internal_topics:
         return
     found = _found(plan, admin)

@@ -192,7 +192,7 @@ class StreamThread(threading.Thread):
 
     @property
     def is_running(self) -> bool:
-        """Assigned, and every active task past restoring."""
+        """Assigned, every active task past restoring, and what its tasks need of global stores read."""
         return not self.why_waiting
 
     @property
@@ -202,7 +202,7 @@ class StreamThread(threading.Thread):
             return "it has failed"
         if not self._changes.is_assigned:
             return "not assigned by the group"
-        if not self._globals.are_read:
+        if self._registry.now and not self._globals.are_read:  # without a task it runs no batch, and reads them when it has one
             return "the global stores not read yet"
         waiting = [name for name, task in self._registry.now.active.items() if task.phase is not Phase.RUNNING]
         return f"{as_text(sorted(waiting))} not running yet" if waiting else ""

@@ -97,9 +97,7 @@ def _is_passed_over(
     try:
         refused = state.handlers.judge(context, Record(key, value, context.timestamp, headers), problem, in_sink=True)
     except Exception as failure:
-        raise StopError(
-            f"{problem}; the production exception handler failed on it: {type(failure).__name__}: {failure}"
-        ) from failure
+        raise StopError(f"{context.node}: {failure}") from failure
     if refused is not None:
         state.dropped += 1
         state.passed_over.add(refused, key, None)

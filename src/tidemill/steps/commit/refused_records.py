@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
-from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext
+from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext, HandlerFailedError
 from tidemill.operators.record import Record
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.order import topic_index
@@ -43,19 +43,19 @@ def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepSt
         offset=refused.offset, timestamp=row["ts"], headers=headers,
     )  # fmt: skip
     key, value = _decoded(row["key"], origin.key_serde), _decoded(row["value"], origin.value_serde)
-    error, message = refused.error, refused.message
+    problem = ColumnsFunctionError(refused.error, refused.message)
+    what = (
+        f"a function of Columns, of {names}, failed: {refused.error.rpartition('.')[2]}: {refused.message}. Correct the "
+        "function, or set processing.exception.handler to continue or dead-letter"
+    )
     try:
-        passed = state.handlers.judge(
-            context, Record(key, value, row["ts"], headers), ColumnsFunctionError(error, message), in_sink=False
-        )
-    except Exception as failure:
-        passed, error, message = None, type(failure).__name__, str(failure)
+        passed = state.handlers.judge(context, Record(key, value, row["ts"], headers), problem, in_sink=False)
+    except HandlerFailedError as failure:
+        passed, what = None, f"functions of Columns, of {names}: {failure}"
     if passed is None:
         raise RecordError(
-            f"a function of Columns, of {names}, failed: {error.rpartition('.')[2]}: {message}. Correct the function, or set "
-            "processing.exception.handler to continue or dead-letter",
-            task=str(context.task), topic=refused.topic, partition=refused.partition, offset=refused.offset,
-        )  # fmt: skip
+            what, task=str(context.task), topic=refused.topic, partition=refused.partition, offset=refused.offset
+        )
     state.dropped += 1
     state.passed_over.add(passed, row["key"], row["value"])
 

@@ -89,8 +89,7 @@ def _judge(
     except RetriableError:
         raise
     except Exception as failure:
-        said = f"the exception handler for {context.node} failed: {type(failure).__name__}: {failure}"
-        raise _error(said, context) from failure
+        raise _error(f"{context.node}: {failure}", context) from failure
     if refused is None:
         raise _error(what, context) from problem
     state.dropped += 1

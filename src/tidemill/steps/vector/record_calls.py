@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
-from tidemill.operators.exception_handlers import ErrorContext
+from tidemill.operators.exception_handlers import ErrorContext, HandlerFailedError
 from tidemill.operators.record import Record
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
@@ -72,9 +72,10 @@ def function_failed(
     if isinstance(problem, RetriableError):
         raise problem
     what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+    is_handlers = isinstance(problem, HandlerFailedError)
     return RecordError(
-        f"the function of {node.name} failed{where}: {what}", task=str(task), topic=topic,
-        partition=task.partition, offset=-1 if offset is None else offset,
+        f"{node.name}: {problem}" if is_handlers else f"the function of {node.name} failed{where}: {what}", task=str(task),
+        topic=topic, partition=task.partition, offset=-1 if offset is None else offset,
     )  # fmt: skip
 
 
