@@ -6,6 +6,7 @@ the end is compared with the join of the tables as they are in the end, by a mod
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Callable
@@ -136,3 +137,18 @@ def test_a_join_ends_at_the_join_of_the_tables(kind: str, versioned: bool, kept:
         assert _last(run) == expected, f"round {number}: {records}"
         if kept:
             assert {key: row[0] for key, row in run.store("joined").all()} == expected
+
+
+def test_a_foreign_key_join_of_a_row_that_is_another_at_each_look_asks_no_more_than_once() -> None:
+    looks = itertools.count()
+    b = StreamsBuilder()
+    left = b.table("l").map_values(per_record(lambda value: f"{value} at {next(looks)}", STRING))
+    left.join(b.table("r"), slash, foreign_key=lambda value: value[0]).to_stream().to("out")
+    run = StepRun(b.build())
+    run.run_batch([("l", b"a", b"x", 10, ()), ("l", b"a", b"y", 11, ())])
+    answers = 0
+    while waiting := [record for made in run.take_internal().values() for record in made]:
+        answers += sum("RESPONSE" in record[0] for record in waiting)
+        assert answers < 5, "each answer asks for another"
+        run.run_batch(waiting)
+    assert answers

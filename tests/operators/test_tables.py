@@ -243,6 +243,20 @@ def test_the_timestamp_of_a_group_is_the_later_one_where_something_was_there() -
     assert run(program, ("a", "x", 9), ("b", "y", 5), ("a", None, 3)) == [("g", "x", 9), ("g", "xy", 9), ("g", "y", 9)]
 
 
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("passes_a_filter", [False, True])
+def test_results_of_sessions_have_the_headers_of_their_record_below_a_cache(cached: bool, passes_a_filter: bool) -> None:
+    builder = StreamsBuilder()
+    sessions = builder.stream("in", key=STRING, value=STRING).group_by_key().windowed_by(SessionWindows.of_inactivity_gap(10))
+    counts = sessions.count(store=Materialized(name="counted", caching=cached))
+    (counts.filter(per_record(lambda k, v: True)) if passes_a_filter else counts).to_stream().to("out")
+    steps = StepRun(builder.build())
+    for timestamp in (5, 9):
+        steps.pipe([("in", b"k", b"v", timestamp, (("at", b"%d" % timestamp),))])
+    expected = [(("at", b"5"),), (("at", b"9"),), (("at", b"9"),)]
+    assert [tuple(headers or ()) for _, _, _, _, headers, _ in steps.written] == (expected if cached else [()] * 3)
+
+
 @pytest.mark.parametrize("in_steps", [False, True])
 def test_a_deletion_is_logged_with_the_time_of_the_record_that_made_it(in_steps: bool) -> None:
     """The result goes on with the later one of that and the aggregate's, as in Kafka Streams 4.3."""

@@ -175,6 +175,18 @@ def test_windows_of_all_keys_come_by_segment_and_key_or_in_memory_by_start_and_k
         assert list(store.fetch_keys("b", "a")) == []
 
 
+def test_windows_of_all_keys_of_a_store_ordered_by_time_come_by_start_and_key() -> None:
+    """The order of Kafka Streams 4.3's stores of final results."""
+    store = _windows(time_ordered=True)
+    for key, start in (("b", 700), ("a", 1500), ("c", 700), ("a", 300), ("", 1500), ("b", 90_000)):
+        store.put(key, "v", start, start)
+    expected = [("a", 300), ("b", 700), ("c", 700), ("", 1500), ("a", 1500), ("b", 90_000)]
+    assert [(windowed.key, windowed.start) for windowed, _ in store.all()] == expected
+    assert [(windowed.key, windowed.start) for windowed, _ in store.all(reverse=True)] == expected[::-1]
+    within = [entry for entry in expected if "a" <= entry[0] <= "b"]
+    assert [(windowed.key, windowed.start) for windowed, _ in store.fetch_keys("a", "b")] == within
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_sessions_of_a_range_of_keys_come_by_segment_and_key_or_in_memory_by_end_and_key(*, persistent: bool) -> None:
     store = SessionStore(_store(StoreKind.SESSION, persistent=persistent), MemoryRows())

@@ -39,8 +39,8 @@ class Subscriber(Protocol):
     def awaits_answer(self, key: Key) -> bool:
         """True if an answer to the left row as it is now is sure to come."""
 
-    def has_answer(self, key: Key, asked: bytes | None) -> None:
-        """An answer to the row of this hash has come."""
+    def has_answer(self, key: Key, asked: bytes | None) -> bool:
+        """An answer to the row of this hash has come. True: to one that was asked for once more, and has not changed since."""
 
 
 class Context(Protocol):

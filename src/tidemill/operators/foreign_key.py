@@ -68,12 +68,15 @@ class ForeignKeySubscribe:
         self._instructions = self._of_left_join if operation.left else self._of_inner_join
         self._awaited: dict[str, bytes | None] = {}
         """The hash of the left row's last change, by key, where that is answered in any case and the answer is still to come."""
+        self._asked_again: dict[str, bytes | None] = {}
+        """The hash that was asked for once more, by key, while the left row has not changed since."""
 
     def process(self, record: Record) -> None:
         key, change, timestamp, headers = record
         if self._is_versioned and not change.is_latest:
             self._context.drop()
             return
+        self._asked_again.pop(repr(key), None)
         instructions = self._instructions(key, change)
         if not instructions:
             return
@@ -92,7 +95,7 @@ class ForeignKeySubscribe:
         if foreign_key is None:
             return False
         asked = hash_of(self._write_value(value))
-        self._awaited[repr(key)] = asked
+        self._awaited[repr(key)] = self._asked_again[repr(key)] = asked
         subscription = SubscriptionWrapper(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
         self._forward(Record(foreign_key, subscription, timestamp, headers))
         return True
@@ -101,10 +104,14 @@ class ForeignKeySubscribe:
         """True if an answer to the left row as it is now is sure to come, as far as this worker knows."""
         return repr(key) in self._awaited
 
-    def has_answer(self, key: object, asked: bytes | None) -> None:
-        """An answer has come."""
+    def has_answer(self, key: object, asked: bytes | None) -> bool:
+        """An answer has come. True: to what was asked once more, of a left row that has not changed since."""
         if self._awaited.get(repr(key), b"") == asked:
             del self._awaited[repr(key)]
+        if self._asked_again.get(repr(key), b"") != asked:
+            return False
+        del self._asked_again[repr(key)]
+        return True
 
     def _foreign_keys(self, key: object, change: Change) -> tuple[object, object]:
         new, old = change.new, change.old
@@ -214,11 +221,11 @@ class ForeignKeyResolve:
         right = answer.value
         found = self._look_up(key)
         left = None if found is None else found[0]
-        if not self._left:
-            self._subscriber.has_answer(key, answer.hash)
+        was_asked_again = not self._left and self._subscriber.has_answer(key, answer.hash)
         if hash_of(self._write_value(left)) != answer.hash:
             self._context.drop()
-            if right is None and not self._left:
+            # A row without a store that is another at each look, of a function of the time of day: no answer could ever fit.
+            if right is None and not self._left and not was_asked_again:
                 self._take_back(record, found)
             return
         is_gone = right is None and (left is None or not self._left)
@@ -229,9 +236,5 @@ class ForeignKeyResolve:
         key, _answer, timestamp, headers = record
         if self._subscriber.awaits_answer(key):
             return
-        if row is not None:
-            if self._write_value(row[0]) != self._write_value(row[0]):
-                return  # no answer could ever fit: asking would never end
-            if self._subscriber.ask_again(key, row, headers):
-                return
-        self._forward(Record(key, None, timestamp, headers))
+        if row is None or not self._subscriber.ask_again(key, row, headers):
+            self._forward(Record(key, None, timestamp, headers))

@@ -2,9 +2,10 @@
 
 A record joins all sessions of its key that end or begin within the gap of it into one; whether it is too late is decided by
 the end of that one: it must not lie before stream time - grace - gap. First a tombstone for each session that was joined, in
-the order of their ends, then the new one, each with its end as timestamp and no headers. A record that hits a session of its
-own timestamp alone makes no tombstone; below a record cache its result replaces that session's, without one it replaces nothing,
-as in Kafka Streams. Null keys are dropped, null values not.
+the order of their ends, then the new one, each with its end as timestamp. A record that hits a session of its own timestamp
+alone makes no tombstone. Below a record cache all have the record's headers, and a result of that one session replaces the one
+before; without a cache they have no headers, and it replaces nothing, as in Kafka Streams. Null keys are dropped, null values
+not.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class SessionAggregate:
         self._store: SessionStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
-        self._sends_replaced = context.sends_old and context.is_cached(operation.store)
+        self._is_cached = context.is_cached(operation.store)
         self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
 
     def process(self, record: Record) -> None:
@@ -64,7 +65,7 @@ class SessionAggregate:
     ) -> None:
         key, value, timestamp, headers = record
         store, forward, emits_updates = self._store, self._forward, self._rounds is None
-        replaced = None
+        replaced, sent_headers = None, headers if self._is_cached else ()
         if start == end == timestamp:
             replaced = joined[0][2] if joined else None
         else:
@@ -72,13 +73,13 @@ class SessionAggregate:
                 store.remove_at(raw, first, last, timestamp, headers)
                 if emits_updates:
                     change = Change(None, old if self._sends_old else None)
-                    forward(Record(Windowed(key, first, last), change, last))
+                    forward(Record(Windowed(key, first, last), change, last, sent_headers))
         aggregate = self._add(key, value, aggregate)
         if not store.put_at(raw, start, end, aggregate, timestamp, headers):
             self._drop()
         if emits_updates:
-            change = Change(aggregate, replaced if self._sends_replaced else None)
-            forward(Record(Windowed(key, start, end), change, end))
+            change = Change(aggregate, replaced if self._sends_old and self._is_cached else None)
+            forward(Record(Windowed(key, start, end), change, end, sent_headers))
 
     def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a session: (value, its end)."""

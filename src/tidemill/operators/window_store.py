@@ -122,8 +122,8 @@ class WindowStore:
         return [(unpack_time(suffix)[0], value(row)) for suffix, row in (reversed(found) if reverse else found)]
 
     def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
-        """The windows of all keys that begin at ``first .. last``: segment by segment, each by key; of a store in memory by
-        start, then by key, as Kafka Streams' own.
+        """The windows of all keys that begin at ``first .. last``: segment by segment, each by key; of a store in memory, or one
+        that is ordered by time, by start, then by key, as Kafka Streams' own.
         """
         return self._decoded(self._between(first, last, reverse=reverse))
 
@@ -146,7 +146,7 @@ class WindowStore:
             return
         end = SEGMENTS_END if last >= LONG_MAX else pack_time(last // self._interval + 1)
         found: Iterable[tuple[bytes, bytes]] = self._rows.scan(pack_time(low // self._interval), end, reverse=reverse)
-        if not self._is_persistent:
+        if not self._is_persistent or self._segments.time_ordered:
             found = sorted(found, key=_start_and_key, reverse=reverse)
         for row_key, row in found:
             start = unpack_time(row_key, len(row_key) - _SUFFIX)[0]

@@ -87,14 +87,15 @@ def _living(sent: dict) -> dict:  # type: ignore[type-arg]
 def test_a_session_that_ends_gets_one_tombstone_before_what_takes_its_place() -> None:
     topology = topology_of(SessionAggregate("w", SessionWindows.of_inactivity_gap(100, grace=1000), Counting()))
     step = InBatches(topology, fold_sessions)
-    step.pipe([(0, "k", "a", 1000, None), (0, "k", "b", 1150, None)])
-    made = step.pipe([(0, "k", "c", 1075, None), (0, "k", "d", 1160, None)])
+    step.pipe([(0, "k", "a", 1000, b"a"), (0, "k", "b", 1150, None)])
+    made = step.pipe([(0, "k", "c", 1075, b"c"), (0, "k", "d", 1160, b"d")])
     bounds = [(key[-8:], key[-16:-8]) for key in made.keys if key is not None]
     assert [(int.from_bytes(start, "big"), int.from_bytes(end, "big")) for start, end in bounds] == [
         (1000, 1000), (1150, 1150), (1000, 1160),
     ]
     assert made.values == [None, None, (4).to_bytes(8, "big")]
     assert made.timestamps == [1000, 1150, 1160]
+    assert [[value for _, value in made.header(at) or ()] for at in range(3)] == [[b"c"], [b"c"], [b"d"]]
 
 
 def test_an_error_of_a_function_names_the_node_and_where_the_key_began() -> None:

@@ -25,6 +25,7 @@ from tidemill.ids import TaskId
 from tidemill.operators.segments import LONG_MAX, Segments, pack_time
 from tidemill.operators.stored_serdes import reading
 from tidemill.operators.windowed_aggregation import Steps, steps_of
+from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.task_rows import TaskRows, opened
@@ -175,7 +176,8 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
     codes, keys = coded_keys(table, node.key_serde)
     parts, timestamps = longs(table, "part"), longs(table, "ts")
     values = None if isinstance(operation.aggregation, Counting) else _values(table, node.value_serde)
-    out = Records.empty(headers=False)
+    headers = table.column("headers")
+    out = Records.empty(headers=headers.null_count < table.num_rows)
     for part in np.unique(parts).tolist():
         task = TaskId(node.subtopology, part)
         mine = np.flatnonzero((parts == part) & (codes >= 0))
@@ -278,10 +280,12 @@ def _write(fold: _Fold, ids: list[bytes], timestamps: Longs) -> None:
 
 
 def _forward(out: Records, partition: int, results: list[_Result], ids: list[bytes], table: pa.Table) -> None:
-    causes = table.select(["off", "seq"]).take(pa.array([result[5] for result in results], pa.int64()))
+    causes = table.select(["off", "seq", "headers"]).take(pa.array([result[5] for result in results], pa.int64()))
     out.parts += [partition] * len(results)
     out.keys += ids
     out.values += [result[4] for result in results]
     out.timestamps += [result[0] for result in results]
     out.offsets += causes.column("off").to_pylist()
     out.sequences += causes.column("seq").to_pylist()
+    if out.headers is not None:
+        out.headers += [unpacked(row) for row in causes.column("headers").to_pylist()]
