@@ -219,10 +219,8 @@ class KafkaStreams:
         the instance has ended, or ``stop()`` of what this gives is called. Stores on other instances are not shown."""
 
         def html() -> str:
-            if not self._is_open():
-                return self._repr_html_()
-            views = (view_of_its_kind(self._asked().view(name, stale=True, partition=None)) for name in stores)
-            return self._repr_html_() + "".join(view._repr_html_() for view in views)
+            views = (self._asked().view(name, stale=True, partition=None) for name in stores if self._is_open())
+            return self._repr_html_() + "".join(view_of_its_kind(view)._repr_html_() for view in views)
 
         return LiveView(html, lambda: self.state in (State.NOT_RUNNING, State.ERROR), every)
 
@@ -308,16 +306,12 @@ class KafkaStreams:
         instance stays a member with all its tasks, which can be read, but nothing is restored and no standby follows either.
         Before ``start()`` too."""
         self._paused.set()
-        self._hurry_threads()
+        self._set.hurry()
 
     def resume(self) -> None:
         """Resumes processing after ``pause()``."""
         self._paused.clear()
-        self._hurry_threads()
-
-    def _hurry_threads(self) -> None:
-        for thread in self.threads:
-            thread.hurry()
+        self._set.hurry()
 
     def is_paused(self) -> bool:
         """True after ``pause()``, until ``resume()``."""
@@ -348,8 +342,7 @@ class KafkaStreams:
         longer than for a hand-over. True once it is closed; False after ``timeout`` s: the instance then continues.
 
         Where the group's leader knows of no drains (Kafka's own class leads, or an earlier version) it closes at once. Where
-        nothing can be waited for (in a listener, in a handler of a stream thread, in ``foreach_batch``) it gives False, and the
-        drain begins.
+        nothing can be waited for (see ``close``) it gives False, and the drain begins.
 
         Raises:
             DrainRefusedError: no other instance is in the group, another one drains, or this one does not run.
@@ -384,15 +377,13 @@ class KafkaStreams:
                 self._changing = threading.Thread(None, self._end, "tidemill-close", (timeout, leave_group), daemon=True)
                 self._changing.start()
             return False
-        if failed:
-            return self._end_failed(timeout, leave_group)
-        if changing is None:
-            return self._end(timeout, leave_group)
+        if failed or changing is None:
+            return (self._end_failed if failed else self._end)(timeout, leave_group)
         return changing is not own and self._state.wait(State.NOT_RUNNING, timeout_s=timeout) is State.NOT_RUNNING
 
     def _is_waited_for(self, caller: threading.Thread) -> bool:
         """True where the end of the stream threads can't be waited for: they wait for the caller."""
-        return self._state.tells(caller) or any(thread.waits_for(caller) for thread in self._threads)
+        return self._state.tells(caller) or self._set.waits_for(caller)
 
     def _end(self, timeout: float, leave_group: bool | None) -> bool:
         try:

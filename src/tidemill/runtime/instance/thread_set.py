@@ -98,7 +98,7 @@ class ThreadSet:
             if not self._may_change():
                 return None
             own = threading.current_thread()
-            waits = own is not teller and not any(thread.waits_for(own) for thread in self.threads)
+            waits = own is not teller and not self.waits_for(own)
             staying = (t for t in reversed(self.threads) if not t.waits_for(own) and t not in self._leaving)
             thread = next(staying, None)
             if thread is None:
@@ -136,6 +136,15 @@ class ThreadSet:
         """A thread is about to join or leave: the others, whose tasks change, send their next heartbeats quickly."""
         for thread in self.threads:
             thread.expect_rebalance()
+
+    def hurry(self) -> None:
+        """Has each look at once whether there is something to do."""
+        for thread in list(self.threads):
+            thread.hurry()
+
+    def waits_for(self, caller: threading.Thread) -> bool:
+        """True if the end of a thread can't be waited for by ``caller``, for which it waits itself."""
+        return any(thread.waits_for(caller) for thread in self.threads)
 
     def replace(self, failed: StreamThread, on_problem: Callable[[TidemillError], None]) -> None:
         """Starts another thread under the number of one that has failed, when that one has ended."""
