@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import until
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError, ShutdownRequestedError, StopError, TidemillError
+from tidemill.runtime.instance import thread_set
 from tidemill.runtime.instance.thread_set import ThreadSet, free_number
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse as Response
 from tidemill.runtime.instance.uncaught_exception import response_to
@@ -229,6 +231,21 @@ def test_a_failed_thread_is_replaced_in_its_place_when_it_has_ended(running: Thr
     failed.stop()
     replacing.join(LIMIT_S)
     assert (numbers(running), running.threads[0] is failed, problems) == ([1, 2], False, [])
+
+
+def test_a_failed_thread_that_does_not_end_is_not_replaced_before_it_has(
+    running: ThreadSet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(thread_set, "_STILL_ENDING_S", 0.01)
+    failed = running.threads[0]
+    running.replace(failed, lambda problem: None)
+    replacing = next(thread for thread in threading.enumerate() if thread.name == "t-1-replace")
+    assert until(lambda: caplog.text.count("event=thread-still-ending") > 2)
+    assert running.threads[0] is failed
+    failed.stop()
+    replacing.join(LIMIT_S)
+    assert running.threads[0] is not failed
+    assert running.threads[0].is_alive()
 
 
 def test_a_replacement_that_cannot_be_made_is_the_instances_problem(running: ThreadSet) -> None:

@@ -20,7 +20,8 @@ from tidemill.runtime.thread.stream_thread import StreamThread
 
 log = logging.getLogger("tidemill.application")
 
-_REPLACE_LIMIT_S = 60.0
+_STILL_ENDING_S = 60.0
+"""Seconds after which the log says that a failed thread has not ended yet."""
 
 
 class ThreadSource(Protocol):
@@ -147,10 +148,14 @@ class ThreadSet:
         return any(thread.waits_for(caller) for thread in self.threads)
 
     def replace(self, failed: StreamThread, on_problem: Callable[[TidemillError], None]) -> None:
-        """Starts another thread under the number of one that has failed, when that one has ended."""
+        """Starts another thread under the number of one that has failed, when that one has ended: two of one name would take each
+        other's tasks and workers."""
 
         def run() -> None:
-            failed.join(_REPLACE_LIMIT_S)
+            failed.join(_STILL_ENDING_S)
+            while failed.is_alive() and self._is_open():
+                log.warning(LogEvent("thread-still-ending", thread=failed.name, next="it is replaced when it has ended"))
+                failed.join(_STILL_ENDING_S)
             with self._changing:
                 if failed not in self.threads or not self._is_open():
                     return
