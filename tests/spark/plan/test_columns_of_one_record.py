@@ -56,9 +56,9 @@ def test_a_column_that_is_named_is_refused(spark: SparkSession, function: Callab
         mapped(spark, function)
 
 
-@pytest.mark.parametrize("schema", ["at timestamp", "days array<date>"])
-def test_a_session_that_misreads_times_is_refused_where_json_has_some(spark: SparkSession, schema: str) -> None:
-    spark.conf.set("spark.sql.legacy.timeParserPolicy", "LEGACY")
+@pytest.mark.parametrize(("schema", "policy"), [("at timestamp", "LEGACY"), ("days array<date>", "legacy")])
+def test_a_session_that_misreads_times_is_refused_where_json_has_some(spark: SparkSession, schema: str, policy: str) -> None:
+    spark.conf.set("spark.sql.legacy.timeParserPolicy", policy)
     try:
         with pytest.raises(TopologyError, match=r"spark.sql.legacy.timeParserPolicy is LEGACY.*remove the setting"):
             mapped(spark, lambda v: v, Serdes.json(schema))

@@ -45,7 +45,7 @@ def check_times(session: SparkSession, serdes: Iterable[Serde | None]) -> None:
         TopologyError: one of the serdes reads or writes times as JSON.
     """
     with_times = next((serde for serde in serdes if serde is not None and has_times(serde)), None)
-    if with_times is not None and session.conf.get(_TIME_PARSER) == "LEGACY":
+    if with_times is not None and (session.conf.get(_TIME_PARSER) or "").upper() == "LEGACY":
         raise TopologyError(
             f"{_TIME_PARSER} is LEGACY, with which Spark misreads the times of {with_times.sql_type}: remove the setting "
             "(functions that need it can take the text, and F.to_timestamp with a pattern of today's)"
