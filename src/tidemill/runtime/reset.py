@@ -76,7 +76,7 @@ def plan_reset(
     ``with_earlier``: topics that only look as if they were of an earlier version of the topology go, too.
 
     Raises StopError while the group has members, ConfigError for a topic that is no input, or one that the program also writes
-    and nobody has decided about, EnvironmentProblem for one that isn't there.
+    and that neither list has, EnvironmentProblem for one that isn't there.
     """
     application = config.application_id
     require_empty(admin, application)

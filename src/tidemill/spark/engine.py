@@ -98,8 +98,8 @@ class _Plan:
 
 
 class BatchEngine:
-    """One stream thread's plan. ``run`` and ``close`` are called by that thread only. ``is_given_up``: nobody waits any more for
-    the batch under way, which has no tasks."""
+    """One stream thread's plan. ``run`` and ``close`` are called by that thread only. ``is_given_up``: the batch under
+    way, which has no tasks, is not waited for any more."""
 
     def __init__(
         self,
