@@ -76,7 +76,8 @@ class ForeignKeySubscribe:
         if self._is_versioned and not change.is_latest:
             self._context.drop()
             return
-        self._asked_again.pop(repr(key), None)
+        if self._asked_again:
+            self._asked_again.pop(repr(key), None)
         instructions = self._instructions(key, change)
         if not instructions:
             return
@@ -95,7 +96,8 @@ class ForeignKeySubscribe:
         if foreign_key is None:
             return False
         asked = hash_of(self._write_value(value))
-        self._awaited[repr(key)] = self._asked_again[repr(key)] = asked
+        name = repr(key)
+        self._awaited[name] = self._asked_again[name] = asked
         subscription = SubscriptionWrapper(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
         self._forward(Record(foreign_key, subscription, timestamp, headers))
         return True
@@ -106,11 +108,12 @@ class ForeignKeySubscribe:
 
     def has_answer(self, key: object, asked: bytes | None) -> bool:
         """An answer has come. True: to what was asked once more, of a left row that has not changed since."""
-        if self._awaited.get(repr(key), b"") == asked:
-            del self._awaited[repr(key)]
-        if self._asked_again.get(repr(key), b"") != asked:
+        name = repr(key)
+        if self._awaited.get(name, b"") == asked:
+            del self._awaited[name]
+        if self._asked_again.get(name, b"") != asked:
             return False
-        del self._asked_again[repr(key)]
+        del self._asked_again[name]
         return True
 
     def _foreign_keys(self, key: object, change: Change) -> tuple[object, object]:
