@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill import Serdes, Windowed, WindowedSerdes
-from tidemill.dsl.serdes import serde_by_name
+from tidemill.dsl.serdes import JsonSerde, serde_by_name
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.topology.values import Serde
 
@@ -187,3 +187,23 @@ def test_a_float_that_is_too_large_is_refused_and_nan_is_javas() -> None:
 def test_window_times_that_do_not_fit_are_refused_with_what_they_are(serde: Serde, key: Windowed) -> None:
     with pytest.raises(SerdeError, match=r"_windowed: .*(9223372036854775808|'now').*: a window's times are whole ms"):
         serde.serialize(key)
+
+
+class Marked(JsonSerde):
+    """Derived, with other arguments, and state that is no field."""
+
+    mark: bytes
+
+    def __init__(self, mark: bytes) -> None:
+        super().__init__("a string", 99)
+        object.__setattr__(self, "mark", mark)  # it is frozen, as all serdes are
+
+    def serialize(self, value: object) -> bytes | None:
+        return self.mark + (super().serialize(value) or b"")
+
+
+def test_a_derived_serde_travels_with_all_that_it_has_and_equals_those_with_the_same() -> None:
+    came = pickle.loads(pickle.dumps(Marked(b"x")))
+    assert (came.serialize({"a": "b"}), came.max_bytes) == (b'x{"a":"b"}', 99)
+    assert came == Marked(b"x") != Marked(b"y")
+    assert (hash(came), came == Serdes.json("a string", max_bytes=99)) == (hash(Marked(b"x")), False)

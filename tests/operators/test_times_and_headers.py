@@ -56,6 +56,28 @@ def test_a_negative_timestamp_ends_the_thread_with_the_record_s_name(timestamp: 
         run.pipe([("left", b"k", b"c", 7), ("left", b"k", b"d", timestamp)])
 
 
+@pytest.mark.parametrize("is_python", [False, True], ids=["read in the source step", "read in a part"])
+@pytest.mark.parametrize("handler", list(OnUnreadable))
+def test_an_unreadable_record_is_skipped_whatever_its_timestamp(handler: OnUnreadable, *, is_python: bool) -> None:
+    """Kafka Streams deserializes a record before it asks for its time."""
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", key=STRING, value=Serdes.long())
+    (numbers.map_values(per_record(lambda n: n, Serdes.long())) if is_python else numbers).to("out")
+    run, number = StepRun(builder.build()), bytes(7) + b"\1"
+    for worker in run._workers:
+        worker.unreadable = Unreadable(handler=handler, topic="dead", expected={0: "a long"})
+    records = [("in", b"k", number, 5), ("in", b"k", b"no long", -1), ("in", b"k", number, 6)]
+    if handler is OnUnreadable.FAIL:
+        with pytest.raises(AssertionError, match="in-0 at offset 1: found a key of 1 bytes and a value of 7 bytes"):
+            run.pipe(records)
+        return
+    run.pipe(records)
+    letters = [(b"no long", 0)] if handler is OnUnreadable.DEAD_LETTER else []
+    assert [(value, at) for _topic, _key, value, at, *_ in run.written] == [(number, 5), (number, 6), *letters]
+    with pytest.raises(RecordError, match="in-0 at offset 3: KSTREAM-SOURCE-0000000000: the record's timestamp is -1"):
+        run.pipe([("in", b"k", number, -1)])
+
+
 def test_a_task_graph_by_itself_takes_no_negative_timestamp_either() -> None:
     with pytest.raises(RecordError, match=r"left-0 at offset 0: KSTREAM-SOURCE-0000000000: .*timestamp is -7, expected 0"):
         start(joining_and_counting().build()).pipe(0, "left", b"k", b"v", -7)

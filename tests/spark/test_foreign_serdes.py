@@ -19,8 +19,10 @@ from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import Program, Record
 from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, of_columns
+from tidemill.dsl.serdes import JsonSerde, StringSerde, WholeNumberSerde
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry
+from tidemill.topology.values import Serde
 
 pytestmark = pytest.mark.spark
 
@@ -45,6 +47,46 @@ class Fahrenheit:
         if not data.endswith(b"F"):
             raise SerdeError("fahrenheit: no F")
         return (float(data[:-1]) - 32) * 5 / 9
+
+
+class Lower(StringSerde):
+    """Derived from a serde of the library: text is small in Python and Spark and large on the wire."""
+
+    def serialize(self, value: object) -> bytes | None:
+        written = super().serialize(value)
+        return None if written is None else written.upper()
+
+    def deserialize(self, data: bytes | None) -> str | None:
+        return None if data is None else data.decode().lower()
+
+
+class LittleEndian(WholeNumberSerde):
+    def __init__(self) -> None:
+        super().__init__("little", "bigint", 8)
+
+    def serialize(self, value: object) -> bytes | None:
+        written = super().serialize(value)
+        return None if written is None else written[::-1]
+
+    def deserialize(self, data: bytes | None) -> int | None:
+        return super().deserialize(None if data is None else data[::-1])
+
+
+class Marked(JsonSerde):
+    """Has state that is no field."""
+
+    mark: bytes
+
+    def __init__(self, mark: bytes) -> None:
+        super().__init__("item string")
+        object.__setattr__(self, "mark", mark)  # it is frozen, as all serdes are
+
+    def serialize(self, value: object) -> bytes | None:
+        written = super().serialize(value)
+        return None if written is None else self.mark + written
+
+    def deserialize(self, data: bytes | None) -> dict[str, Any] | None:
+        return super().deserialize(None if data is None else data.removeprefix(self.mark))
 
 
 class _Registry(BaseHTTPRequestHandler):
@@ -146,6 +188,36 @@ def test_a_serde_whose_spark_type_nothing_stands_for_is_refused(spark: SparkSess
     builder.stream("in", key=Serdes.string(), value=Maps()).to("out")
     with pytest.raises(TopologyError, match="expected a struct or one of"):
         run(spark, tmp_path, builder)
+
+
+DERIVED: list[tuple[Serde, Serde, bytes, bytes, Callable[[Any], Any], bytes]] = [
+    (Lower(), Serdes.string(), b"TEA", b"tea", lambda v: F.concat(v, F.lit("pot")), b"TEAPOT"),
+    (LittleEndian(), Serdes.long(), b"\2" + bytes(7), bytes(7) + b"\2", lambda v: v + 1, b"\3" + bytes(7)),
+    (
+        Marked(b"A"), Marked(b"B"), b'A{"item":"tea"}', b'B{"item":"tea"}',
+        lambda v: F.struct(F.upper(v["item"]).alias("item")), b'A{"item":"TEA"}',
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("derived", "own", "written", "as_own", "function", "changed"), DERIVED, ids=["text", "number", "JSON"])
+def test_what_a_derived_serde_does_in_another_way_is_done(
+    spark: SparkSession, tmp_path: Path, derived: Serde, own: Serde, written: bytes, as_own: bytes, function: Any, changed: bytes
+) -> None:
+    """It has the Spark type of the serde that it is derived from, and other bytes."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=derived, value=derived)
+    stream.map_values(function).to("changed", value=derived)
+    stream.to("as-own", key=own, value=own)
+    stream.group_by_key().reduce(lambda _before, value: value, store="kept").to_stream().to("reduced")
+    program = Program(spark, builder.build(), tmp_path)
+    program.pipe([("in", Record(written, written))])
+    assert {topic: [(r.key, r.value) for r in records] for topic, records in program.outputs.items()} == {
+        "changed": [(written, changed)],
+        "as-own": [(as_own, as_own)],
+        "app-kept-changelog": [(written, written)],
+        "reduced": [(written, written)],
+    }
 
 
 @pytest.mark.parametrize("is_behind_python", [False, True])

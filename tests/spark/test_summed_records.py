@@ -42,7 +42,7 @@ def produced(records: Records, to: Destination, *, summed: bool = True) -> list[
 
 
 def read(records: list[RawRecord], *, summable: bool = True) -> list[dict[str, Any]]:
-    source = SourceTopic(tag=4, node="SOURCE", index=0, summable=summable)
+    source = SourceTopic(tag=4, node="SOURCE", index=0, serdes=(Serdes.string(), Serdes.long()), summable=summable)
     reader = GivenReader(records)
     request = BatchRequest(batch_id=1, inputs={TopicPartition(TOPIC, 0): 0}, tasks=())
     chunks = list(source_rows(reader, request, SourceSpec(topics={TOPIC: source}, changelogs={})))

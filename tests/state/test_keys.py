@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import lmdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidemill.errors import CorruptStateError
 from tidemill.state import keys
 
+FOLDER = Path("state/1_0")
 HEAD = b"h" * keys.SHORT_LIMIT
 #: Keys around the limit that share their first bytes, and every short one.
 ANY_KEY = st.one_of(
@@ -25,7 +29,7 @@ def test_every_key_fits_lmdb_and_comes_back(key: bytes, value: bytes) -> None:
     ((encoded, stored),) = puts
     assert deletes == []
     assert 1 <= len(encoded) <= 511
-    assert keys.decode_in_order(puts) == [(key, value)]
+    assert keys.decode_in_order(puts, FOLDER) == [(key, value)]
     assert keys.is_long(encoded) == (len(key) > keys.SHORT_LIMIT)
     assert stored == value or keys.is_long(encoded)
 
@@ -38,7 +42,7 @@ def test_the_limit_is_what_lmdb_allows(tmp_path: object) -> None:
 @given(st.lists(ANY_KEY, max_size=12, unique=True), st.booleans())
 def test_entries_in_lmdbs_order_decode_into_the_order_of_full_keys(found: list[bytes], backwards: bool) -> None:
     puts, _ = keys.encode_writes(dict.fromkeys(found, b"v"))
-    decoded = keys.decode_in_order(sorted(puts, reverse=backwards), reverse=backwards)
+    decoded = keys.decode_in_order(sorted(puts, reverse=backwards), FOLDER, reverse=backwards)
     assert [key for key, _ in decoded] == sorted(found, reverse=backwards)
 
 
@@ -60,11 +64,11 @@ def test_a_scan_goes_on_exactly_behind_the_group_that_it_has_read(last: bytes, o
 
 def test_a_long_entry_under_another_keys_hash_is_refused() -> None:
     (encoded, _), (_, stored) = keys.encode_writes({HEAD + b"1": b"", HEAD + b"2": b""})[0]
-    with pytest.raises(ValueError, match="does not belong"):
-        keys.unwrap_value(encoded, stored)
+    with pytest.raises(CorruptStateError, match="state/1_0 is corrupt: found an entry of 495 bytes whose full key does not"):
+        keys.unwrap_value(encoded, stored, FOLDER)
 
 
 def test_a_long_entry_that_was_cut_short_is_refused() -> None:
     ((encoded, stored),) = keys.encode_writes({HEAD + b"1": b""})[0]
-    with pytest.raises(ValueError, match="does not belong"):
-        keys.unwrap_value(encoded, stored[:-1])
+    with pytest.raises(CorruptStateError, match="does not belong"):
+        keys.unwrap_value(encoded, stored[:-1], FOLDER)

@@ -60,7 +60,7 @@ class Brokers(LogReader):
 def spec_of(topics: Sequence[str]) -> SourceSpec:
     return SourceSpec(
         topics={
-            name: SourceTopic(tag=2 * number, node=name, index=0)
+            name: SourceTopic(tag=2 * number, node=name, index=0, serdes=(Serdes.bytes(), Serdes.bytes()))
             for number, name in enumerate(topics)
         },
         changelogs={},

@@ -8,7 +8,7 @@ from tidemill import Serdes
 from tidemill.ids import TopicPartition
 from tidemill.steps.rows.intake import Intake
 from tidemill.steps.source_step import source_rows
-from tidemill.steps.step_spec import SourceSpec, SourceTopic, TimestampExtraction
+from tidemill.steps.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, Marker, times_after
 from tidemill.task.message_pack import unpack
 from tidemill.task.partition_time import PartitionTime, Times
@@ -33,7 +33,7 @@ class Sources:
         """The times after a batch."""
         source = SourceTopic(
             tag=0, node="source", index=0, key=Intake(Serdes.string()), value=Intake(Serdes.string()),
-            extraction=TimestampExtraction(extractor=self.extract, key_serde=TEXT, value_serde=TEXT),
+            serdes=(TEXT, TEXT), extractor=self.extract,
         )  # fmt: skip
         reader = GivenReader([RawRecord("in", None, value.encode(), 9_000) for value in values])
         request = BatchRequest(batch_id=1, inputs={IN: 0}, times=times)

@@ -48,7 +48,9 @@ def join_on_foreign_key(
         return recorder.node_name(prefix, name, suffix=suffix)
 
     topic = named(f"{_FK}SUBSCRIPTION-REGISTRATION-", "-subscription-registration") + "-topic"
-    subscribe = join_op.ForeignKeySubscribe(extract, extracts_by_key, keeps_left, right.key_serde, left.value_serde)
+    subscribe = join_op.ForeignKeySubscribe(
+        extract, extracts_by_key, keeps_left, right.key_serde, left.value_serde, left.key_serde
+    )
     sent = recorder.add(LogicalNode(
         name=named(f"{_FK}SUBSCRIPTION-REGISTRATION-", "-subscription-registration-processor"),
         effect=Process(operation=subscribe, key_serde=right.key_serde, value_serde=SubscriptionSerde(left.key_serde)),

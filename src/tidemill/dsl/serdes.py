@@ -11,7 +11,7 @@ import difflib
 import re
 import struct
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, overload
 
 from tidemill.dsl.json_classes import Shape, schema_of, with_shape
@@ -42,8 +42,40 @@ _JAVA_REPLACES = "tidemill.java"
 codecs.register_error(_JAVA_REPLACES, _replaced_by_java)
 
 
-@dataclass(frozen=True, slots=True)
-class StringSerde:
+class StatefulSerde:
+    """What all serdes here have in common, classes that a program derives from them included: one is another's equal and travels
+    to the workers with all that it has, be it a field or not."""
+
+    __slots__ = ()
+
+    def _state(self) -> tuple[dict[str, object], dict[str, object]]:
+        """Its fields but for those that are made of others, and what a derived class has besides."""
+        given = {part.name: getattr(self, part.name) for part in fields(self) if part.compare}  # type: ignore[arg-type]
+        return given, {name: value for name, value in getattr(self, "__dict__", {}).items() if name not in given}
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._state() == self._state()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._state()[0].values()))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _with_state, (type(self), *self._state())
+
+
+def _with_state(kind: type[Serde], given: dict[str, object], besides: dict[str, object]) -> Serde:
+    serde = object.__new__(kind)
+    for name, value in given.items():
+        object.__setattr__(serde, name, value)
+    if hasattr(serde, "__post_init__"):
+        serde.__post_init__()
+    if besides:
+        serde.__dict__.update(besides)
+    return serde
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StringSerde(StatefulSerde):
     """UTF-8 text. Reading never fails: malformed bytes become U+FFFD, as in Java."""
 
     name: ClassVar[str] = "string"
@@ -60,8 +92,8 @@ class StringSerde:
         return None if data is None else java_text(bytes(data))
 
 
-@dataclass(frozen=True, slots=True)
-class BytesSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class BytesSerde(StatefulSerde):
     """The bytes themselves."""
 
     name: ClassVar[str] = "bytes"
@@ -78,8 +110,8 @@ class BytesSerde:
         return None if data is None else bytes(data)
 
 
-@dataclass(frozen=True, slots=True)
-class WholeNumberSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeNumberSerde(StatefulSerde):
     """A signed whole number of ``width`` bytes, big-endian."""
 
     name: str
@@ -106,8 +138,8 @@ class WholeNumberSerde:
         return int.from_bytes(data, "big", signed=True)
 
 
-@dataclass(frozen=True, slots=True)
-class DoubleSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class DoubleSerde(StatefulSerde):
     """An IEEE 754 double of 8 bytes, big-endian; every NaN is written as Java's canonical one."""
 
     name: ClassVar[str] = "double"
@@ -132,8 +164,8 @@ class DoubleSerde:
         return number
 
 
-@dataclass(frozen=True, slots=True)
-class FloatSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatSerde(StatefulSerde):
     """An IEEE 754 float of 4 bytes, big-endian; every NaN is written as Java's canonical one."""
 
     name: ClassVar[str] = "float"
@@ -159,8 +191,8 @@ class FloatSerde:
         return number
 
 
-@dataclass(frozen=True, slots=True)
-class BooleanSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class BooleanSerde(StatefulSerde):
     """One byte: 1 is true, 0 is false."""
 
     name: ClassVar[str] = "boolean"
@@ -182,8 +214,8 @@ class BooleanSerde:
         return bytes(data) == b"\1"
 
 
-@dataclass(frozen=True, slots=True)
-class UUIDSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class UUIDSerde(StatefulSerde):
     """A UUID as its text; in Spark a string."""
 
     name: ClassVar[str] = "uuid"
@@ -215,8 +247,8 @@ _HEXADECIMAL = re.compile("0*[0-9a-fA-F]{1,15}|0*[1-7][0-9a-fA-F]{15}", re.ASCII
 _UUID_DIGITS = (8, 4, 4, 4, 12)
 
 
-@dataclass(frozen=True, slots=True)
-class VoidSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class VoidSerde(StatefulSerde):
     """Null, and nothing else."""
 
     name: ClassVar[str] = "void"
@@ -231,8 +263,8 @@ class VoidSerde:
             raise SerdeError(f"void: found {len(data)} bytes, expected null; the topic holds other data than this serde's")
 
 
-@dataclass(frozen=True, slots=True)
-class JsonSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class JsonSerde(StatefulSerde):
     """UTF-8 JSON text of one object, with the fields of a schema; values are dicts.
 
     Missing fields are read as None and None is not written; members outside the schema are ignored when read. All else that is
@@ -253,9 +285,6 @@ class JsonSerde:
         object.__setattr__(self, "_read", text_reader(parsed, self.max_bytes))
         object.__setattr__(self, "_writer", writer_of(parsed))
 
-    def __reduce__(self) -> tuple[type[JsonSerde], tuple[str, int]]:
-        return JsonSerde, (self.schema, self.max_bytes)  # readers and writers are made where it arrives
-
     @property
     def sql_type(self) -> str:
         return self._type.ddl
@@ -272,8 +301,8 @@ class JsonSerde:
         return None if data is None else self._read(bytes(data))
 
 
-@dataclass(frozen=True, slots=True)
-class JsonClassSerde:
+@dataclass(frozen=True, slots=True, eq=False)
+class JsonClassSerde(StatefulSerde):
     """UTF-8 JSON text of one object; values are instances of a dataclass or of a Pydantic model.
 
     Read and refused as by ``JsonSerde`` with the class's fields; what the class itself raises is a refusal, too. Functions of
@@ -291,9 +320,6 @@ class JsonClassSerde:
         _check_max_bytes(self.max_bytes)
         object.__setattr__(self, "_read", text_reader(self.type, self.max_bytes, maker=with_shape(self.shape)))
         object.__setattr__(self, "_writer", writer_of(self.type))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return JsonClassSerde, (self.type, self.shape, self.max_bytes)
 
     @property
     def sql_type(self) -> str:

@@ -63,13 +63,15 @@ class ForeignKeySubscribe:
         self._extract: Callable[[Key, Value], Key] = function if operation.takes_key else lambda _key, value: function(value)
         foreign = _serde(operation.foreign_key_serde, context.default_key_serde, "right table's keys", context)
         value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context)
-        self._write_foreign, self._write_value = foreign.serialize, value.serialize
+        primary = operation.key_serde or context.default_key_serde or foreign  # in subscriptions, too
+        self._write_key, self._write_foreign, self._write_value = primary.serialize, foreign.serialize, value.serialize
         self._left = operation.left
         self._instructions = self._of_left_join if operation.left else self._of_inner_join
-        self._awaited: dict[str, bytes | None] = {}
-        """The hash of the left row's last change, by key, where that is answered in any case and the answer is still to come."""
-        self._asked_again: dict[str, bytes | None] = {}
-        """The hash that was asked for once more, by key, while the left row has not changed since."""
+        # By the keys' bytes: a key that comes back with its answer may be neither equal to what was sent nor look like it.
+        self._awaited: dict[bytes | None, bytes | None] = {}
+        """The hash of the left row's last change where that is answered in any case and the answer is still to come."""
+        self._asked_again: dict[bytes | None, bytes | None] = {}
+        """The hash that was asked for once more while the left row has not changed since."""
 
     def process(self, record: Record) -> None:
         key, change, timestamp, headers = record
@@ -77,15 +79,15 @@ class ForeignKeySubscribe:
             self._context.drop()
             return
         if self._asked_again:
-            self._asked_again.pop(repr(key), None)
+            self._asked_again.pop(self._write_key(key), None)
         instructions = self._instructions(key, change)
         if not instructions:
             return
         asked = hash_of(self._write_value(change.new))
         if instructions[-1][1] is Instruction.PROPAGATE_ONLY_IF_MATCH:
-            self._awaited.pop(repr(key), None)
+            self._awaited.pop(self._write_key(key), None)
         elif not self._left:
-            self._awaited[repr(key)] = asked
+            self._awaited[self._write_key(key)] = asked
         for foreign_key, instruction in instructions:
             self._forward(Record(foreign_key, SubscriptionWrapper(asked, instruction, key, self._partition), timestamp, headers))
 
@@ -96,7 +98,7 @@ class ForeignKeySubscribe:
         if foreign_key is None:
             return False
         asked = hash_of(self._write_value(value))
-        name = repr(key)
+        name = self._write_key(key)
         self._awaited[name] = self._asked_again[name] = asked
         subscription = SubscriptionWrapper(asked, Instruction.PROPAGATE_NULL_IF_NO_MATCH, key, self._partition)
         self._forward(Record(foreign_key, subscription, timestamp, headers))
@@ -104,11 +106,11 @@ class ForeignKeySubscribe:
 
     def awaits_answer(self, key: object) -> bool:
         """True if an answer to the left row as it is now is sure to come, as far as this worker knows."""
-        return repr(key) in self._awaited
+        return self._write_key(key) in self._awaited
 
     def has_answer(self, key: object, asked: bytes | None) -> bool:
         """An answer has come. True: to what was asked once more, of a left row that has not changed since."""
-        name = repr(key)
+        name = self._write_key(key)
         if self._awaited.get(name, b"") == asked:
             del self._awaited[name]
         if self._asked_again.get(name, b"") != asked:

@@ -16,6 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from itertools import groupby
+from pathlib import Path
+
+from tidemill.errors import CorruptStateError
 
 TIMESTAMP_SIZE = 8
 PREFIX = b"k"
@@ -72,19 +75,26 @@ def encode_writes(items: Mapping[bytes, bytes | None]) -> tuple[list[tuple[bytes
     return puts, deletes
 
 
-def unwrap_value(encoded: bytes, stored: bytes) -> tuple[bytes, bytes]:
-    """(key, value) of the entry of a long key. Raises ValueError if the full key does not belong under `encoded`."""
+def unwrap_value(encoded: bytes, stored: bytes, directory: Path) -> tuple[bytes, bytes]:
+    """(key, value) of the entry of a long key. Raises CorruptStateError, of the task's `directory`, if the full key does not
+    belong under `encoded`."""
     end = 4 + int.from_bytes(stored[:4], "big")
     key = stored[4:end]
     if len(stored) < end or encode(key) != encoded:
-        raise ValueError(f"an entry of {len(stored)} bytes whose full key does not belong to its LMDB key")
+        raise CorruptStateError(
+            str(directory),
+            found=f"an entry of {len(stored)} bytes whose full key does not belong to its LMDB key",
+            expected="the key that it was written under",
+        )
     return key, stored[end:]
 
 
-def decode_in_order(entries: Sequence[tuple[bytes, bytes]], *, reverse: bool = False) -> list[tuple[bytes, bytes]]:
+def decode_in_order(
+    entries: Sequence[tuple[bytes, bytes]], directory: Path, *, reverse: bool = False
+) -> list[tuple[bytes, bytes]]:
     """LMDB entries in LMDB's order (`reverse`: backwards) as (key, value) in the order of the full keys.
 
-    The entries must hold each group of long keys that they touch as a whole. Raises ValueError as ``unwrap_value``.
+    The entries must hold each group of long keys that they touch as a whole. Raises CorruptStateError as ``unwrap_value``.
     """
     skip = len(PREFIX)
     if not any(is_long(encoded) for encoded, _ in entries):
@@ -92,7 +102,7 @@ def decode_in_order(entries: Sequence[tuple[bytes, bytes]], *, reverse: bool = F
     result: list[tuple[bytes, bytes]] = []
     for (long, _), members in groupby(entries, key=lambda entry: (is_long(entry[0]), entry[0][:_GROUP_SIZE])):
         if long:
-            result.extend(sorted((unwrap_value(*entry) for entry in members), reverse=reverse))
+            result.extend(sorted((unwrap_value(*entry, directory) for entry in members), reverse=reverse))
         else:
             result.extend((encoded[skip:], stored) for encoded, stored in members)
     return result

@@ -165,7 +165,7 @@ class TaskState:
         if max(map(len, encoded), default=0) < store_keys.LONG_SIZE:
             return found
         return [
-            value if value is None or not store_keys.is_long(key) else store_keys.unwrap_value(key, value)[1]
+            value if value is None or not store_keys.is_long(key) else store_keys.unwrap_value(key, value, self.directory)[1]
             for key, value in zip(encoded, found, strict=True)
         ]
 
@@ -191,7 +191,7 @@ class TaskState:
                 end = store_keys.resume_before(entries[-1][0])
             elif entries:
                 first = store_keys.resume_after(entries[-1][0])
-            for key, value in store_keys.decode_in_order(entries, reverse=reverse):
+            for key, value in store_keys.decode_in_order(entries, self.directory, reverse=reverse):
                 if (low is None or key >= low) and (high is None or key < high):
                     yield key, value
 

@@ -31,7 +31,7 @@ class Snapshot:
         self, directory: Path, transaction: lmdb.Transaction[bytes], databases: Mapping[str, lmdb._Database],
         meta_database: lmdb._Database,
     ) -> None:  # fmt: skip
-        self._transaction, self._meta = transaction, meta_database
+        self._directory, self._transaction, self._meta = directory, transaction, meta_database
         cursors = {store: transaction.cursor(handle) for store, handle in databases.items()}
         self._cursors = _ByStore(directory, cursors)
         self._gets = _ByStore(directory, {store: cursor.get for store, cursor in cursors.items()})
@@ -45,7 +45,7 @@ class Snapshot:
             return self._gets[store](store_keys.PREFIX + key)
         encoded = store_keys.encode(key)
         value = self._gets[store](encoded)
-        return None if value is None else store_keys.unwrap_value(encoded, value)[1]
+        return None if value is None else store_keys.unwrap_value(encoded, value, self._directory)[1]
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self.get(store, key) for key in keys]
@@ -60,7 +60,7 @@ class Snapshot:
         entries = chunk(self._cursors[store], first, end, _FIRST_CHUNK)
         if not entries:
             return iter(())
-        found = store_keys.decode_in_order(entries, reverse=reverse)
+        found = store_keys.decode_in_order(entries, self._directory, reverse=reverse)
         if len(entries) >= _FIRST_CHUNK:
             return self._scan_on(store, low, high, first, end, found, entries[-1][0], reverse)
         return iter(_within(found, low, high))
@@ -79,7 +79,7 @@ class Snapshot:
             entries = chunk(self._cursors[store], first, end, _CHUNK)
             if not entries:
                 return
-            found, last = store_keys.decode_in_order(entries, reverse=reverse), entries[-1][0]
+            found, last = store_keys.decode_in_order(entries, self._directory, reverse=reverse), entries[-1][0]
 
 
 class _ByStore(dict[str, T]):

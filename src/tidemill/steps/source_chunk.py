@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemill.errors import RecordError, RetriableError
+from tidemill.errors import ConfigError, RecordError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.operators.record import Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.steps.rows.codecs_wire import Physical
@@ -26,6 +26,7 @@ from tidemill.steps.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import Arrived, BatchRequest, RefusedRecord
 from tidemill.task.partition_time import UNKNOWN_TIME
 from tidemill.task.raw_records import FetchedRecord, Headers
+from tidemill.topology.values import Key, Value
 
 _LONG = struct.Struct(">q")
 
@@ -119,37 +120,34 @@ class _Chunk:
             self._set_aside(at, UNREADABLE)
 
     def check_times(self) -> None:
-        """A negative timestamp that no extractor looks at ends the thread, as Kafka Streams' ``FailOnInvalidTimestamp`` does."""
+        """A negative timestamp that no extractor looks at ends the thread, as Kafka Streams' ``FailOnInvalidTimestamp`` does: of
+        a record that can be read, since it is deserialized first."""
         if min(self._stamps, default=0) >= 0:
             return
-        for message, stamp in zip(self._messages, self._stamps, strict=True):
+        for at, (message, stamp) in enumerate(zip(self._messages, self._stamps, strict=True)):
             source = self._sources[message.topic()]
-            if stamp < 0 and source.extraction is None:
+            if stamp < 0 and source.extractor is None and self._read(at) is not None:
                 raise _record_error(f"{source.node}: {invalid_timestamp(stamp)}", message)
 
     def extract_times(self, times: dict[TopicPartition, int]) -> None:
         """The timestamps that the sources' extractors give; a record that gets a negative one is dropped. ``times``: the highest
         ones so far, which are kept up to date."""
-        if all(self._sources[topic].extraction is None for topic in self.distinct):
+        if all(self._sources[topic].extractor is None for topic in self.distinct):
             return
         node, stamps = self._node, self._stamps
         for at, message in enumerate(self._messages):
             source = self._sources[message.topic()]
-            how = source.extraction
-            if how is None or node[at] == UNREADABLE:
+            if source.extractor is None:
                 continue
-            try:
-                key, value = how.key_serde.deserialize(message.key()), how.value_serde.deserialize(message.value())
-            except RetriableError:
-                raise
-            except Exception:  # a deserializer's, as in Kafka Streams whatever it raises
-                continue  # the step that reads it finds it unreadable
+            read = self._read(at)
+            if read is None:
+                continue
             partition = TopicPartition(message.topic(), message.partition())
             before = times.get(partition, UNKNOWN_TIME)
-            record = Record(key, value, stamps[at], tuple(self._headers[at] or ()))
+            record = Record(*read, stamps[at], tuple(self._headers[at] or ()))
             placed = SourceRecord.of(record, message.topic(), message.partition(), message.offset())
             try:
-                stamps[at] = extracted_time(how.extractor(placed, before))
+                stamps[at] = extracted_time(source.extractor(placed, before))
             except Exception as problem:
                 what = f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {problem}"
                 raise _record_error(what, message) from problem
@@ -157,6 +155,19 @@ class _Chunk:
                 node[at] = DROPPED_COUNT
             elif stamps[at] > before:
                 times[partition] = stamps[at]
+
+    def _read(self, at: int) -> tuple[Key, Value] | None:
+        """A record's key and value; None: it is unreadable, as whoever reads it finds out, if it is not set aside already."""
+        if self._node[at] == UNREADABLE:
+            return None
+        message = self._messages[at]
+        key_serde, value_serde = self._sources[message.topic()].serdes
+        try:
+            return key_serde.deserialize(message.key()), value_serde.deserialize(message.value())
+        except (RetriableError, ConfigError):
+            raise
+        except Exception:  # a deserializer's, as in Kafka Streams whatever it raises
+            return None
 
     def refuse(self, refused: Sequence[RefusedRecord]) -> None:
         """Tags the records that no function is to get; the last step says what becomes of them."""

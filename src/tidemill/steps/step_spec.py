@@ -18,15 +18,6 @@ from tidemill.topology.values import Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimestampExtraction:
-    """``extractor(record, partition time)`` gives a record its timestamp; the record is decoded with these serdes."""
-
-    extractor: UserFunction
-    key_serde: Serde
-    value_serde: Serde
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTopic:
     """A topic that the source step reads: the tag its records get, and how keys and values are read before the JVM gets them.
 
@@ -37,12 +28,14 @@ class SourceTopic:
     node: str
     index: int
     """Its place among the topics of its sub-topology, which ``seq`` has (``rows.order``)."""
+    serdes: tuple[Serde, Serde]
+    """Those of its keys and values, for whoever must know here already what a record holds."""
     key: Intake | None = None
     value: Intake | None = None
     summable: bool = False
     """True if it may contain pre-summed records."""
-    extraction: TimestampExtraction | None = None
-    """The source of its records' timestamps, if not the topic."""
+    extractor: UserFunction | None = None
+    """``extractor(record, partition time)`` gives the records their timestamps; without one they have those of the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

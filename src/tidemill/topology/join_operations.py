@@ -106,7 +106,8 @@ class TableJoinMerge:
 class ForeignKeySubscribe:
     """KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION: a change of the left table becomes subscriptions under its foreign keys.
 
-    ``extractor(value)`` or, where ``takes_key``, ``extractor(key, value)``. ``value_serde`` writes the left value that is hashed.
+    ``extractor(value)`` or, where ``takes_key``, ``extractor(key, value)``. ``value_serde`` writes the left value that is hashed,
+    ``key_serde`` the left table's keys.
     """
 
     extractor: UserFunction
@@ -114,6 +115,7 @@ class ForeignKeySubscribe:
     left: bool = False
     foreign_key_serde: Serde | None = None
     value_serde: Serde | None = None
+    key_serde: Serde | None = None
 
 
 @dataclass(frozen=True, slots=True)

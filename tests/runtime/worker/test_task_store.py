@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +13,12 @@ from tidemill import Serdes
 from tidemill.errors import BatchLostError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.worker.task_store import OpenTasks, OwnedStores
+from tidemill.state import keys
 from tidemill.state.lmdb import TaskState
 from tidemill.state.registry import DATA_FILE
 from tidemill.steps.commit.store_layout import form_of
 from tidemill.steps.step_spec import StoreSpec
+from tidemill.steps.step_state import StoreView
 from tidemill.task.batch import TaskRun
 
 TASK = TaskId(1, 0)
@@ -123,6 +125,33 @@ def test_a_page_that_turns_out_to_be_broken_costs_the_batch_and_the_state_but_no
     assert not stores.at.is_behind, "it can be restored now"
     stores.apply({"counts": {b"k": b"1"}}, {"counts": 3})
     assert stores.get_many("counts", [b"k", b"key000001"]) == [b"1", None]
+
+
+def in_a_snapshot(stores: OwnedStores, read: Callable[[StoreView], object]) -> object:
+    with stores.snapshot() as view:
+        return read(view)
+
+
+WANTED, OTHER = b"k" * 600, b"k" * 600 + b"other"
+READS: dict[str, Callable[[OwnedStores], object]] = {
+    "keys": lambda stores: stores.get_many("counts", [WANTED]),
+    "a scan": lambda stores: list(stores.scan("counts")),
+    "a key in a snapshot": lambda stores: in_a_snapshot(stores, lambda view: view.get("counts", WANTED)),
+    "a scan in a snapshot": lambda stores: in_a_snapshot(stores, lambda view: list(view.scan("counts"))),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_an_entry_that_holds_another_key_costs_the_batch_and_the_state_and_no_record_is_to_blame(
+    folder: str, monkeypatch: pytest.MonkeyPatch, read: Callable[[OwnedStores], object]
+) -> None:
+    stores = opened(folder)
+    with monkeypatch.context() as changed:
+        changed.setattr(keys, "wrap_value", lambda _key, value: len(OTHER).to_bytes(4, "big") + OTHER + value)
+        stores.apply({"counts": {WANTED: b"1"}}, {"counts": 9})
+    with pytest.raises(BatchLostError, match=r"1_0 is corrupt: found an entry of .* does not belong to its LMDB key.*wiped"):
+        read(stores)
+    assert stores.at.is_behind
 
 
 def test_a_file_is_looked_through_when_that_is_asked_for(folder: str) -> None:

@@ -181,7 +181,7 @@ def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
     if given is None or own is None or given == own or BytesSerde in (type(given), type(own)):
         return True
     for form in ((StringSerde, UUIDSerde), (JsonSerde, JsonClassSerde)):
-        if isinstance(given, form) and isinstance(own, form):
+        if type(given) in form and type(own) in form:
             return given.sql_type == own.sql_type
     return False
 

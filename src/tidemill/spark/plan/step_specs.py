@@ -31,7 +31,6 @@ from tidemill.steps.step_spec import (
     SourceTopic,
     StepSpec,
     StoreSpec,
-    TimestampExtraction,
 )
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind
@@ -76,12 +75,11 @@ class StepSpecs:
             tag=self._tags.arrived(node.name) if in_part else self._tags.leaving(node.name),
             node=node.name,
             index=index,
+            serdes=(key_serde, value_serde),
             key=None if in_part else intake_of(key_serde),
             value=None if in_part else intake_of(value_serde),
             summable=summable,
-            extraction=None
-            if node.timestamp_extractor is None
-            else TimestampExtraction(extractor=node.timestamp_extractor, key_serde=key_serde, value_serde=value_serde),
+            extractor=node.timestamp_extractor,
         )
 
     def _topics(self, part: Subtopology) -> tuple[str, ...]:

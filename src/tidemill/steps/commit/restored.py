@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 import pyarrow as pa
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import SerdeError, StateError, StopError
+from tidemill.errors import CorruptStateError, SerdeError, StateError, StopError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
@@ -147,6 +147,8 @@ def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: Ta
                 if problem is not None:
                     raise ValueError(problem)
                 kept.restore(key, value, timestamp, tuple(unpacked(headers) or ()))
+            except CorruptStateError:  # of what was restored before, not of this record
+                raise
             except _NOT_OURS as refused:
                 raise _unreadable(store, task, offset, str(refused)) from refused
     return written.rows

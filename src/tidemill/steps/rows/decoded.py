@@ -55,7 +55,7 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
     raw = [table.column(side) if entry.source is not None else None for side in ("key", "value")]
     sides: list[list[object]] = []
     for side, column, serde in zip(("key", "value"), raw, (entry.key_serde, entry.value_serde), strict=True):
-        if column is not None and isinstance(serde, StringSerde):
+        if column is not None and type(serde) is StringSerde:
             sides.append(_texts(column))
         else:
             data = side_bytes(table, side, serde) if column is None else column.to_pylist()

@@ -34,14 +34,14 @@ class Intake:
             RetriableError: what the serde needs does not answer.
         """
         native = _native_form(self.serde)
-        if isinstance(self.serde, StringSerde) and _are_texts(data):
+        if type(self.serde) is StringSerde and _are_texts(data):
             return list(data), []
         return read_each(native, data)
 
 
 def intake_of(serde: Serde) -> Intake | None:
     """None where any bytes are what the serde reads."""
-    return None if isinstance(serde, BytesSerde) else Intake(serde)
+    return None if type(serde) is BytesSerde else Intake(serde)
 
 
 def read_each(read: Callable[[bytes | None], object], data: Sequence[bytes | None]) -> tuple[list[object], list[int]]:
@@ -80,7 +80,7 @@ def _native_form(serde: Serde) -> Callable[[bytes | None], object]:
         return in_other_bytes
     if fixed is not None:
         return read if serde.sql_type != "boolean" else lambda data: None if data is None else int(read(data))
-    if isinstance(serde, StringSerde):
+    if type(serde) is StringSerde:
         return lambda data: serde.serialize(serde.deserialize(data))
 
     def as_it_came(data: bytes | None) -> bytes | None:

@@ -78,7 +78,7 @@ def arrow_type(kind: JsonType) -> pa.DataType:
 
 def nan_type(serde: Any) -> NanType:
     """Says where values of a serde may be NaN."""
-    return None if isinstance(serde, (JsonSerde, JsonClassSerde)) else _parsed(in_transit(serde).sql_type)
+    return None if type(serde) in (JsonSerde, JsonClassSerde) else _parsed(in_transit(serde).sql_type)
 
 
 def _for_arrow(value: Any, kind: JsonType) -> Any:

@@ -137,7 +137,7 @@ def _objects(lists: Sequence[Sequence[object]]) -> npt.NDArray[np.object_]:
 
 def writes_as_read(read: Serde, written: Serde) -> bool:
     """True if ``written`` gives back the very bytes that ``read`` could read (of text: where they are UTF-8)."""
-    return isinstance(read, _ONE_FORM) and read == written
+    return type(read) in _ONE_FORM and read == written
 
 
 def _written(arrived: DecodedRows, side: str, serde: Serde | None) -> list[bytes | None]:
@@ -149,7 +149,7 @@ def _written(arrived: DecodedRows, side: str, serde: Serde | None) -> list[bytes
         if entry.source is None:
             return side_bytes(arrived.table, side, serde)
         column = arrived.table.column(side)
-        if not isinstance(serde, StringSerde) or _is_text(column):
+        if type(serde) is not StringSerde or _is_text(column):
             data: list[bytes | None] = column.to_pylist()
             return data
     return [serde.serialize(value) for value in (arrived.keys if side == "key" else arrived.values)]

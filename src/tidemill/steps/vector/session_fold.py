@@ -219,7 +219,7 @@ def _begun(
     gap, grace = operation.windows.gap, operation.windows.grace
     retention = operation.windows.retention if kept.retention_ms is None else kept.retention_ms
     segments = Segments(rows, retention, persistent=kept.persistent, time_ordered=False)
-    decode, keeps_values = reading(kept.value_serde, kept.name), isinstance(kept.value_serde, IMMUTABLE)
+    decode, keeps_values = reading(kept.value_serde, kept.name), type(kept.value_serde) in IMMUTABLE
     shown = state.memory.get((task, kept.name))
     if shown is None:
         shown = state.memory[task, kept.name] = ShownRows(_ENDS, decode if keeps_values else bytes)

@@ -65,7 +65,7 @@ class KeptSide:
         )
         decode = reading(store.value_serde, store.name)
         # An immutable value is kept as it is read; of others the bytes, to be read for each match.
-        self.keeps_values = isinstance(store.value_serde, IMMUTABLE)
+        self.keeps_values = type(store.value_serde) in IMMUTABLE
         self.decode: Callable[[Any], object] = decode
         self.encode = store.value_serde.serialize
         self.shown = ShownRows(_SUFFIX, decode if self.keeps_values else bytes)
