@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from tests.query.stand_ins import COUNTS, ask, store_facts
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward
+from tidemill.query import rows as rows_module
 from tidemill.query.document_reader import UnreadableDocumentError, read_document, to_plain
 from tidemill.query.group_documents import InstanceDocument, LedDecisions, read_group
 from tidemill.query.http_forward import HttpInstances, document
@@ -146,3 +148,28 @@ def test_rows_that_do_not_answer_the_question_are_no_answer(
     for answer in bad:
         with pytest.raises(RetriableError, match="is no instance of this application's version"):
             read(answer)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_rows_that_would_unfold_to_more_than_was_sent_are_refused_before_they_do(codec: str) -> None:
+    schema = pa.ipc.open_stream(rows(b"k").to_bytes()).schema
+    columns = [pa.array([b"k"]), pa.array([bytes(64 << 20)], pa.binary()), pa.array([0], pa.int32())]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([column[:0] for column in columns], schema=schema))
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    default = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(default)
+    pa.set_memory_pool(counted)
+    try:
+        with pytest.raises(ValueError, match="they are compressed, which no instance does"):
+            FoundRows.from_bytes(sink.getvalue().to_pybytes())
+    finally:
+        pa.set_memory_pool(default)
+    assert counted.max_memory() < 1 << 20
+
+
+def test_rows_without_number_are_not_made_before_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "Row", None)
+    with pytest.raises(ValueError, match="more rows than were asked for"):
+        FoundRows.from_bytes(rows(b"a", b"b", b"c").to_bytes(), 2)
