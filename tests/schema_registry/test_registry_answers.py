@@ -153,6 +153,25 @@ def test_a_registry_that_answers_a_byte_at_a_time_has_the_same_limit(
     assert (read(address, timeout=1), write(address, timeout=1)) == (VALUE, RECORD)
 
 
+@pytest.mark.parametrize("ways", [1, 2], ids=["one after the other", "ever more ways"])
+def test_references_without_an_end_make_the_record_unreadable(
+    address: str, ways: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refer(self: _At) -> None:
+        """Each schema refers to one with the next version; with several ways to the last of thirty, there are a milliard."""
+        version = int(self.path.partition("/versions/")[2].partition("?")[0] or 0) + 1
+        is_last = ways > 1 and version > 30
+        references = [] if is_last else [{"name": f"N{way}", "subject": "s", "version": version} for way in range(ways)]
+        body = json.dumps({"schema": SCHEMA, "id": 7, "subject": "s", "version": version - 1, "references": references}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    monkeypatch.setattr(_At, "do_GET", refer)
+    with pytest.raises(SerdeError, match="the writer's schema refers to others on more than 1000 ways, or more than 64 deep"):
+        read(address)
+
+
 def bearer(address: str) -> dict[str, object]:
     """The settings of a client that gets its tokens there."""
     return {
