@@ -114,8 +114,8 @@ WINDOW_STORE = store_facts(store=Store(name="counts", kind=StoreKind.TIMESTAMPED
 START = (7).to_bytes(8, "big")
 
 
-def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> FoundRows:
-    return FoundRows(rows=tuple(Row(key, stored, partition) for key in keys), covered={0: 0, 1: 4})
+def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16), more_from: bytes | None = None) -> FoundRows:
+    return FoundRows(rows=tuple(Row(key, stored, partition) for key in keys), covered={0: 0, 1: 4}, more_from=more_from)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,11 @@ def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> FoundRo
             rows(b"b", b"k", b"y"),
             [rows(b"k", b"b"), rows(b"a"), rows(b"z"), rows(b"c", b"d", b"e", b"f"), rows(b"c", partition=7)],
         ),
+        (
+            RANGE,
+            rows(b"b", b"k", more_from=b"l"),
+            [rows(b"b", b"k", more_from=b"k"), rows(b"b", more_from=b""), rows(b"b", more_from=b"z"), rows(more_from=b"k")],
+        ),
         (KEY, rows(b"k"), [rows(b"j"), rows(b"kk"), rows(b"k", b"k")]),
         (
             WINDOWS,
@@ -133,7 +138,7 @@ def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> FoundRo
             [rows(b"k"), rows(b"j" + START), rows(b"k" + START, stored=b""), rows(b"k" + START + START)],
         ),
     ],
-    ids=["range", "key", "windows"],
+    ids=["range", "page", "key", "windows"],
 )
 def test_rows_that_do_not_answer_the_question_are_no_answer(
     monkeypatch: pytest.MonkeyPatch, question: RowsQuestion, good: FoundRows, bad: list[FoundRows]
