@@ -5,10 +5,12 @@ Workers are processes here, always: one that loses its driver ends its process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import textwrap
@@ -22,7 +24,7 @@ import pytest
 
 from tidemill.control.channel import ControlServer
 from tidemill.control.messages import CountEntries
-from tidemill.control.sockets import TcpListener
+from tidemill.control.sockets import TcpListener, opened
 from tidemill.control.worker_process import RemoteWorker, WorkerProcess
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError, StateError
 from tidemill.ids import TaskId, TopicPartition
@@ -319,6 +321,61 @@ def test_a_caller_who_says_nothing_does_not_keep_the_channel_busy(server: Contro
         silent.settimeout(30)
         while silent.recv(1000):  # the challenge, then the end
             pass
+
+
+def test_a_caller_whose_answer_trickles_has_the_same_limit(server: ControlServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.control.sockets._CONNECT_LIMIT_S", 1)
+    kind = socket.AF_UNIX if server.address.startswith("/") else socket.AF_INET
+    host, _, port = server.address.removeprefix("tcp:").rpartition(":")
+    with socket.socket(kind, socket.SOCK_STREAM) as slow:
+        slow.connect(server.address if kind is socket.AF_UNIX else (host, int(port)))
+        slow.sendall(struct.pack("!i", 200))
+        slow.settimeout(0.2)
+        for _ in range(150):
+            with contextlib.suppress(ConnectionError):
+                slow.sendall(b"x")
+            try:
+                if not slow.recv(1000):
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("the connection is still open")
+
+
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_a_worker_does_not_wait_for_ever_for_a_driver_that_greets_nobody(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidemill.control.sockets._GREETING_LIMIT_S", 0.2)
+    path = str(tmp_path / "control")
+    with socket.socket(socket.AF_UNIX) if kind == "unix" else socket.create_server(("127.0.0.1", 0)) as frozen:
+        if kind == "unix":
+            frozen.bind(path)
+            frozen.listen()
+        address = path if kind == "unix" else f"tcp:127.0.0.1:{frozen.getsockname()[1]}"
+        with pytest.raises(TimeoutError, match=r"control channel has not greeted within 0\.2 s"):
+            opened(address, b"key")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits how long what was sent may be on its way")
+def test_a_lost_machine_is_noticed_after_15_s_whether_something_is_on_its_way_to_it_or_not() -> None:
+    server = ControlServer(listener=TcpListener(("127.0.0.1", 0), "127.0.0.1"))
+    connection = opened(server.address, server.key)
+    try:
+        with socket.socket(fileno=os.dup(connection.fileno())) as link:
+            idle_s, between_s, count = (
+                link.getsockopt(socket.IPPROTO_TCP, option)
+                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            )
+            assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert idle_s + between_s * count == 15
+            assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 15_000
+    finally:
+        connection.close()
+        server.close()
 
 
 def test_a_worker_ends_with_its_driver_and_until_then_a_restart_waits_for_its_lock(tmp_path: Path) -> None:

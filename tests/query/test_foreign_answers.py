@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from tests.query.stand_ins import COUNTS, ask, store_facts
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward
+from tidemill.query import rows as rows_module
 from tidemill.query.document_reader import UnreadableDocumentError, read_document, to_plain
 from tidemill.query.group_documents import InstanceDocument, LedDecisions, read_group
 from tidemill.query.http_forward import HttpInstances, document
@@ -112,8 +114,8 @@ WINDOW_STORE = store_facts(store=Store(name="counts", kind=StoreKind.TIMESTAMPED
 START = (7).to_bytes(8, "big")
 
 
-def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> FoundRows:
-    return FoundRows(rows=tuple(Row(key, stored, partition) for key in keys), covered={0: 0, 1: 4})
+def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16), more_from: bytes | None = None) -> FoundRows:
+    return FoundRows(rows=tuple(Row(key, stored, partition) for key in keys), covered={0: 0, 1: 4}, more_from=more_from)
 
 
 @pytest.mark.parametrize(
@@ -124,6 +126,11 @@ def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> FoundRo
             rows(b"b", b"k", b"y"),
             [rows(b"k", b"b"), rows(b"a"), rows(b"z"), rows(b"c", b"d", b"e", b"f"), rows(b"c", partition=7)],
         ),
+        (
+            RANGE,
+            rows(b"b", b"k", more_from=b"l"),
+            [rows(b"b", b"k", more_from=b"k"), rows(b"b", more_from=b""), rows(b"b", more_from=b"z"), rows(more_from=b"k")],
+        ),
         (KEY, rows(b"k"), [rows(b"j"), rows(b"kk"), rows(b"k", b"k")]),
         (
             WINDOWS,
@@ -131,7 +138,7 @@ def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16)) -> FoundRo
             [rows(b"k"), rows(b"j" + START), rows(b"k" + START, stored=b""), rows(b"k" + START + START)],
         ),
     ],
-    ids=["range", "key", "windows"],
+    ids=["range", "page", "key", "windows"],
 )
 def test_rows_that_do_not_answer_the_question_are_no_answer(
     monkeypatch: pytest.MonkeyPatch, question: RowsQuestion, good: FoundRows, bad: list[FoundRows]
@@ -146,3 +153,28 @@ def test_rows_that_do_not_answer_the_question_are_no_answer(
     for answer in bad:
         with pytest.raises(RetriableError, match="is no instance of this application's version"):
             read(answer)
+
+
+@pytest.mark.parametrize("codec", ["lz4", "zstd"])
+def test_rows_that_would_unfold_to_more_than_was_sent_are_refused_before_they_do(codec: str) -> None:
+    schema = pa.ipc.open_stream(rows(b"k").to_bytes()).schema
+    columns = [pa.array([b"k"]), pa.array([bytes(64 << 20)], pa.binary()), pa.array([0], pa.int32())]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([column[:0] for column in columns], schema=schema))
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    default = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(default)
+    pa.set_memory_pool(counted)
+    try:
+        with pytest.raises(ValueError, match="they are compressed, which no instance does"):
+            FoundRows.from_bytes(sink.getvalue().to_pybytes())
+    finally:
+        pa.set_memory_pool(default)
+    assert counted.max_memory() < 1 << 20
+
+
+def test_rows_without_number_are_not_made_before_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "Row", None)
+    with pytest.raises(ValueError, match="more rows than were asked for"):
+        FoundRows.from_bytes(rows(b"a", b"b", b"c").to_bytes(), 2)

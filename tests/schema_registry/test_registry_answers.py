@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import threading
 import time
@@ -24,12 +25,13 @@ class _At(BaseHTTPRequestHandler):
     """Answers each request with ``answer``: status, body and headers."""
 
     answer: ClassVar[tuple[int, bytes, dict[str, str]]]
-    trickles: ClassVar[bool] = False
-    """A byte at a time, of the head as of the body; never longer between two than a client waits for one."""
+    trickles: ClassVar[str] = ""
+    """A path that begins so is answered a byte at a time, of the head as of the body; never longer between two than a client
+    waits for one."""
 
     def do_GET(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0) if self.command == "POST" else 0)
-        if self.trickles:
+        if self.trickles and self.path.startswith(self.trickles):
             self._trickle()
             return
         status, body, headers = self.answer
@@ -144,11 +146,88 @@ def test_a_registry_that_answers_a_byte_at_a_time_has_the_same_limit(
     address: str, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _At.answer = 200, json.dumps({"schema": SCHEMA, "id": 7}).encode(), {}
-    monkeypatch.setattr(_At, "trickles", True)
+    monkeypatch.setattr(_At, "trickles", "/")
     with pytest.raises(RetriableError):  # the whole answer would be right, after ten seconds and more
         call(address, timeout=1)
-    monkeypatch.setattr(_At, "trickles", False)
+    monkeypatch.setattr(_At, "trickles", "")
     assert (read(address, timeout=1), write(address, timeout=1)) == (VALUE, RECORD)
+
+
+@pytest.mark.parametrize("ways", [1, 2], ids=["one after the other", "ever more ways"])
+def test_references_without_an_end_make_the_record_unreadable(
+    address: str, ways: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refer(self: _At) -> None:
+        """Each schema refers to one with the next version; with several ways to the last of thirty, there are a milliard."""
+        version = int(self.path.partition("/versions/")[2].partition("?")[0] or 0) + 1
+        is_last = ways > 1 and version > 30
+        references = [] if is_last else [{"name": f"N{way}", "subject": "s", "version": version} for way in range(ways)]
+        body = json.dumps({"schema": SCHEMA, "id": 7, "subject": "s", "version": version - 1, "references": references}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    monkeypatch.setattr(_At, "do_GET", refer)
+    with pytest.raises(SerdeError, match="the writer's schema refers to others on more than 1000 ways, or more than 64 deep"):
+        read(address)
+
+
+def bearer(address: str) -> dict[str, object]:
+    """The settings of a client that gets its tokens there."""
+    return {
+        "bearer.auth.credentials.source": "OAUTHBEARER", "bearer.auth.client.id": "me", "bearer.auth.client.secret": "hush",
+        "bearer.auth.scope": "all", "bearer.auth.issuer.endpoint.url": f"{address}/token",
+        "bearer.auth.logical.cluster": "lsrc-1",
+    }  # fmt: skip
+
+
+TOKEN = {"access_token": "abc.def-123", "expires_in": 3600}
+
+
+@pytest.mark.parametrize("call", [read, write])
+def test_the_server_of_its_tokens_has_the_same_limit(
+    address: str, call: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _At.answer = 200, json.dumps({"schema": SCHEMA, "id": 7, **TOKEN}).encode(), {"Content-Type": "application/json"}
+    monkeypatch.setattr(_At, "trickles", "/token")
+    with pytest.raises(RetriableError, match=r"Failed to retrieve token.*no whole answer within 1 s"):
+        call(address, timeout=1, **bearer(address))
+    monkeypatch.setattr(_At, "trickles", "")
+    assert (read(address, timeout=1, **bearer(address)), write(address, timeout=1, **bearer(address))) == (VALUE, RECORD)
+
+
+@pytest.mark.parametrize("of_tokens", [False, True], ids=["registry", "tokens"])
+@pytest.mark.parametrize(
+    "headers", [{}, {"Content-Encoding": "gzip"}, {"Content-Encoding": "gzip, gzip"}], ids=["as it is", "gzip", "twice"]
+)
+def test_an_answer_without_an_end_is_read_no_further_than_a_schema_may_be_long(
+    address: str, headers: dict[str, str], of_tokens: bool
+) -> None:
+    body = b" " * (20 << 20)
+    for _ in range(len(headers.get("Content-Encoding", "").split())):
+        body = gzip.compress(body)
+    _At.answer = 200, body, headers
+    settings = bearer(address) if of_tokens else {}
+    found = "is encoded as 'gzip, gzip'" if "," in str(headers) else "has more than 16777216 bytes"
+    with pytest.raises(RetriableError, match=f"does not answer as one: .*{found}"):
+        read(address, **settings)
+
+
+def test_neither_token_nor_login_is_told_where_a_server_quotes_what_it_was_sent(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quote(self: _At) -> None:
+        refused = said(401, f"no entry with {self.headers['Authorization']}"), 401
+        body, status = (json.dumps(TOKEN).encode(), 200) if self.path == "/token" else refused
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body)
+
+    monkeypatch.setattr(_At, "do_GET", quote)
+    for settings, scheme in ((bearer(address), "Bearer"), ({"basic.auth.user.info": "me:hush"}, "Basic")):
+        with pytest.raises(RetriableError, match=rf"no entry with {scheme} \(hidden\)"):
+            read(address, **settings)
 
 
 def test_settings_with_which_there_can_be_no_client_are_refused_as_settings() -> None:

@@ -7,11 +7,13 @@ and on executors what reads of stores ask and find.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
-import struct
 import tempfile
+import threading
+from collections.abc import Iterator
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Protocol
 
@@ -19,8 +21,12 @@ from tidemill.errors import EnvironmentProblem
 
 _BACKLOG = 64
 _CONNECT_LIMIT_S = 10.0
-_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5}
-"""TCP keep-alive: a lost machine is noticed after 15 s."""
+_GREETING_LIMIT_S = 60.0
+"""For a worker: its driver may be starting others, and is not to be left for being slow."""
+_LOST_AFTER_S = 15
+_KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5, "TCP_USER_TIMEOUT": _LOST_AFTER_S * 1000}
+"""A lost machine is noticed after 15 s: by its silence (keep-alive) or, while something is on its way to it, by this not arriving
+(user time-out). The kernel then looks for no other sign of life, and would go on sending for a quarter of an hour."""
 _TCP = "tcp:"
 
 
@@ -88,33 +94,56 @@ class TcpListener:
 
 
 def greet(connection: Connection, key: bytes) -> None:
-    """The driver's side. AuthenticationError: a stranger; OSError: one that says nothing."""
-    _limit_reading(connection, _CONNECT_LIMIT_S)
-    deliver_challenge(connection, key)
-    answer_challenge(connection, key)
-    _limit_reading(connection, 0)
+    """The driver's side. AuthenticationError: a stranger; EOFError, OSError: one that says nothing, or not enough in time."""
+    with _ended_after(connection, _CONNECT_LIMIT_S):
+        deliver_challenge(connection, key)
+        answer_challenge(connection, key)
     _tune(connection)
 
 
 def opened(address: str, key: bytes) -> Connection:
-    """The worker's side: a connection on which both have proved themselves. OSError or AuthenticationError if there is none."""
+    """The worker's side: a connection on which both have proved themselves. EOFError, OSError or AuthenticationError if there is
+    none in time."""
     if is_elsewhere(address):
         host, _, port = address.removeprefix(_TCP).rpartition(":")
         link = socket.create_connection((host, int(port)), _CONNECT_LIMIT_S)
-        link.settimeout(None)
     else:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link.settimeout(_CONNECT_LIMIT_S)
         link.connect(address)
+    link.settimeout(None)
     connection = Connection(link.detach())
-    answer_challenge(connection, key)
-    deliver_challenge(connection, key)
+    with _ended_after(connection, _GREETING_LIMIT_S):
+        answer_challenge(connection, key)
+        deliver_challenge(connection, key)
     _tune(connection)
     return connection
 
 
-def _limit_reading(connection: Connection, limit_s: float) -> None:
+@contextlib.contextmanager
+def _ended_after(connection: Connection, limit_s: float) -> Iterator[None]:
+    """TimeoutError after this time. The greeting has a limit as a whole: with one for each read, a byte now and then would hold
+    the connection, and the thread that it has."""
+    is_over = threading.Event()
+
+    def end() -> None:
+        is_over.set()
+        with contextlib.suppress(OSError):  # the other side has left
+            link.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(limit_s, end)
+    timer.daemon = True
     with socket.socket(fileno=os.dup(connection.fileno())) as link:
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", int(limit_s), 0))
+        timer.start()
+        try:
+            yield
+        except (EOFError, OSError):
+            if is_over.is_set():
+                raise TimeoutError(f"the other end of the control channel has not greeted within {limit_s:g} s") from None
+            raise
+        finally:
+            timer.cancel()
+            timer.join()
 
 
 def _tune(connection: Connection) -> None:

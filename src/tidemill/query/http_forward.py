@@ -69,7 +69,7 @@ class HttpInstances:
         accept = f"{MEDIA_TYPE};bytes={question.most_bytes}"
         body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=accept, tls=self.tls)
         try:
-            rows = FoundRows.from_bytes(body)
+            rows = FoundRows.from_bytes(body, question.limit)
             rows.require_answer(question)
             if question.key is not None and question.times is not None:
                 require_windows(store, rows, question.key)

@@ -9,6 +9,7 @@ answers is checked against the question before it is used.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -27,6 +28,8 @@ PAGE_BYTES = 8 << 20
 _COVERED = b"tidemill.covered"
 _MORE_FROM = b"tidemill.more_from"
 _POSITION = b"tidemill.position"
+_HEADER, _COMPRESSION = 2, 3
+"""Numbers of fields in Arrow's Message.fbs: of a message and of a record batch."""
 _SCHEMA = pa.schema([("key", pa.binary()), ("stored", pa.binary()), ("partition", pa.int32())])
 
 
@@ -91,9 +94,12 @@ class FoundRows:
         return bytes(sink.getvalue())
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> FoundRows:
-        """ValueError if no instance of Tidemill wrote these."""
+    def from_bytes(cls, data: bytes, limit: int | None = None) -> FoundRows:
+        """ValueError if no instance of Tidemill wrote these, or they are more than ``limit`` rows. Nothing in them
+        unfolds to more than it is: ``data`` limits the memory too."""
         try:
+            if any(_is_compressed(message) for message in pa.ipc.MessageReader.open_stream(data)):
+                raise ValueError("not rows of a store: they are compressed, which no instance does")
             reader = pa.ipc.open_stream(data)
             if not reader.schema.equals(_SCHEMA):
                 raise ValueError(f"not rows of a store: found the columns {reader.schema.names}")
@@ -105,8 +111,10 @@ class FoundRows:
             table.validate(full=True)
             if any(column.null_count for column in table.columns):
                 raise ValueError("not rows of a store: found null")
+            if limit is not None and table.num_rows > limit:
+                raise ValueError("more rows than were asked for")
             columns = [column.to_pylist() for column in table.columns]
-        except (pa.ArrowException, OSError, KeyError, RecursionError, QueryError) as error:
+        except (pa.ArrowException, OSError, KeyError, RecursionError, QueryError, struct.error) as error:
             raise ValueError(f"not rows of a store: {error}") from error
         rows = tuple(Row(*row) for row in zip(*columns, strict=True))
         return cls(rows=rows, covered=covered, more_from=more_from, position=position)
@@ -125,6 +133,25 @@ class FoundRows:
                 raise ValueError("rows of another key")
         elif any(not _is_within(key, question) for key in keys) or any(one > other for one, other in pairwise(keys)):
             raise ValueError("keys beyond the bounds, or not in order")
+        elif self.more_from is not None and (not keys or self.more_from <= keys[-1] or not _is_within(self.more_from, question)):
+            raise ValueError("more rows from a key on where the next page can't begin")  # who pages would ask for ever
+
+
+def _is_compressed(message: pa.ipc.Message) -> bool:
+    """Whether a record batch says that its buffers are compressed. pyarrow doesn't tell: it unfolds 30 KB to a gigabyte."""
+    if message.type != "record batch":
+        return False
+    data = memoryview(message.metadata)  # a flatbuffer, whose offsets Arrow has checked
+
+    def field(table: int, number: int) -> int:
+        """Where a field of a table lies, 0 if the table has none."""
+        facts = table - struct.unpack_from("<i", data, table)[0]
+        size, offset = struct.unpack_from("<H", data, facts)[0], 4 + 2 * number
+        at: int = struct.unpack_from("<H", data, facts + offset)[0] if offset < size else 0
+        return table + at if at else 0
+
+    header = field(struct.unpack_from("<I", data)[0], _HEADER)
+    return field(header + struct.unpack_from("<I", data, header)[0], _COMPRESSION) != 0
 
 
 def _covered(found: object) -> dict[int, int]:

@@ -9,7 +9,8 @@ that the client logs has them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
@@ -124,13 +125,16 @@ class SchemaRegistry:
         except Exception as problem:
             raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {self._said(problem)}") from None
 
-    def _said(self, problem: Exception) -> str:
-        """The client library's message, without what it was given: that may be secret."""
+    def _said(self, problem: Exception, tokens: Sequence[str] = ()) -> str:
+        """The client library's message, without what it was given: that may be secret. A server may quote what it was sent."""
         text = without_credentials(str(problem))
         for name, value in self.settings.items():
             if is_secret(name) and isinstance(value, str):
-                for secret in filter(None, (value, value.partition(":")[2])):
+                sent = b64encode(value.encode()).decode("ascii")
+                for secret in filter(None, (value, value.partition(":")[2], sent)):
                     text = text.replace(secret, HIDDEN)
+        for token in filter(None, tokens):
+            text = text.replace(token, HIDDEN)
         return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} ..."  # a whole page may be in it
 
 

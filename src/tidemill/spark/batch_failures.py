@@ -139,6 +139,19 @@ def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
     return FunctionFailedError(found[0], _without_stack(found[1]))
 
 
+def one_line(problem: Exception) -> str:
+    """What has failed outside of a batch: Spark's own sentence, or a Python function's error, without stack and query."""
+    if not isinstance(problem, (Py4JJavaError, CapturedException)):
+        return " ".join(str(problem).split())[:_MOST_TEXT] or type(problem).__name__
+    causes = _causes(problem._origin if isinstance(problem, CapturedException) else problem.java_exception)
+    for kind, said in causes:
+        if kind == _PYTHON:
+            return str(_python_failure(said, first_line(said)))
+    kind, said = next(((kind, said) for kind, said in causes if said), ("", str(problem)))
+    is_sparks_own = kind.startswith("org.apache.spark.") or not kind
+    return _without_stack(said) if is_sparks_own else f"{kind}: {_without_stack(said)}"
+
+
 def _causes(java: JavaObject) -> list[tuple[str, str]]:
     """Class and message of an exception and of what has caused it, outermost first."""
     found: list[tuple[str, str]] = []

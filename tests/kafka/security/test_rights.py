@@ -163,6 +163,8 @@ def test_only_what_no_waiting_mends_counts_as_being_kept_out(code: int, said: st
         ("ssl://h:1/bootstrap: SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: broker certificate "
          "could not be verified, verify that ssl.ca.location is correctly configured", "signed by no one who is trusted here"),
         ("ssl://h:1/1: SSL handshake failed: tlsv13 alert certificate required", "don't accept this client's certificate"),
+        ("sasl_plaintext://h:1/bootstrap: SASL PLAIN mechanism handshake failed: Broker: Request not valid in current SASL "
+         "state: broker's supported mechanisms:  (after 3ms in state AUTH_HANDSHAKE)", "port takes no SASL login (kafka:9093)"),
         ("something new", "don't let this client in"),
     ],
 )  # fmt: skip

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from tests.waiting import until
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
+from tidemill.spark.plan.lookups import Lookups
 from tidemill.topology.spark_operations import DataFrameJoin
 
 
@@ -58,3 +66,52 @@ def test_a_function_that_closes_its_instance_while_it_is_read_does_not_wait_for_
     assert closed.wait(30)
     refresher.close()
     assert not refresher._thread.is_alive()
+
+
+def test_a_session_that_was_stopped_ends_the_refreshes_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    stopped: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))  # as PySpark leaves it
+    lookups = Lookups({"often": DataFrameJoin(frame=lambda session: session.range(1), on=("id",), refresh_ms=1)}, stopped)
+    refresher = LookupRefresher(lookups)
+    refresher.start()
+    refresher._thread.join(60)
+    assert not refresher._thread.is_alive()
+    [said] = [record.getMessage() for record in caplog.records if record.name == "tidemill.join-dataframe"]
+    assert said.startswith("event=refresh-ended nodes=[often] ")
+    assert "the Spark session was stopped (spark.stop()) while the instance ran" in said
+
+
+def raising_in_python(spark: SparkSession) -> DataFrame:
+    return spark.range(1).withColumn("at", F.udf(lambda number: [][number], "long")("id"))
+
+
+def without_a_driver(spark: SparkSession) -> DataFrame:
+    address = "jdbc:none://host/db?password=hush"
+    return spark.read.format("jdbc").option("url", address).option("dbtable", "lines\n'of' it").load()
+
+
+def naming_its_address(_spark: SparkSession) -> DataFrame:
+    raise ConnectionError("no way to\nhttps://me:hush@host/")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("frame", "problem"),
+    [
+        (without_a_driver, "'java.sql.SQLException: No suitable driver'"),
+        (lambda spark: spark.table("nowhere"), '"[TABLE_OR_VIEW_NOT_FOUND] The table or view `nowhere` '),
+        (lambda spark: spark.range(2).selectExpr("id", "1 div id as part"), "'[DIVIDE_BY_ZERO] Division by zero. "),
+        (raising_in_python, "'a function of Columns failed: IndexError: list index out of range'"),
+        (naming_its_address, '"often: the DataFrame of join_dataframe can\'t be had: ConnectionError: no way to https://(hidden)@host/'),
+    ],
+)
+def test_why_a_refresh_has_failed_is_one_line_without_stack_query_and_password(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture, frame: Callable[[SparkSession], DataFrame], problem: str
+) -> None:
+    lookups = Lookups({"often": DataFrameJoin(frame=frame, on=("id",), refresh_ms=1)}, spark)
+    refresher = LookupRefresher(lookups)
+    refresher.start()
+    until(lambda: "event=refresh-failed" in caplog.text, 60)
+    refresher.close()
+    said = next(record.getMessage() for record in caplog.records if record.name == "tidemill.join-dataframe")
+    assert said.startswith(f"event=refresh-failed nodes=[often] problem={problem}")
+    assert not any(unwanted in said for unwanted in ("\\n", "\\tat", "== SQL", "hush"))

@@ -6,6 +6,7 @@ are ``tidemill.membership``'s.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from kafka.protocol.metadata import MetadataRequest
 from tidemill.config.values import GroupClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.group.client import Connection, GroupClient, UnreachableError
+from tidemill.kafka.group.client import ClientClosedError, Connection, GroupClient, UnreachableError
 from tidemill.kafka.group.coordinator import PROTOCOL_NAME, PROTOCOL_TYPE
 from tidemill.kafka.group.protocol import MemberAssignment, MemberSubscription, decode_assignment, read_subscription
 from tidemill.printable import printable
@@ -51,33 +52,39 @@ def live_group(settings: GroupClientSettings, group: str, *, limit_s: float = 15
     EnvironmentProblem if there is no such group, it is empty, its members don't speak Kafka Streams' protocol, or
     it is not stable, or no broker answers, within the limit.
     """
-    deadline = Deadline.after(limit_s)
-    with _client(settings, group) as client:
-        while True:
-            try:
-                described = _described(client, group)
-                if described.group_state == "Stable":
-                    return LiveGroup(members=_members(described), partition_counts=_partition_counts(client))
-                found = f"it is {described.group_state}"
-            except UnreachableError as error:
-                found = f"no broker describes it: {error}"
-            if deadline.is_over:
-                raise EnvironmentProblem(
-                    f"consumer group {group!r} was not found stable within {limit_s:g} s ({found}): a group shows its "
-                    "members between rebalances only. Check that the brokers can be reached, and ask again"
-                )
-            time.sleep(_PAUSE_S)
+    deadline, found = Deadline.after(limit_s), "no broker describes it"
+    with _client(settings, group, limit_s) as client:
+        try:
+            while not deadline.is_over:
+                try:
+                    described = _described(client, group)
+                    if described.group_state == "Stable":
+                        return LiveGroup(members=_members(described), partition_counts=_partition_counts(client))
+                    found = f"it is {described.group_state}"
+                except UnreachableError as error:
+                    found = f"no broker describes it: {error}"
+                time.sleep(min(_PAUSE_S, deadline.left_s))
+        except ClientClosedError:
+            found += ", and does not answer any more"
+    raise EnvironmentProblem(
+        f"consumer group {group!r} was not found stable within {limit_s:g} s ({found}): a group shows its "
+        "members between rebalances only. Check that the brokers can be reached, and ask again"
+    )
 
 
 @contextmanager
-def _client(settings: GroupClientSettings, group: str) -> Iterator[GroupClient]:
+def _client(settings: GroupClientSettings, group: str, limit_s: float) -> Iterator[GroupClient]:
+    """Closed after the limit, which ends a request under way: its own time-out is of another kind, 30 s as Kafka has it."""
     client = GroupClient(
         settings, group_id=group, client_id=_CLIENT_ID, report_unreachable_after_ms=1 << 31, report=lambda _error: None
     )
     client.open()
+    limit = threading.Timer(limit_s, client.close)
+    limit.start()
     try:
         yield client
     finally:
+        limit.cancel()
         client.close()
 
 

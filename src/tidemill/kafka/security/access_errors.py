@@ -48,6 +48,11 @@ _MEANINGS = (
         "name a key and a certificate that they trust in kafka.ssl.keystore.location",
     ),
     (
+        "not valid in current sasl state",
+        "the brokers' port takes no SASL login",
+        "set kafka.security.protocol to PLAINTEXT or SSL, or name a port that takes logins in bootstrap.servers",
+    ),
+    (
         "unsupported.*mechanism|mechanism.*not enabled|not supported by the broker|enabled mechanisms",
         "the brokers don't offer the SASL mechanism",
         "set kafka.sasl.mechanism to one that they have",
@@ -79,7 +84,7 @@ def no_entry(servers: str, error: KafkaError, settings: DataClientSettings) -> C
     if re.search(_UNVERIFIED, said, re.IGNORECASE):
         found, advice = _looked_at(servers, settings) or (found, advice)
     user = settings.get("sasl.username")
-    who = f" of user {user!r}" if user and found.endswith("login") else ""
+    who = f" of user {user!r}" if user and found.endswith("refuse the login") else ""
     return ConfigError(f"{found}{who} ({servers}): {advice}. The client says: {_first_sentence(said)}")
 
 

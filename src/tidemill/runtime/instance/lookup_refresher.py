@@ -1,6 +1,7 @@
 """Refresh of the static sides of ``join_dataframe`` at their intervals, on a thread of its own.
 
-A refresh that fails is logged and changes nothing; the next one comes after the interval. New plans are built while the old ones
+A refresh that fails is logged in one line and changes nothing; the next one comes after the interval. Without a session there is
+none: the stream threads end for the same reason, and say so. New plans are built while the old ones
 continue to run: a batch sees one complete version of a side.
 """
 
@@ -10,8 +11,11 @@ import logging
 import threading
 import time
 
+from tidemill.config.secrets import without_credentials
 from tidemill.deadline import Deadline
+from tidemill.errors import StopError
 from tidemill.log_format import LogEvent
+from tidemill.spark.batch_failures import one_line
 from tidemill.spark.plan.lookups import Lookups
 
 log = logging.getLogger("tidemill.join-dataframe")
@@ -45,6 +49,9 @@ class LookupRefresher:
             try:
                 self._lookups.refresh(names)
                 log.info(LogEvent("refreshed", nodes=list(names), took_ms=round((time.monotonic() - began_s) * 1e3)))
+            except StopError as problem:
+                log.warning(LogEvent("refresh-ended", nodes=list(self._every_s), problem=problem))
+                return
             except Exception as problem:
-                log.warning(LogEvent("refresh-failed", nodes=list(names), problem=problem))
+                log.warning(LogEvent("refresh-failed", nodes=list(names), problem=without_credentials(one_line(problem))))
             due.update({name: Deadline.after(self._every_s[name]) for name in names})

@@ -21,7 +21,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemill.dsl.json_schema import quoted_name
-from tidemill.errors import ConfigError, TopologyError
+from tidemill.errors import ConfigError, RetriableError, StopError, TopologyError
+from tidemill.spark.batch_failures import JVM_GONE, SESSION_STOPPED, is_jvm_gone
+from tidemill.spark.java import is_stopped
 from tidemill.spark.job_thread import background_pool
 from tidemill.topology.spark_operations import DataFrameJoin
 
@@ -60,7 +62,9 @@ class Lookups:
         """Reads these sides (None: all) again; if one fails none has changed.
 
         Raises:
-            TopologyError: a column of ``on`` is missing. Whatever Spark raises.
+            TopologyError: a column of ``on`` is missing.
+            StopError: the session was stopped, or its JVM has died.
+            RetriableError: a function could not connect to where it has the DataFrame from. Else whatever Spark raises.
         """
         if not self.joins:
             return
@@ -68,9 +72,17 @@ class Lookups:
             raise TopologyError("join_dataframe needs a Spark session")
         wanted = names or tuple(self.joins)
         what = f"reads the DataFrames of {', '.join(wanted)}"
-        with self._lock, background_pool(self.session, self.application_id, what):
-            found = {name: _read(name, self.joins[name], self.session) for name in wanted}
-            self._sides = {**self._sides, **found}
+        try:
+            with self._lock, background_pool(self.session, self.application_id, what):
+                found = {name: _read(name, self.joins[name], self.session) for name in wanted}
+                self._sides = {**self._sides, **found}
+        except Exception as problem:
+            if is_stopped(self.session):
+                raise StopError(JVM_GONE if is_jvm_gone(problem) else SESSION_STOPPED) from problem
+            if isinstance(problem, ConnectionError):  # of a function that makes a DataFrame: not of the JVM, which answers
+                said = f"{type(problem).__name__}: {problem}"
+                raise RetriableError(f"{', '.join(wanted)}: the DataFrame of join_dataframe can't be had: {said}") from problem
+            raise
 
     def refresh(self, names: tuple[str, ...] | None = None) -> None:
         """``read``, and lets all plans follow."""
