@@ -155,7 +155,7 @@ class Run:
 
 
 def without_caches(topology: Topology) -> Topology:
-    """As ``statestore.cache.max.bytes=0`` makes it; the recorded answers are from such topologies."""
+    """As ``statestore.cache.max.bytes=0`` makes it."""
     return replace(topology, stores={name: replace(store, caching=False) for name, store in topology.stores.items()})
 
 
@@ -173,13 +173,18 @@ def start(topology: Topology, wall_clock: int = 0, emit_interval_ms: int = 0) ->
     return Run(topology, graph, rows)
 
 
-def run_case(program: Program, case: Case) -> Run:
-    """Pipes all inputs of a case through a program."""
+def topology_of(program: Program, config: dict[str, Any]) -> Topology:
+    """A program as a case's config makes it."""
     builder = StreamsBuilder()
     program(builder)
+    topology = builder.build(optimization=config["topology.optimization"])
+    return topology if config["statestore.cache.max.bytes"] else without_caches(topology)
+
+
+def run_case(program: Program, case: Case) -> Run:
+    """Pipes all inputs of a case through a program."""
     config = case["config"]
-    topology = without_caches(builder.build(optimization=config["topology.optimization"]))
-    run = start(topology, config["wall_clock_start_ms"], config["emit_interval_ms"])
+    run = start(topology_of(program, config), config["wall_clock_start_ms"], config["emit_interval_ms"])
     serdes = case["serdes"]["inputs"] if "serdes" in case else {}
     for given in case["inputs"]:
         if "advance_wall_clock_ms" in given:

@@ -16,9 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.operators.harness import Case, Program, WaitingTopics, outputs_of
+from tests.operators.harness import Case, Program, WaitingTopics, outputs_of, topology_of
 from tests.operators.vector_values import writer
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
 from tidemill.runtime.thread.global_topics import global_topics
@@ -394,11 +394,8 @@ class StepRun:
 
 def run_in_steps(program: Program, case: Case, sizes: Iterator[int]) -> StepRun:
     """Pipes all inputs of a case through a program's steps in batches of ``sizes``; the wall clock ends a batch."""
-    builder = StreamsBuilder()
-    program(builder)
     config = case["config"]
-    topology = builder.build(optimization=config["topology.optimization"])
-    run = StepRun(topology, config["wall_clock_start_ms"], config["emit_interval_ms"])
+    run = StepRun(topology_of(program, config), config["wall_clock_start_ms"], config["emit_interval_ms"])
     batch: list[tuple[Any, ...]] = []
     size = next(sizes)
     alone = size == 1

@@ -91,7 +91,10 @@ def _as_vector(case: dict[str, Any]) -> dict[str, Any]:
     return {
         "program": case["program"], "case": 0, "inputs": inputs, "outputs": {"out": []}, "stores": {},
         "serdes": {"inputs": dict.fromkeys("lrc", texts), "outputs": {"out": texts}},
-        "config": {"topology.optimization": case["optimization"], "wall_clock_start_ms": 1_000_000, "emit_interval_ms": 0},
+        "config": {
+            "topology.optimization": case["optimization"], "statestore.cache.max.bytes": 0, "wall_clock_start_ms": 1_000_000,
+            "emit_interval_ms": 0,
+        },
     }
 
 

@@ -8,7 +8,20 @@ from typing import Any
 import pytest
 
 from tests.operators import programs_formats_windows, programs_suppress, programs_windows
-from tests.operators.harness import TASK, Case, MemoryRows, Program, Run, cases, formats, outputs_of, programs_in, run_case, start
+from tests.operators.harness import (
+    TASK,
+    Case,
+    MemoryRows,
+    Program,
+    Run,
+    cases,
+    formats,
+    outputs_of,
+    programs_in,
+    run_case,
+    start,
+    topology_of,
+)
 from tests.operators.step_harness import StepRun
 from tests.operators.vector_values import writer
 from tidemill import (
@@ -114,9 +127,7 @@ def _restored(run: Run) -> Run:
 
 def _run_in_batches(program: Program, case: Case, chance: random.Random) -> Run:
     """Throws the graph away at random and makes it anew over the same rows."""
-    builder = StreamsBuilder()
-    program(builder)
-    run = start(builder.build(optimization=case["config"]["topology.optimization"]))
+    run = start(topology_of(program, case["config"]))
     for given in case["inputs"]:
         if chance.random() < 0.2:
             _with_new_graph(run)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.operators.harness import ALL, Case, Program, cases
+from tests.operators.harness import ALL, Case, cases, topology_of
 from tests.operators.step_harness import mixes_waiting_records
 from tests.operators.test_programs_in_steps import PROGRAMS, by_key, first_difference, last_of
 from tests.operators.vector_values import reader, writer
@@ -29,12 +29,13 @@ WHOLE = 1 << 30
 def test_a_program_on_its_plan_gives_what_kafka_streams_gives(name: str, spark: SparkSession, tmp_path: Path) -> None:
     found = cases()[name] if ALL else sampled(name)
     assert found, "no case: nothing would be compared"
-    plans: dict[tuple[str, int], Plan] = {}
+    plans: dict[tuple[str, int, int], Plan] = {}
     for case, size in zip(found, cycle((WHOLE, 7)), strict=False):
         config = case["config"]
-        kind = config["topology.optimization"], config["emit_interval_ms"]
+        kind = config["topology.optimization"], config["statestore.cache.max.bytes"], config["emit_interval_ms"]
         if kind not in plans:
-            plans[kind] = plan_of(PROGRAMS[name], spark, tmp_path, *kind)
+            topology = topology_of(PROGRAMS[name], config)
+            plans[kind] = Plan(spark, topology, tmp_path, default=Serdes.string(), emit_interval_ms=config["emit_interval_ms"])
         run = plans[kind]
         run.restart()
         if mixes_waiting_records(run.topology):
@@ -52,13 +53,6 @@ def sampled(name: str) -> list[Case]:
     if not (moves_the_clock or mixes_waiting_records(builder.build())):
         return found[:2]
     return sorted((case for case in found if len(case["inputs"]) >= 20), key=lambda case: len(case["inputs"]))[:2]
-
-
-def plan_of(program: Program, session: SparkSession, folder: Path, optimization: str, emit_interval_ms: int) -> Plan:
-    builder = StreamsBuilder()
-    program(builder)
-    topology = builder.build(optimization=optimization)
-    return Plan(session, topology, folder, default=Serdes.string(), emit_interval_ms=emit_interval_ms)
 
 
 def pipe(run: Plan, case: Case, size: int) -> None:
