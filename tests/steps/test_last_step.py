@@ -17,7 +17,7 @@ from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
 from tidemill.task.batch import Arrived, BatchRequest, Outcome, TaskRun
 from tidemill.task.commit import ORDER, CommitStep
 from tidemill.task.partition_time import PartitionTime
-from tidemill.topology.operations import Aggregate, Operation, Reduce
+from tidemill.topology.operations import Aggregate, Reduce
 
 WORDS = [word("a", 0), word("b", 1), word("a", 2)]
 
@@ -250,16 +250,6 @@ def test_reduce_and_aggregate_follow_the_offsets_whatever_the_order_of_rows() ->
     joined = Aggregate("counts", lambda: "", lambda k, v, a: a + k + v)
     context.run(rows, spec=count_spec(joined, Serdes.string()))
     assert context.stores.rows["counts"][b"k"][8:] == b"kakbkc"
-
-
-@pytest.mark.parametrize("operation", [
-    Reduce("counts", lambda so_far, value: None if value == "end" else so_far + value),
-    Aggregate("counts", str, lambda _key, value, so_far: None if value == "end" else so_far + value),
-])  # fmt: skip
-def test_a_tombstone_has_the_time_of_the_record_that_made_it_as_below_a_record_cache(operation: Operation) -> None:
-    context, spec = Context(), count_spec(operation, Serdes.string())
-    context.run([word("k", 0, value=b"a", ts=9), word("k", 1, value=b"end", ts=5)], spec=spec)
-    assert sorted(context.output.committed) == [("app-counts-changelog", b"k", None, 5), ("out", b"k", None, 5)]
 
 
 def test_a_failing_user_function_names_the_task_and_the_offset() -> None:

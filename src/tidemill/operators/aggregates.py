@@ -2,10 +2,10 @@
 that several make together (COGROUPKSTREAM-MERGE).
 
 Null keys and null values are dropped and counted. The result's timestamp is the later of the stored one and the record's, the
-record's own where nothing was stored; a null result deletes the row and is forwarded as a tombstone, below a record cache with
-the record's own timestamp. Where nothing was stored, the old value of the change is null below a record cache; without one it is
-what the initializer gives, as in Kafka Streams, and a grouped table below subtracts a row that was never added. Over a versioned
-store the table also answers with its row as of a time.
+record's own where nothing was stored; a null result deletes the row and is forwarded as a tombstone. Where nothing was stored,
+the old value of the change is null below a record cache; without one it is what the initializer gives, as in Kafka Streams, and
+a grouped table below subtracts a row that was never added. Over a versioned store the table also answers with its row as of a
+time.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ class AggregateByKey:
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
         self.get_as_of: AsOfGetter | None = table.get_as_of
         self._initializer, self._following = initializer, following
-        self._is_cached = context.is_cached(store)
-        self._sends_initial = context.sends_old and not self._is_cached
+        self._sends_initial = context.sends_old and not context.is_cached(store)
 
     def process(self, record: Record) -> None:
         key, value, came, headers = record
@@ -53,8 +52,6 @@ class AggregateByKey:
         if is_latest is None:
             self._drop()
             return
-        if new is None and self._is_cached:
-            timestamp = came
         self._forward(record_of((key, change_of((new, old if self._sends_old else None, is_latest)), timestamp, headers)))
 
     def _unshared(self, raw: bytes, old: Value) -> Value:

@@ -51,8 +51,7 @@ class SlidingWindowAggregate:
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
-        self._is_cached = context.is_cached(operation.store)
-        self._sends_initial = context.sends_old and not self._is_cached
+        self._sends_initial = context.sends_old and not context.is_cached(operation.store)
         self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
         self._raw = b""
         self._close_time = 0
@@ -151,13 +150,11 @@ class SlidingWindowAggregate:
         again = None if is_new or is_immutable(before) else self._store.fetch_at(self._raw, start)
         new = self._add(key, value, before if again is None else again[0])
         updated = timestamp if before is None else max(timestamp, latest)
-        written_at = timestamp if new is None else updated
-        if not self._store.put_at(self._raw, new, start, written_at, headers):
+        if not self._store.put_at(self._raw, new, start, timestamp if new is None else updated, headers):
             self._drop()
         if self._rounds is None:
             old = before if self._sends_initial or (self._sends_old and not is_new) else None
-            sent_at = written_at if self._is_cached else updated
-            self._forward(Record(Windowed(key, start, end), Change(new, old), sent_at, headers))
+            self._forward(Record(Windowed(key, start, end), Change(new, old), updated, headers))
 
     def _copy_to_right(self, record: Record, aggregate: _Aggregate) -> None:
         """Makes the record's right window: what lies behind it in the windows that it is in."""

@@ -3,7 +3,7 @@
 A change within a group is forwarded as one record with both values, else the old group's comes first. A null key or value from
 the function leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
 what its subtractor gives. The result's timestamp is the later of the stored one and the record's wherever something was
-subtracted or added to what was there, else the record's; below a record cache a tombstone's is always the record's.
+subtracted or added to what was there, else the record's.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class _GroupedTable:
 
     def __init__(self, store: str, context: Context) -> None:
         self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
-        self._is_cached = context.is_cached(store)
         self._table = context.store(store)
         self.get = self._table.get
         self.get_as_of: AsOfGetter | None = self._table.get_as_of
@@ -60,8 +59,6 @@ class _GroupedTable:
         if is_latest is None:
             self._context.drop()
             return
-        if new is None and self._is_cached:
-            timestamp = came
         self._forward(Record(key, Change(new, old if self._sends_old else None, is_latest), timestamp, headers))
 
 

@@ -2,8 +2,7 @@
 
 Null keys are dropped; null values are not, the aggregation gets them. A window takes records while its end is later than
 stream time - grace, where stream time is the highest timestamp that this operator has seen with a key; each window that a
-record comes too late for counts as a drop. The result's timestamp is the later of the stored one and the record's; below a
-record cache a tombstone's is the record's.
+record comes too late for counts as a drop. The result's timestamp is the later of the stored one and the record's.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ class TimeWindowAggregate:
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
-        self._is_cached = context.is_cached(operation.store)
-        self._sends_initial = context.sends_old and not self._is_cached
+        self._sends_initial = context.sends_old and not context.is_cached(operation.store)
         self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
 
     def process(self, record: Record) -> None:
@@ -73,12 +71,11 @@ class TimeWindowAggregate:
                 if updated < timestamp:
                     updated = timestamp
             new = self._add(key, value, before)
-            written_at = timestamp if new is None else updated
-            if not store.put_at(raw, new, start, written_at, headers):
+            if not store.put_at(raw, new, start, timestamp if new is None else updated, headers):
                 self._drop()
             if self._rounds is None:
                 change = Change(new, old if self._sends_old else None)
-                self._forward(Record(Windowed(key, start, end), change, written_at if self._is_cached else updated, headers))
+                self._forward(Record(Windowed(key, start, end), change, updated, headers))
         if self._rounds is not None:
             self._emit_final(record, close_time)
 

@@ -147,8 +147,7 @@ def _columns(mergings: Sequence[Merging]) -> dict[str, Column]:
         result = F.col(f"`result:{at}`")
         for name in _OF_THE_LAST:
             found[name] = F.when(is_mine, last[name]).otherwise(found[name])
-        # Such a reduce has a cache, below which a tombstone has the time of the record that made it.
-        found["ts"] = F.when(is_mine, F.when(result["v"].isNull(), last["ts"]).otherwise(result["ts"])).otherwise(found["ts"])
+        found["ts"] = F.when(is_mine, result["ts"]).otherwise(found["ts"])
         written = encoded(merging.serde, result["v"], merging.value_type, "a merged value")
         for kind in Physical:
             name = "value" + kind.value

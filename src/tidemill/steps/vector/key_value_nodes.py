@@ -159,9 +159,9 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
         keys = list(last)
         logged = [records.timestamps[last[key]] if held[key] is None else times[key] for key in keys]
         state.put_many(task, store, keys, [held[key] for key in keys], logged, [records.header(last[key]) for key in keys])
-        for key, timestamp in zip(keys, logged, strict=True):
+        for key in keys:
             old = None if (row := before[key]) is None else row[8:]
-            _forward(out, task, key, _value_of(held[key]), timestamp, records, last[key], old)
+            _forward(out, task, key, _value_of(held[key]), times[key], records, last[key], old)
     return out
 
 
