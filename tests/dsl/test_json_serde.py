@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +89,19 @@ def test_rows_of_spark_are_written_as_their_fields() -> None:
 def test_json_that_does_not_fit_the_schema_is_refused_with_its_place(data: bytes, problem: str) -> None:
     with pytest.raises(SerdeError, match=problem):
         Serdes.json("a int, t array<string>, m map<string,double>, b binary").deserialize(data)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"i": Decimal(1)}, "value.i is of type decimal.Decimal, expected int"),
+        ({"d": Decimal("1.5")}, "value.d is of type decimal.Decimal, expected double"),
+        ({"b": np.True_}, "value.b is of type numpy.bool_?, expected boolean"),
+    ],
+)
+def test_what_can_not_be_written_is_not_called_by_the_name_of_what_is_expected(value: dict[str, Any], message: str) -> None:
+    with pytest.raises(SerdeError, match=message):
+        Serdes.json("i int, d double, b boolean").serialize(value)
 
 
 @pytest.mark.parametrize(("value", "problem"), [

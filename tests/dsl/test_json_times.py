@@ -50,7 +50,7 @@ def test_what_is_no_date_or_time_is_refused_with_what_was_expected(field: str, t
 
 
 @pytest.mark.parametrize(("value", "problem"), [
-    ({"d": datetime(2026, 1, 31)}, "value.d is of type datetime, expected date"),
+    ({"d": datetime(2026, 1, 31)}, "value.d is of type datetime.datetime, expected date"),
     ({"d": "2026-01-31"}, "value.d is of type str, expected date"),
     ({"t": datetime(2026, 1, 31)}, "value.t is 2026-01-31 00:00:00, a time of no zone, expected one that knows its offset"),
     ({"t": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))}, "which is beyond the years 1 to 9999 in UTC"),

@@ -283,6 +283,19 @@ def test_no_part_of_a_value_is_left_out_or_made_infinite(value: Any, message: st
         avro(NESTED).serialize(value)
 
 
+@pytest.mark.parametrize(("kind", "wider", "small", "large"), [
+    ("int", "long", 0, 2**31),
+    (["null", "int"], ["null", "long"], None, -(2**31) - 1),
+    ({"type": "array", "items": "int"}, {"type": "array", "items": "long"}, [], [1, 2**63 - 1]),
+    ({"type": "int", "logicalType": "date"}, "long", 0, 2**31),
+])  # fmt: skip
+def test_an_int_of_more_than_32_bits_is_refused_as_it_is_in_columns(kind: Any, wider: Any, small: Any, large: Any) -> None:
+    serde = avro(record(("a", kind)))
+    data = serde.serialize({"a": small})[:5] + avro(record(("a", wider)), "other").serialize({"a": large})[5:]
+    with pytest.raises(SerdeError, match=r"can't read a value: ValueError: an int is -?\d+, which does not fit in 32 bits"):
+        serde.deserialize(data)
+
+
 def test_what_is_infinite_a_pair_or_has_a_default_is_written_as_it_is() -> None:
     serde = avro(record(("a", "float"), ("pair", ["null", {"type": "array", "items": "string"}]), ("d", "int", {"default": 5})))
     data = serde.serialize({"a": float("inf"), "pair": ("null", "string")})

@@ -18,9 +18,9 @@ from tidemill.testing import TestRecord, TopologyTestDriver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TEXT, LONG, DOUBLE = Serdes.string(), Serdes.long(), Serdes.double()
-ODD = Serdes.json("_corrupt_record string, __ string, `a.b` string, at timestamp")
+ODD = Serdes.json("_corrupt_record string, __ string, `a.b` string, at timestamp, `select` struct<`end`:string>")
 BEST = Serdes.json("points bigint, per map<string,bigint>")
-_TYPE = "spark.sql.timestampType"
+_SETTINGS = {"spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.ansi.enforceReservedKeywords": "true"}
 
 
 def numbers_by_name(session: SparkSession) -> Any:
@@ -47,18 +47,21 @@ def driver(spark: SparkSession) -> Iterator[TopologyTestDriver]:
     doubles = builder.stream("doubles", key=TEXT, value=DOUBLE)
     found = doubles.join_dataframe(numbers_by_name, lambda value, row: row["b`q"], on="x.y", selector=lambda key, value: value)
     found.to("looked-up", value=TEXT)
-    spark.conf.set(_TYPE, "TIMESTAMP_NTZ")
+    for name, value in _SETTINGS.items():
+        spark.conf.set(name, value)
     try:
         with TopologyTestDriver(builder, session=spark) as made:
             yield made
     finally:
-        spark.conf.unset(_TYPE)
+        for name in _SETTINGS:
+            spark.conf.unset(name)
 
 
 def test_fields_of_any_name_keep_their_values_and_times_are_instants_whatever_the_session_calls_them(
     driver: TopologyTestDriver,
 ) -> None:
-    value = {"_corrupt_record": "a", "__": "b", "a.b": "c", "at": datetime(1969, 12, 31, 23, 59, 59, 999_999, timezone.utc)}
+    at = datetime(1969, 12, 31, 23, 59, 59, 999_999, timezone.utc)
+    value = {"_corrupt_record": "a", "__": "b", "a.b": "c", "at": at, "select": {"end": "d"}}
     driver.create_input_topic("odd", TEXT, ODD).pipe_input("k", value)
     assert driver.create_output_topic("kept", TEXT, ODD).read_key_values() == [("k", value)]
 

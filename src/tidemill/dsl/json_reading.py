@@ -209,12 +209,17 @@ def reader_of(kind: JsonType, *, non_finite: bool = False) -> Reader:
 _READERS_OF_TIMES: dict[str, Reader] = {"date": read_date, "timestamp": read_instant, "timestamp_ntz": read_local_time}
 
 
+def _wrong_type(value: Value, kind: JsonType) -> Misfit:
+    """A number with a point is called a float also where it was read as a Decimal, for the sake of another field."""
+    return Misfit.of_type(float(value) if isinstance(value, Decimal) else value, kind)
+
+
 def _struct(kind: StructType, fields: tuple[tuple[str, Reader], ...]) -> Reader:
     required = tuple(name for name, _ in fields if name in kind.required)
 
     def read(value: Value) -> dict[str, Value]:
         if value.__class__ is not dict:
-            raise Misfit.of_type(value, kind)
+            raise _wrong_type(value, kind)
         get, made, name = value.get, {}, ""
         try:
             for name, inner in fields:
@@ -235,7 +240,7 @@ def _struct(kind: StructType, fields: tuple[tuple[str, Reader], ...]) -> Reader:
 def _array(kind: ArrayType, element: Reader) -> Reader:
     def read(value: Value) -> list[Value]:
         if value.__class__ is not list:
-            raise Misfit.of_type(value, kind)
+            raise _wrong_type(value, kind)
         made: list[Value] = []
         try:
             for item in value:
@@ -250,7 +255,7 @@ def _array(kind: ArrayType, element: Reader) -> Reader:
 def _map(kind: MapType, inner: Reader) -> Reader:
     def read(value: Value) -> dict[str, Value]:
         if value.__class__ is not dict:
-            raise Misfit.of_type(value, kind)
+            raise _wrong_type(value, kind)
         made, name = {}, ""
         try:
             for name, item in value.items():
@@ -265,7 +270,7 @@ def _map(kind: MapType, inner: Reader) -> Reader:
 def _exact(kind: ScalarType, python: type) -> Reader:
     def read(value: Value) -> Value:
         if value.__class__ is not python:
-            raise Misfit.of_type(value, kind)
+            raise _wrong_type(value, kind)
         return value
 
     return read
@@ -276,7 +281,7 @@ def _whole(kind: ScalarType, bits: int) -> Reader:
 
     def read(value: Value) -> Value:
         if value.__class__ is not int:
-            raise Misfit.of_type(value, kind)
+            raise _wrong_type(value, kind)
         if not low <= value <= high:
             raise Misfit.of_size(value, kind)
         return value
@@ -296,7 +301,7 @@ def _double(value: Value) -> float:
     if value.__class__ is Decimal:
         value = float(value)
     if value.__class__ is not float:
-        raise Misfit.of_type(value, _DOUBLE)
+        raise _wrong_type(value, _DOUBLE)
     if math.isinf(value):  # as json reads 1e400
         raise Misfit.of_size(value, _DOUBLE)
     number: float = value
@@ -306,7 +311,7 @@ def _double(value: Value) -> float:
 def _float(value: Value) -> float:
     """The double that the text says, rounded to a float."""
     if value.__class__ not in (int, float, Decimal):
-        raise Misfit.of_type(value, _SINGLE)
+        raise _wrong_type(value, _SINGLE)
     return rounded(_double(value))
 
 
@@ -328,7 +333,7 @@ def _decimal(kind: DecimalType) -> Reader:
         if value.__class__ is int:
             value = Decimal(value)
         if value.__class__ is not Decimal:
-            raise Misfit.of_type(value, kind)
+            raise _wrong_type(value, kind)
         return kind.fitted(value)
 
     return read

@@ -130,8 +130,9 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
 
     @staticmethod
     def of_type(value: Any, kind: JsonType) -> Misfit:
-        found = "float" if isinstance(value, Decimal) and not isinstance(kind, DecimalType) else type(value).__name__
-        return Misfit(f"is of type {found}, expected {kind.ddl} as in the schema")
+        found = type(value)  # numpy's bool is another one than Python's
+        name = found.__name__ if found.__module__ == "builtins" else f"{found.__module__}.{found.__name__}"
+        return Misfit(f"is of type {name}, expected {kind.ddl} as in the schema")
 
     @staticmethod
     def of_null(name: str) -> Misfit:

@@ -34,7 +34,11 @@ def to_write(value: Value, schema: str) -> Value:
 
 def as_read(value: Value, schema: str) -> Value:
     """What fastavro has read with a schema, with its defaults as values of their types: fastavro gives the JSON that the schema's
-    text has."""
+    text has.
+
+    Raises:
+        ValueError: an int that no writer can have written.
+    """
     return _typed(value, parsed(schema), named_in(schema))
 
 
@@ -97,6 +101,8 @@ def _typed(value: Value, schema: AvroSchema, named: NamedSchemas) -> Value:
             return value.encode("latin-1") if isinstance(value, str) else value
         if schema == "double":
             return float(value)
+        if schema == "int" and not -(2**31) <= value < 2**31:  # fastavro reads as many bits as there are
+            raise ValueError(f"an int is {value}, which does not fit in 32 bits: these are other bytes than of this schema")
         return _FLOAT.unpack(_FLOAT.pack(float(value)))[0] if schema == "float" else value
     kind = schema.get("type")
     if kind in RECORDS:

@@ -109,8 +109,22 @@ def _with_types(kind: JsonType, others: Mapping[str, str]) -> JsonType:
 
 
 def _ddl(kind: JsonType) -> str:
-    """As Spark reads it whatever ``spark.sql.timestampType`` is."""
-    return _with_types(kind, {"timestamp": "timestamp_ltz"}).ddl
+    """As Spark reads it whatever ``spark.sql.timestampType`` and ``spark.sql.ansi.enforceReservedKeywords`` are."""
+    match kind:
+        case StructType(fields):
+            return f"struct<{','.join(f'{_quoted(name)}:{_ddl(inner)}' for name, inner in fields)}>"
+        case ArrayType(element):
+            return f"array<{_ddl(element)}>"
+        case MapType(inner):
+            return f"map<string,{_ddl(inner)}>"
+        case ScalarType("timestamp"):
+            return "timestamp_ltz"
+        case _:
+            return kind.ddl
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def has_times(kind: JsonType) -> bool:
