@@ -57,3 +57,12 @@ def shown(name: str, value: object) -> str:
     """A value as messages may show it."""
     is_only_a_reference = isinstance(value, str) and _REFERENCE.fullmatch(value.strip()) is not None
     return HIDDEN if is_secret(name) and not is_only_a_reference else without_credentials(repr(value))
+
+
+class Unshown(str):
+    """A credential for a client library, which may log all of its settings: as one of them it is not shown."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(HIDDEN)

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
+from kafka import KafkaAdminClient
+from kafka.errors import KafkaTimeoutError
+from kafka.net.compat import KafkaNetClient
 from kafka.net.manager import KafkaConnectionManager
+from kafka.protocol.parser import KafkaProtocol
+from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
+from tidemill.kafka.group.client import GroupClient
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="hush";'
@@ -192,6 +199,41 @@ def test_both_libraries_take_what_comes_out() -> None:
     Producer({**data_client_settings(config, ClientRole.PRODUCER), **quiet, **transactional})
     AdminClient({**data_client_settings(config, ClientRole.ADMIN), **quiet})
     assert set(group_client_settings(config)) <= set(KafkaConnectionManager.DEFAULT_CONFIG)
+
+
+def test_a_library_that_logs_its_settings_logs_no_password(caplog: pytest.LogCaptureFixture) -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="hush";'
+    settings = {
+        "application.id": "words", "bootstrap.servers": "127.0.0.1:1", "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN", "kafka.sasl.jaas.config": login,
+    }  # fmt: skip
+    group = group_client_settings(StreamsConfig.read_slice(ClientsConfig, settings))
+    assert group["sasl_plain_password"] == "hush"
+    with caplog.at_level(logging.DEBUG), pytest.raises(KafkaTimeoutError):
+        KafkaAdminClient(**group, bootstrap_timeout_ms=1, kafka_client=_Network)
+    _Network.made[-1].close()
+    assert "sasl_plain_username" in caplog.text
+    assert "hush" not in caplog.text
+
+
+def test_a_library_that_logs_its_requests_logs_no_login(caplog: pytest.LogCaptureFixture) -> None:
+    client = GroupClient(
+        {"bootstrap_servers": "127.0.0.1:1"}, group_id="g", client_id="c", report_unreachable_after_ms=1, report=lambda _: None
+    )
+    client.open()
+    client.close()
+    with caplog.at_level(logging.DEBUG):
+        KafkaProtocol().send_request(SaslAuthenticateRequest(auth_bytes=b"\0me\0hush", version=2))
+    assert "Sending request 1 SaslAuthenticateRequest(hidden)" in caplog.text
+    assert "hush" not in caplog.text
+
+
+class _Network(KafkaNetClient):
+    made: ClassVar[list[KafkaNetClient]] = []
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.made.append(self)
 
 
 def test_every_client_setting_is_in_the_documentation() -> None:

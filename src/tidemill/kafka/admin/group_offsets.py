@@ -17,11 +17,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 from kafka import KafkaAdminClient
 from kafka.admin import TransactionState
+from kafka.net.compat import KafkaNetClient
 
 from tidemill.config.values import DataClientSettings, GroupClientSettings
 from tidemill.errors import RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.security.rights import lacks
+from tidemill.kafka.security.unlogged_logins import keep_logins_unlogged
 
 _SLICE_S = 2.0
 _TRANSACTIONS_LIMIT_MS = 10_000
@@ -72,17 +74,26 @@ class GroupOffsets:
 def open_transactions(client_settings: GroupClientSettings, prefix: str) -> list[str]:
     """The transactional ids that begin with ``prefix`` and have a transaction under way, sorted.
 
-    ``client_settings`` under kafka-python's names. RetriableError if the brokers did not answer.
+    ``client_settings`` under kafka-python's names. RetriableError if the brokers did not answer, within 10 s for the first of
+    them and as long again for all.
     """
+    keep_logins_unlogged()
+    opened: list[KafkaNetClient] = []
+
+    def network(**settings: object) -> KafkaNetClient:
+        opened.append(KafkaNetClient(**settings))
+        return opened[0]
+
+    limits = dict.fromkeys(("bootstrap_timeout_ms", "request_timeout_ms"), _TRANSACTIONS_LIMIT_MS)
     try:
-        client = KafkaAdminClient(**{**client_settings, "request_timeout_ms": _TRANSACTIONS_LIMIT_MS})
-        try:
-            listings = client.list_transactions(state_filters=[TransactionState.ONGOING.value])
-        finally:
-            with contextlib.suppress(Exception):
-                client.close()
+        client = KafkaAdminClient(**{**client_settings, **limits, "kafka_client": network})
+        listings = client.list_transactions(state_filters=[TransactionState.ONGOING.value])
     except kafka_errors.KafkaError as problem:
         raise RetriableError(f"the brokers did not say which transactions are open: {problem}") from problem
+    finally:  # the network and its thread are there even if no broker was found, and so no client
+        for one in opened:
+            with contextlib.suppress(Exception):
+                one.close()
     return sorted(
         listing.transactional_id
         for found in listings.values()

@@ -10,12 +10,16 @@ import re
 from collections.abc import Set
 
 from tidemill.config.values import DataClientSettings, GroupClientSettings
+from tidemill.deadline import Deadline
 from tidemill.errors import RetriableError, TidemillError
 from tidemill.kafka.admin.group_offsets import open_transactions
 from tidemill.kafka.data.producer import fence
 from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.fencing")
+
+_LIMIT_S = 15.0
+"""From which on no other one is begun: by then the broker ends them itself, where ``transaction.timeout.ms`` is the usual one."""
 
 
 def transactional_id(application_id: str, process_id: str, thread: int) -> str:
@@ -26,7 +30,7 @@ def transactional_id(application_id: str, process_id: str, thread: int) -> str:
 def fence_vanished(
     group_settings: GroupClientSettings, settings: DataClientSettings, application_id: str, processes: Set[str]
 ) -> None:
-    """Aborts open transactions of processes that are not among ``processes``.
+    """Aborts open transactions of processes that are not among ``processes``, as many as the limit allows: the group waits.
 
     ``group_settings``: kafka-python's; ``settings``: a producer's.
     """
@@ -36,10 +40,14 @@ def fence_vanished(
     except RetriableError as problem:  # the broker ends them when their time is over
         log.warning(LogEvent("fencing-skipped", problem=problem))
         return
-    for name in names:
-        process = _process_in(name.removeprefix(prefix))
-        if process is not None and process not in processes:
-            fence_quietly(settings, name)
+    deadline = Deadline.after(_LIMIT_S)
+    owners = {name: _process_in(name.removeprefix(prefix)) for name in names}
+    vanished = [name for name, process in owners.items() if process is not None and process not in processes]
+    for at, name in enumerate(vanished):
+        if deadline.is_over:
+            log.warning(LogEvent("fencing-skipped", problem=f"not done within {_LIMIT_S:g} s", transactional_ids=vanished[at:]))
+            return
+        fence_quietly(settings, name)
 
 
 def _process_in(rest: str) -> str | None:

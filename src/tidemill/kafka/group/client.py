@@ -34,6 +34,7 @@ from kafka.protocol.schemas.fields.codecs import TaggedFields, UnsignedVarInt32
 from tidemill.config.values import GroupClientSettings
 from tidemill.errors import ConfigError, EnvironmentProblem, TidemillError
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, missing_right
+from tidemill.kafka.security.unlogged_logins import keep_logins_unlogged
 from tidemill.log_format import LogEvent
 
 Answer = TypeVar("Answer")
@@ -164,6 +165,7 @@ class GroupClient:
 
         Raises ConfigError if a setting has a value that the network layer refuses (a port that is no number ...).
         """
+        keep_logins_unlogged()
         try:
             loop = NetworkSelector(**self._settings)
             self._network = _NetworkThread(loop, KafkaConnectionManager(loop, **self._settings))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
-from tidemill.config.secrets import shown
+from tidemill.config.secrets import Unshown, is_secret, shown
 from tidemill.config.slices import ClientsConfig
 from tidemill.errors import ConfigError
 from tidemill.kafka.security.config_providers import resolved_settings
@@ -181,7 +181,8 @@ def group_client_settings(config: ClientsConfig) -> dict[str, object]:
             both = _both(name)
             read = _read("kafka.", name, value, both.to_group, config.kafka)
             settings |= dict.fromkeys(both.group_names, read)
-    return settings | group_store_settings(kafka, checks_host=settings.get("ssl_check_hostname") is not False)
+    settings |= group_store_settings(kafka, checks_host=settings.get("ssl_check_hostname") is not False)
+    return {name: Unshown(value) if isinstance(value, str) and is_secret(name) else value for name, value in settings.items()}
 
 
 def _role_settings(config: ClientsConfig, role: ClientRole) -> dict[str, DataValue]:
