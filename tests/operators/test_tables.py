@@ -212,14 +212,17 @@ def test_the_first_reduced_value_takes_the_place_of_nothing() -> None:
 
 
 def test_a_null_group_leaves_that_half_out() -> None:
-    def group(key: str, value: str) -> tuple[str | None, str | None]:
-        return (None, key) if value == "no key" else (value, None) if value == "no value" else (value, key)
+    def group(key: str, value: str) -> tuple[str | None, str | None] | None:
+        groups = {"no key": (None, key), "no value": (value, None), "nothing": None}
+        return groups.get(value, (value, key))
 
     def program(b: StreamsBuilder) -> None:
         b.table("in").group_by(per_record(group)).count().to_stream().to("out", value=LONG)
 
-    records = ("k", "a", 1), ("k", "no key", 2), ("k", "b", 3), ("k", "no value", 4), ("k", "c", 5)
-    assert run(program, *records, value="long") == [("a", 1, 1), ("a", 0, 2), ("b", 1, 3), ("b", 0, 4), ("c", 1, 5)]
+    records = ("k", "a", 1), ("k", "no key", 2), ("k", "b", 3), ("k", "no value", 4), ("k", "c", 5), ("k", "nothing", 6)
+    assert run(program, *records, value="long") == [
+        ("a", 1, 1), ("a", 0, 2), ("b", 1, 3), ("b", 0, 4), ("c", 1, 5), ("c", 0, 6),
+    ]
 
 
 def test_a_group_whose_subtractor_gives_null_is_deleted_and_begins_again() -> None:
