@@ -78,6 +78,10 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         "the topic 'x-repartition' is read by two nodes",
     ),
     "no topic": (lambda b: b.stream([]), "stream: no topic given"),
+    "None for a topic": (lambda b: b.stream(None), "stream: expected a topic, or a list of topics, got None"),
+    "None for a table's topic": (lambda b: b.table(None), "None can't be the name of a topic: it is of type NoneType"),
+    "two topics of a table": (lambda b: b.table(["a", "b"]), r"\['a', 'b'\] can't be the name of a topic: it is of type list"),
+    "None for a global table's topic": (lambda b: b.global_table(None), "None can't be the name of a topic"),
     "an illegal topic": (lambda b: b.stream("a b"), r"'a b' can't be the name of a topic: only ASCII letters"),
     "an illegal output topic": (lambda b: b.stream("a").to(""), "'' can't be the name of a topic: it is empty"),
     "a topic that is no text": (lambda b: b.stream("a").to(7), "7 can't be the name of a topic: it is of type int"),
@@ -188,6 +192,10 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     ),
     "a join with something else": (
         lambda b: b.stream("a").join("b", record), "joined with a stream, a table or a global table only",
+    ),
+    "a join with nothing, in windows": (
+        lambda b: b.stream("a").join(None, record, JoinWindows.of_time_difference(5)),
+        "join: a stream can be joined with a stream, a table or a global table only, got None",
     ),
     "an outer join with a table": (
         lambda b: b.stream("a").outer_join(b.table("b"), record), "outer_join: a stream can be joined with a stream only",

@@ -140,7 +140,7 @@ class TopologyBuilder:
         key = serde_or_none(key, "add_global_store: key") or kept.key_serde
         value = serde_or_none(value, "add_global_store: value") or kept.value_serde
         source = SourceNode(
-            name=node_name(source_name, "a source"), topics=topic_names(topic, "add_global_store"), key_serde=key,
+            name=node_name(source_name, "a source"), topics=(legal_name(topic, "a topic"),), key_serde=key,
             value_serde=value, is_global=True,
         )
         processor = ProcessorNode(
