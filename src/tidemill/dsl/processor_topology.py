@@ -42,6 +42,8 @@ class TopologyBuilder:
     """
 
     def __init__(self, topology: Topology | None = None) -> None:
+        if topology is not None and not isinstance(topology, Topology):
+            raise TopologyError(f"TopologyBuilder: expected a topology, got {topology!r}; give builder.build()")
         self._draft = Draft() if topology is None else Draft.of(topology)
 
     def add_source(
