@@ -23,6 +23,7 @@ from tidemill import (
     TableJoined,
     TimeWindows,
     UnlimitedWindows,
+    WindowedSerdes,
     per_record,
 )
 from tidemill.errors import TidemillError, TopologyError
@@ -96,6 +97,12 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     "a serde factory that was not called": (lambda b: b.stream("a", key=Serdes.string), "stream: key: .* is not a serde"),
     "a serde of one's own without its names": (
         lambda b: b.stream("a", key=Bare()), "stream: key: .* is no serde: it has no name, sql_type",
+    ),
+    "a windowed serde of what is none": (
+        lambda b: WindowedSerdes.time_windowed_serde_from("string", 10), "serde_from: inner: 'string' is not a serde",
+    ),
+    "a windowed serde of nothing": (
+        lambda b: WindowedSerdes.session_windowed_serde_from(None), "session_windowed_serde_from: inner: a serde is missing",
     ),
     "a function that is none": (lambda b: b.stream("a").map_values("upper"), "map_values: expected a function of"),
     "a predicate of values only": (

@@ -13,7 +13,7 @@ from datetime import timedelta
 from operator import index
 from typing import Any
 
-from tidemill.dsl.arguments import serde_or_none
+from tidemill.dsl.arguments import required_serde
 from tidemill.errors import TopologyError
 from tidemill.operators.record import why_no_headers, why_no_timestamp
 from tidemill.topology.durations import milliseconds
@@ -81,7 +81,8 @@ class TestInputTopic:
         advance: Duration,
     ) -> None:
         self._pipe, self.topic = pipe, topic
-        self._key, self._value = _serde(key, f"the key of the topic {topic}"), _serde(value, f"the value of the topic {topic}")
+        self._key = required_serde(key, f"the key of the topic {topic}")
+        self._value = required_serde(value, f"the value of the topic {topic}")
         _refuse_if(why_no_timestamp(start), "create_input_topic: start")
         self._now, self._advance = index(start), milliseconds(advance, "create_input_topic: advance")
 
@@ -135,13 +136,6 @@ class TestInputTopic:
         )
 
 
-def _serde(given: Serde, of: str) -> Serde:
-    found = serde_or_none(given, of)
-    if found is None:
-        raise TopologyError(f"{of}: a serde is missing; give one of Serdes, such as Serdes.string()")
-    return found
-
-
 def _refuse_if(problem: str, where: str) -> None:
     if problem:
         raise TopologyError(f"{where}: {problem}")
@@ -154,7 +148,8 @@ class TestOutputTopic:
 
     def __init__(self, written: list[RawRecord], topic: str, key: Serde, value: Serde) -> None:
         self._written, self.topic = written, topic
-        self._key, self._value = _serde(key, f"the key of the topic {topic}"), _serde(value, f"the value of the topic {topic}")
+        self._key = required_serde(key, f"the key of the topic {topic}")
+        self._value = required_serde(value, f"the value of the topic {topic}")
         self._at = 0
 
     @property
