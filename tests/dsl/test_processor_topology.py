@@ -102,11 +102,37 @@ REFUSED: dict[str, tuple[Callable[[TopologyBuilder], Any], str]] = {
         lambda t: t.add_processor("p", Noop, "s").connect_processor_and_state_stores("p", "a").build(),
         "'p' uses the store 'a', which is not added",
     ),
+    "a sink below a global store": (
+        lambda t: _below_global(t).add_processor("p", Noop, "gp").add_sink("k", "out", "p").build(),
+        "'k' is below 'p' of a global store, .* is the sink to out: only tasks write to topics",
+    ),
+    "a processor of a global store and of tasks": (
+        lambda t: _below_global(t).add_processor("p", Noop, "gp", "s").build(),
+        "'p' is below 'gp' of a global store, .* gets records of 's', too, which tasks run",
+    ),
+    "a store below a global one": (
+        lambda t: _below_global(t).add_processor("p", Noop, "gs").add_state_store(Stores.key_value_store("a"), "p").build(),
+        "'p' is below 'gs' of a global store, .* uses the store 'a': only tasks have stores",
+    ),
     "two stores of one name": (
         lambda t: t.add_state_store(Stores.key_value_store("a")).add_state_store(Stores.key_value_store("a")),
         "two stores have the name 'a'",
     ),
 }
+
+
+def _below_global(topology: TopologyBuilder) -> TopologyBuilder:
+    return topology.add_global_store(Stores.key_value_store("g", key=STRING), "gs", "topic", "gp", Noop)
+
+
+def test_a_processor_may_follow_that_of_a_global_store() -> None:
+    topology = _below_global(TopologyBuilder()).add_processor("p", Noop, "gp").build()
+    assert [part.is_global for part in subtopologies(topology, "app")] == [True]
+
+
+def test_what_is_no_topology_is_refused() -> None:
+    with pytest.raises(TopologyError, match=r"TopologyBuilder: expected a topology, got .*; give builder\.build\(\)"):
+        TopologyBuilder(StreamsBuilder())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("what", REFUSED)

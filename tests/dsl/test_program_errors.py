@@ -23,6 +23,7 @@ from tidemill import (
     TableJoined,
     TimeWindows,
     UnlimitedWindows,
+    WindowedSerdes,
     per_record,
 )
 from tidemill.errors import TidemillError, TopologyError
@@ -78,6 +79,10 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         "the topic 'x-repartition' is read by two nodes",
     ),
     "no topic": (lambda b: b.stream([]), "stream: no topic given"),
+    "None for a topic": (lambda b: b.stream(None), "stream: expected a topic, or a list of topics, got None"),
+    "None for a table's topic": (lambda b: b.table(None), "None can't be the name of a topic: it is of type NoneType"),
+    "two topics of a table": (lambda b: b.table(["a", "b"]), r"\['a', 'b'\] can't be the name of a topic: it is of type list"),
+    "None for a global table's topic": (lambda b: b.global_table(None), "None can't be the name of a topic"),
     "an illegal topic": (lambda b: b.stream("a b"), r"'a b' can't be the name of a topic: only ASCII letters"),
     "an illegal output topic": (lambda b: b.stream("a").to(""), "'' can't be the name of a topic: it is empty"),
     "a topic that is no text": (lambda b: b.stream("a").to(7), "7 can't be the name of a topic: it is of type int"),
@@ -92,6 +97,12 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     "a serde factory that was not called": (lambda b: b.stream("a", key=Serdes.string), "stream: key: .* is not a serde"),
     "a serde of one's own without its names": (
         lambda b: b.stream("a", key=Bare()), "stream: key: .* is no serde: it has no name, sql_type",
+    ),
+    "a windowed serde of what is none": (
+        lambda b: WindowedSerdes.time_windowed_serde_from("string", 10), "serde_from: inner: 'string' is not a serde",
+    ),
+    "a windowed serde of nothing": (
+        lambda b: WindowedSerdes.session_windowed_serde_from(None), "session_windowed_serde_from: inner: a serde is missing",
     ),
     "a function that is none": (lambda b: b.stream("a").map_values("upper"), "map_values: expected a function of"),
     "a predicate of values only": (
@@ -188,6 +199,10 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     ),
     "a join with something else": (
         lambda b: b.stream("a").join("b", record), "joined with a stream, a table or a global table only",
+    ),
+    "a join with nothing, in windows": (
+        lambda b: b.stream("a").join(None, record, JoinWindows.of_time_difference(5)),
+        "join: a stream can be joined with a stream, a table or a global table only, got None",
     ),
     "an outer join with a table": (
         lambda b: b.stream("a").outer_join(b.table("b"), record), "outer_join: a stream can be joined with a stream only",

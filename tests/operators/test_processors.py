@@ -104,6 +104,35 @@ def test_a_window_store_keeps_values_by_start_and_drops_what_has_expired() -> No
     assert run.dropped_at == [3]
 
 
+class _WritesInInit:
+    def __init__(self, supplied: list[str]) -> None:
+        self.stores = supplied
+
+    def init(self, context: ProcessorContext) -> None:
+        self.kept, windows, sessions = (context.store(name) for name in self.stores)
+        self.kept.put("first", "row")
+        windows.put("first", "row", 7)
+        sessions.put(Windowed("first", 7, 9), "row")
+
+    def process(self, record: Record) -> None:
+        self.kept.put(record.key, record.value)
+
+
+def test_what_is_written_in_init_is_logged_at_the_wall_clock_s_time() -> None:
+    """Kafka refuses times below 0, and there is no record yet whose time it could be."""
+    stores = [Stores.key_value_store("s"), Stores.window_store("w", 60_000, 5), Stores.session_store("n", 60_000)]
+    builder = StreamsBuilder()
+    for store in stores:
+        builder.add_state_store(store)
+    names = [store.name for store in stores]
+    builder.stream("in").process(lambda: _WritesInInit(names), *names)
+    run = start(builder.build(), wall_clock=1_000)
+    assert pipe(run, ("k", "a", 5)) == []
+    assert [(store, timestamp) for store, _key, _value, timestamp, *_rest in run.logged] == [
+        ("s", 1_000), ("s", 5), ("w", 1_000), ("n", 1_000),
+    ]
+
+
 def test_a_session_store_keeps_values_by_bounds() -> None:
     def calls(s: Any, r: Record) -> Any:
         s.put(Windowed(r.key, r.timestamp, r.timestamp + 5), r.value)

@@ -212,14 +212,17 @@ def test_the_first_reduced_value_takes_the_place_of_nothing() -> None:
 
 
 def test_a_null_group_leaves_that_half_out() -> None:
-    def group(key: str, value: str) -> tuple[str | None, str | None]:
-        return (None, key) if value == "no key" else (value, None) if value == "no value" else (value, key)
+    def group(key: str, value: str) -> tuple[str | None, str | None] | None:
+        groups = {"no key": (None, key), "no value": (value, None), "nothing": None}
+        return groups.get(value, (value, key))
 
     def program(b: StreamsBuilder) -> None:
         b.table("in").group_by(per_record(group)).count().to_stream().to("out", value=LONG)
 
-    records = ("k", "a", 1), ("k", "no key", 2), ("k", "b", 3), ("k", "no value", 4), ("k", "c", 5)
-    assert run(program, *records, value="long") == [("a", 1, 1), ("a", 0, 2), ("b", 1, 3), ("b", 0, 4), ("c", 1, 5)]
+    records = ("k", "a", 1), ("k", "no key", 2), ("k", "b", 3), ("k", "no value", 4), ("k", "c", 5), ("k", "nothing", 6)
+    assert run(program, *records, value="long") == [
+        ("a", 1, 1), ("a", 0, 2), ("b", 1, 3), ("b", 0, 4), ("c", 1, 5), ("c", 0, 6),
+    ]
 
 
 def test_a_group_whose_subtractor_gives_null_is_deleted_and_begins_again() -> None:
@@ -255,6 +258,21 @@ def test_results_of_sessions_have_the_headers_of_their_record_below_a_cache(cach
         steps.pipe([("in", b"k", b"v", timestamp, (("at", b"%d" % timestamp),))])
     expected = [(("at", b"5"),), (("at", b"9"),), (("at", b"9"),)]
     assert [tuple(headers or ()) for _, _, _, _, headers, _ in steps.written] == (expected if cached else [()] * 3)
+
+
+@pytest.mark.parametrize(("retention", "counted"), [(None, [1, 1, 1]), (1, [1, 2, 1])])
+def test_records_of_one_time_are_one_session_of_gap_zero_if_the_retention_is_longer(
+    retention: int | None, counted: list[int]
+) -> None:
+    """A store hides sessions that ended the retention ago, gap and grace by default (docs/dsl/windows.md)."""
+
+    def program(b: StreamsBuilder) -> None:
+        sessions = b.stream("in").group_by_key().windowed_by(SessionWindows.of_inactivity_gap(0))
+        counts = sessions.count(store=Materialized(retention=retention)).to_stream()
+        counts.filter(per_record(lambda k, v: v is not None)).select_key(per_record(lambda k, v: k.key)).to("out", value=LONG)
+
+    found = run(program, ("k", "a", 10), ("k", "b", 10), ("k", "c", 11), value="long")
+    assert [count for _, count, _ in found] == counted
 
 
 @pytest.mark.parametrize("in_steps", [False, True])

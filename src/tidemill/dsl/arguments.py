@@ -119,8 +119,18 @@ def serde_or_none(serde: Serde | None, what: str) -> Serde | None:
     raise TopologyError(f"{what}: {serde!r} is not a serde; give one of Serdes, such as Serdes.string()")
 
 
+def required_serde(serde: Serde | None, what: str) -> Serde:
+    """``serde`` if it is one, else TopologyError."""
+    found = serde_or_none(serde, what)
+    if found is None:
+        raise TopologyError(f"{what}: a serde is missing; give one of Serdes, such as Serdes.string()")
+    return found
+
+
 def topic_names(topics: str | Iterable[str], operator: str) -> tuple[str, ...]:
-    """One topic or several, each once and legal; TopologyError if there are none."""
+    """One topic or several, each once and legal; TopologyError if there are none, or for what is none."""
+    if not isinstance(topics, Iterable):
+        raise TopologyError(f"{operator}: expected a topic, or a list of topics, got {topics!r}")
     names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
     if not names:
         raise TopologyError(f"{operator}: no topic given; give at least one")

@@ -29,6 +29,7 @@ from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
 from tidemill.topology.logical import GlobalSource, KTableSource, LogicalNode, StateStore, StreamSource
 from tidemill.topology.lowering import lower
+from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Store, StoreKind, Topology
 from tidemill.topology.optimization import optimizations, optimized, processors_below_merged_repartition
 from tidemill.topology.values import Serde
@@ -93,7 +94,7 @@ class StreamsBuilder:
 
         It is kept in a store only if ``store`` names one, or if a later operator needs it. Other arguments as of ``stream``.
         """
-        (source_topic,) = topic_names(topic, "table")
+        source_topic = legal_name(topic, "a topic")
         asked = materialized(store, "table", key=key, value=value)
         kept = store_of(self._recorder, asked, f"{source_topic}-")
         queryable = queryable_name(asked)
@@ -127,7 +128,7 @@ class StreamsBuilder:
         Raises:
             TopologyError: ``store`` has a history (a versioned store), which a global table can't have.
         """
-        (source_topic,) = topic_names(topic, "global_table")
+        source_topic = legal_name(topic, "a topic")
         asked = materialized(store, "global_table", key=key, value=value)
         kept = store_of(self._recorder, asked, f"{source_topic}-")
         if kept.kind is StoreKind.VERSIONED:
@@ -165,7 +166,7 @@ class StreamsBuilder:
         ``timestamp_extractor`` is not called, as in Kafka Streams.
         """
         kept = checked_store(store, "add_global_store")
-        (source_topic,) = topic_names(topic, "add_global_store")
+        source_topic = legal_name(topic, "a topic")
         supplier_of(supplier, "add_global_store")
         timestamp_extractor_or_none(timestamp_extractor, "add_global_store")
         self._add_global(

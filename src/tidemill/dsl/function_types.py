@@ -72,8 +72,8 @@ KeySelector = Callable[[Key, Value], Key]
 ForeignKeyExtractor = Callable[[Value], Key] | Callable[[Key, Value], Key]
 """``foreign_key(value)`` or ``foreign_key(key, value)``: the other table's key; None where a row has none (KIP-213)."""
 
-GroupSelector = Callable[[Key, Value], tuple[Key, Value]]
-"""``function(key, value) -> (key, value)``: a table's row under the key of its group."""
+GroupSelector = Callable[[Key, Value], "tuple[Key, Value] | None"]
+"""``function(key, value) -> (key, value)``: a table's row under the key of its group; None leaves it out."""
 
 ValueTransformerSupplier = Callable[[], ValueTransformerWithKey]
 """``supplier()``, or a class: a transformer of its own for each task."""

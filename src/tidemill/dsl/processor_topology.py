@@ -42,6 +42,8 @@ class TopologyBuilder:
     """
 
     def __init__(self, topology: Topology | None = None) -> None:
+        if topology is not None and not isinstance(topology, Topology):
+            raise TopologyError(f"TopologyBuilder: expected a topology, got {topology!r}; give builder.build()")
         self._draft = Draft() if topology is None else Draft.of(topology)
 
     def add_source(
@@ -140,7 +142,7 @@ class TopologyBuilder:
         key = serde_or_none(key, "add_global_store: key") or kept.key_serde
         value = serde_or_none(value, "add_global_store: value") or kept.value_serde
         source = SourceNode(
-            name=node_name(source_name, "a source"), topics=topic_names(topic, "add_global_store"), key_serde=key,
+            name=node_name(source_name, "a source"), topics=(legal_name(topic, "a topic"),), key_serde=key,
             value_serde=value, is_global=True,
         )
         processor = ProcessorNode(

@@ -12,6 +12,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import ClassVar
 
+from tidemill.dsl.arguments import required_serde
 from tidemill.errors import SerdeError
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.values import Serde, Value
@@ -112,14 +113,14 @@ class WindowedSerdes:
         Spark type: a struct of key, start and end; ``Windowed`` in Python functions. The bytes do not tell the size: a reader
         with another one gets other ends.
         """
-        return TimeWindowedSerde(inner, milliseconds(size, "size"))
+        return TimeWindowedSerde(required_serde(inner, "time_windowed_serde_from: inner"), milliseconds(size, "size"))
 
     @staticmethod
     def session_windowed_serde_from(inner: Serde) -> SessionWindowedSerde:
         """Keys in sessions: the bytes of ``inner``, then end and start, eight bytes each. Types as of
         ``time_windowed_serde_from``.
         """
-        return SessionWindowedSerde(inner)
+        return SessionWindowedSerde(required_serde(inner, "session_windowed_serde_from: inner"))
 
 
 def _sql_type(inner: Serde) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import overload
 
-from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, topic_names
+from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of
 from tidemill.dsl.batch_functions import filter_by, flat_map_by, flat_map_values_by, look_by, map_by, map_values_by, select_key_by
 from tidemill.dsl.branches import BranchedKStream
 from tidemill.dsl.dataframe_join import dataframe_join
@@ -185,7 +185,7 @@ class KStream:
         if callable(topic):
             extractor = python_function(topic, ("key", "value", "record"), "to: topic")
         else:
-            (target,) = topic_names(topic, "to") if isinstance(topic, str) else (legal_name(topic, "a topic"),)
+            target = legal_name(topic, "a topic")
         if partitioner is not None:
             partitioner = python_function(partitioner, ("topic", "key", "value", "partitions"), "to: partitioner")
         key, value = serde_or_none(key, "to: key"), serde_or_none(value, "to: value")

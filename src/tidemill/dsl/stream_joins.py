@@ -53,18 +53,18 @@ def join_with(
         if selector is not None:
             raise TopologyError(f"{kind.operator}: selector is for global tables; streams are joined by their keys")
         return join_streams(stream, other, joiner, windows, joined_as(StreamJoined, joined, name, kind.operator), kind)
+    if kind is OUTER or not isinstance(other, (KTable, GlobalKTable)):
+        expected = "a stream" if kind is OUTER else "a stream, a table or a global table"
+        raise TopologyError(f"{kind.operator}: a stream can be joined with {expected} only, got {other!r}")
     if windows is not None:
         raise TopologyError(f"{kind.operator}: windows are for joins of two streams; leave them out")
-    if isinstance(other, KTable) and kind is not OUTER:
+    if isinstance(other, KTable):
         if selector is not None:
             raise TopologyError(f"{kind.operator}: selector is for global tables; rows of tables are joined by their keys")
         return join_table(stream, other, joiner, joined_as(Joined, joined, name, kind.operator), kind)
-    if isinstance(other, GlobalKTable) and kind is not OUTER:
-        if joined is not None:
-            raise TopologyError(f"{kind.operator}: joined= is not for global tables; give name= only")
-        return join_global_table(stream, other, selector, joiner, name, kind)
-    expected = "a stream" if kind is OUTER else "a stream, a table or a global table"
-    raise TopologyError(f"{kind.operator}: a stream can be joined with {expected} only, got {other!r}")
+    if joined is not None:
+        raise TopologyError(f"{kind.operator}: joined= is not for global tables; give name= only")
+    return join_global_table(stream, other, selector, joiner, name, kind)
 
 
 def join_streams(

@@ -254,8 +254,8 @@ class KTable:
     ) -> KGroupedTable:
         """Groups the rows by ``function(key, value) -> (key, value)``, called with Python values.
 
-        ``key`` and ``value`` are the serdes of the pair. A null key, or a null value, leaves the row out. The rows go through a
-        repartition topic, of old and new values.
+        ``key`` and ``value`` are the serdes of the pair. None, a null key or a null value leaves the row out. The rows go
+        through a repartition topic, of old and new values.
         """
         from tidemill.dsl.grouped_table import KGroupedTable  # its aggregations make tables
 

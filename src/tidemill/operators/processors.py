@@ -65,7 +65,9 @@ class ProcessorContext:
     def __init__(self, context: Context, stores: tuple[str, ...], *, forwards: bool = True) -> None:
         self._context, self._stores, self._forwards = context, stores, forwards
         self.timestamp = -1
-        """The timestamp of the record (or the time of the punctuation) that is handled right now."""
+        """The timestamp of the record (or the time of the punctuation) that is handled right now; in ``init`` the wall clock's,
+        since a store's changelog takes none below 0.
+        """
         self.headers: Headers = ()
         """The headers of the record that is handled right now."""
         self.fixed_key: object = _ANY_KEY
@@ -217,7 +219,7 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
         _check_new(made)
         init = getattr(made, "init", None)
         if init is not None:
-            seen.is_in_init = True
+            seen.is_in_init, seen.timestamp = True, context.wall_clock
             init(seen)
         if not callable(getattr(made, does, None)):
             raise TypeError(f"its supplier gave {made!r}, which has no method {does}()")

@@ -1,7 +1,7 @@
 """Tables grouped by other keys: the selection of these keys, and aggregates that subtract old values and add new ones.
 
-A change within a group is forwarded as one record with both values, else the old group's comes first. A null key or value from
-the function leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
+A change within a group is forwarded as one record with both values, else the old group's comes first. No pair, or one with a null
+key or value, leaves that half out. An aggregate subtracts only from what is there; a group that has become empty stays at
 what its subtractor gives. The result's timestamp is the later of the stored one and the record's wherever something was
 subtracted or added to what was there, else the record's.
 """
@@ -12,7 +12,7 @@ from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record, is_same_value
 from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
-from tidemill.topology.values import is_immutable
+from tidemill.topology.values import Key, Value, is_immutable
 
 
 def table_select(operation: op.TableSelect, context: Context) -> Step:
@@ -20,12 +20,16 @@ def table_select(operation: op.TableSelect, context: Context) -> Step:
     forward, function = context.forward, plain(operation.function)
     is_versioned = context.is_versioned
 
+    def grouped(key: Key, value: Value) -> tuple[Key, Value]:
+        pair = None if value is None else function(key, value)
+        return (None, None) if pair is None else pair
+
     def process(record: Record) -> None:
         key, (new, old, is_latest), timestamp, headers = record
         if is_versioned and not is_latest:
             return
-        new_key, new_value = (None, None) if new is None else function(key, new)
-        old_key, old_value = (None, None) if old is None else function(key, old)
+        new_key, new_value = grouped(key, new)
+        old_key, old_value = grouped(key, old)
         has_new, has_old = new_key is not None and new_value is not None, old_key is not None and old_value is not None
         if has_new and has_old and is_same_value(new_key, old_key):
             forward(Record(new_key, Change(new_value, old_value, is_latest), timestamp, headers))

@@ -10,8 +10,12 @@ import base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from operator import index
+from typing import Any
 
+from tidemill.dsl.arguments import required_serde
 from tidemill.errors import TopologyError
+from tidemill.operators.record import why_no_headers, why_no_timestamp
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.values import Key, Serde, Value
 
@@ -76,8 +80,11 @@ class TestInputTopic:
         start: int,
         advance: Duration,
     ) -> None:
-        self._pipe, self.topic, self._key, self._value = pipe, topic, key, value
-        self._now, self._advance = start, milliseconds(advance, "create_input_topic: advance")
+        self._pipe, self.topic = pipe, topic
+        self._key = required_serde(key, f"the key of the topic {topic}")
+        self._value = required_serde(value, f"the value of the topic {topic}")
+        _refuse_if(why_no_timestamp(start), "create_input_topic: start")
+        self._now, self._advance = index(start), milliseconds(advance, "create_input_topic: advance")
 
     def advance_time(self, by: Duration) -> None:
         """Moves the topic's own time on."""
@@ -104,9 +111,15 @@ class TestInputTopic:
 
         One by one gives each record's own result, as Kafka Streams without a cache; in larger batches operators that are computed
         for a whole batch at once (count, reduce, aggregate) send one result for each key.
+
+        Raises:
+            TopologyError: what is no timestamp, header or size of a batch. A timestamp below 0 is piped: it is for the program to
+                refuse.
         """
+        if batch is not None and batch < 1:
+            raise TopologyError(f"pipe_records: batch is {batch}, expected a number of records from 1 on, or None for all in one")
         raw = [self._raw(record) for record in records]
-        size = batch or max(len(raw), 1)
+        size = max(len(raw), 1) if batch is None else batch
         for at in range(0, len(raw), size):
             self._pipe(raw[at : at + size])
 
@@ -114,10 +127,18 @@ class TestInputTopic:
         if record.timestamp is None:
             record = replace(record, timestamp=self._now)
             self._now += self._advance
-        assert record.timestamp is not None
+        given: Any = record.timestamp
+        if not (isinstance(given, int) and given < 0):
+            _refuse_if(why_no_timestamp(given), f"a record for {self.topic}")
+        _refuse_if(why_no_headers(record.headers), f"a record for {self.topic}")
         return RawRecord(
-            self.topic, self._key.serialize(record.key), self._value.serialize(record.value), record.timestamp, record.headers
+            self.topic, self._key.serialize(record.key), self._value.serialize(record.value), index(given), record.headers
         )
+
+
+def _refuse_if(problem: str, where: str) -> None:
+    if problem:
+        raise TopologyError(f"{where}: {problem}")
 
 
 class TestOutputTopic:
@@ -126,7 +147,9 @@ class TestOutputTopic:
     __test__ = False
 
     def __init__(self, written: list[RawRecord], topic: str, key: Serde, value: Serde) -> None:
-        self._written, self.topic, self._key, self._value = written, topic, key, value
+        self._written, self.topic = written, topic
+        self._key = required_serde(key, f"the key of the topic {topic}")
+        self._value = required_serde(value, f"the value of the topic {topic}")
         self._at = 0
 
     @property

@@ -109,6 +109,7 @@ class Draft:
                 raise TopologyError(
                     f"{user!r} names the global store {store!r}: every processor can use a global store, so leave it out"
                 )
+        self._check_below_global_sources()
         copartitioned = tuple(copartitioned)
         groups = [frozenset(topic for name in names for topic in self._topics(name)) for names in copartitioned]
         for group in groups:
@@ -132,6 +133,28 @@ class Draft:
             )
         if isinstance(above, SinkNode):
             raise TopologyError(f"the parent {parent!r} of {name!r} is {_what(above)}, which forwards nothing")
+
+    def _check_below_global_sources(self) -> None:
+        """What a global store's processor forwards stays in its instance: without a task nothing is committed."""
+        reached = {name for name, node in self.nodes.items() if isinstance(node, SourceNode) and node.is_global}
+        for name, node in self.nodes.items():
+            above = [parent for parent in self.parents[name] if parent in reached]
+            if not above:
+                continue
+            reached.add(name)
+            others = [parent for parent in self.parents[name] if parent not in reached]
+            kept = [store for store in node.stores if store not in self.global_stores] if isinstance(node, ProcessorNode) else []
+            if others:
+                problem = f"gets records of {others[0]!r}, too, which tasks run: add another one for these"
+            elif kept:
+                problem = f"uses the store {kept[0]!r}: only tasks have stores of their own"
+            elif isinstance(node, SinkNode):
+                problem = f"is {_what(node)}: only tasks write to topics"
+            else:
+                continue
+            raise TopologyError(
+                f"{name!r} is below {above[0]!r} of a global store, which every instance runs without a task, and {problem}"
+            )
 
     def _claim(self, topic: str, node: SourceNode) -> None:
         patterns = ((made.name, made.topic_pattern) for made in self.nodes.values() if isinstance(made, SourceNode))

@@ -1,0 +1,68 @@
+"""Topics of a test driver, without one: what they refuse, and say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tidemill import Serdes
+from tidemill.errors import TopologyError
+from tidemill.testing import TestRecord
+from tidemill.testing.topics import RawRecord, TestInputTopic, TestOutputTopic
+
+TEXT = Serdes.string()
+
+
+def topic(piped: list[Any], **settings: Any) -> TestInputTopic:
+    given = {"key": TEXT, "value": TEXT, "start": 0, "advance": 0, **settings}
+    return TestInputTopic(piped.append, "in", **given)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda t: t.pipe_input("k", "v", "5"), "a record for in: the timestamp '5' is of type str"),
+        (lambda t: t.pipe_input("k", "v", 1.5), r"a record for in: the timestamp 1\.5 is of type float"),
+        (lambda t: t.pipe_input("k", "v", datetime(2026, 1, 1)), "a record for in: the timestamp .* is of type datetime"),
+        (lambda t: t.pipe_input("k", "v", 2**63), "a record for in: the timestamp is 9223372036854775808, expected one from 0"),
+        (lambda t: t.pipe_input("k", "v", 1, {"a": b"b"}), "a record for in: the headers are of type dict"),
+        (lambda t: t.pipe_input("k", "v", 1, [("a", "b")]), "a record for in: the value of the header 'a' is of type str"),
+        (lambda t: t.pipe_input("k", "v", 1, [("a",)]), "a record for in: a header is .*, expected a pair"),
+        (lambda t: t.pipe_records([TestRecord("k", "v")], batch=-1), "pipe_records: batch is -1, expected a number of records"),
+        (lambda t: t.pipe_records([TestRecord("k", "v")], batch=0), "pipe_records: batch is 0, expected a number of records"),
+    ],
+)
+def test_what_is_no_record_is_refused_before_anything_runs(call: Callable[[TestInputTopic], None], said: str) -> None:
+    piped: list[Any] = []
+    with pytest.raises(TopologyError, match=said):
+        call(topic(piped))
+    assert piped == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"start": None}, "create_input_topic: start: the timestamp None is of type NoneType"),
+        ({"start": -1}, "create_input_topic: start: the timestamp is -1, expected one from 0"),
+        ({"key": "string"}, "the key of the topic in: 'string' is not a serde"),
+        ({"value": None}, "the value of the topic in: a serde is missing"),
+    ],
+)
+def test_what_makes_no_topic_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(TopologyError, match=said):
+        topic([], **settings)
+
+
+def test_an_output_topic_needs_serdes() -> None:
+    with pytest.raises(TopologyError, match="the value of the topic out: 'long' is not a serde"):
+        TestOutputTopic([], "out", TEXT, "long")  # type: ignore[arg-type]
+
+
+def test_a_timestamp_below_zero_is_for_the_program_to_refuse() -> None:
+    piped: list[Any] = []
+    topic(piped).pipe_input("k", "v", -1)
+    topic(piped).pipe_input("k", "v", True, [("a", None)])
+    assert piped == [[RawRecord("in", b"k", b"v", -1)], [RawRecord("in", b"k", b"v", 1, [("a", None)])]]  # type: ignore[arg-type]
