@@ -29,7 +29,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypedDict
 
-from tidemill.spark.launch.worker_daemon import LENGTH_BYTES, STREAMS
+from tidemill.spark.launch.worker_daemon import LENGTH_BYTES, STREAMS, import_path
 
 _ASK_LIMIT_S = 10.0
 _END_LIMIT_S = 2.0
@@ -75,7 +75,7 @@ def start_fork_server(modules: Sequence[str]) -> ForkServer:
 
 def _environment() -> dict[str, str]:
     """The driver's; functions that hash text get the same numbers in every worker of every run, as PySpark has it."""
-    return {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2", **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2", **os.environ, **import_path()}
 
 
 def main() -> None:
