@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tidemill.errors import EnvironmentProblem
 from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
 from tidemill.spark.launch.worker_daemon import ADDRESS_KEY, OWN_SAFE_PATH, SAFE_PATH
 
@@ -209,6 +210,17 @@ def test_a_server_that_ends_while_it_imports_is_done_without(folder: Path) -> No
                 assert worker.ppid() == started.pid
     finally:
         server.close()
+
+
+def test_a_temporary_folder_with_too_long_a_name_is_refused_and_nothing_is_left_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = folder / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(EnvironmentProblem, match=r"socket of the process that workers are forked from, .*; set TMPDIR to"):
+        start_fork_server([])
+    assert list(long.iterdir()) == []
 
 
 def test_the_server_ends_with_its_driver() -> None:
