@@ -7,8 +7,9 @@ processes that need one module wait for no other. Only ``KafkaStreams`` needs Sp
 from __future__ import annotations
 
 import warnings
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from tidemill.lazy_names import load_name
 
 if TYPE_CHECKING:
     from tidemill.assignment.model import (
@@ -403,9 +404,7 @@ _MODULES = {name: module for module, names in _EXPORTS.items() for name in names
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    found = globals()[name] = load_name(__name__, name, _MODULES)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import threading
@@ -19,7 +20,7 @@ from tidemill.state import registry
 from tidemill.state.directory import CHECKPOINT_FILE
 from tidemill.state.durability import DIRTY_FILE, Shutdown
 from tidemill.state.lmdb import TaskState, wipe_files
-from tidemill.state.registry import DATA_FILE
+from tidemill.state.registry import DATA_FILE, LOCK_FILE
 from tidemill.state.store import Positions
 
 MEBIBYTE = 1 << 20
@@ -223,6 +224,13 @@ def test_a_disk_without_room_refuses_before_anything_is_written(state: TaskState
     monkeypatch.setattr("tidemill.state.lmdb.disk_usage", lambda _: usage)
     with pytest.raises(StateError, match="only 1000 are free"):
         state.check({"a": [(b"k", bytes(2000))]})
+
+
+def test_the_error_of_a_file_that_can_not_be_opened_names_the_directory_once(directory: Path) -> None:
+    (directory / LOCK_FILE).mkdir(parents=True)
+    with pytest.raises(StateError) as refused:
+        TaskState.open(directory, STORES)
+    assert str(refused.value) == f"{directory}: {os.strerror(errno.EISDIR)}"
 
 
 def test_a_map_that_the_machine_does_not_grant_is_a_state_error(state: TaskState) -> None:

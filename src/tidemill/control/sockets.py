@@ -51,20 +51,20 @@ class Listener(Protocol):
 
 
 class LocalListener:
-    """A Unix socket in a folder that only this user may enter."""
+    """A Unix socket in a folder that only this user may enter. ``use``: what it is for, as errors say it."""
 
     is_local = True
 
-    def __init__(self) -> None:
-        self._folder = tempfile.mkdtemp(prefix="tidemill-")
-        self.address = os.path.join(self._folder, "control")
+    def __init__(self, name: str = "control", *, use: str = "the control channel", prefix: str = "tidemill-") -> None:
+        self._folder = tempfile.mkdtemp(prefix=prefix)
+        self.address = os.path.join(self._folder, name)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self.socket.bind(self.address)
         except OSError as problem:
             self.close()
             raise EnvironmentProblem(
-                f"can't open the control channel {self.address} ({problem}): a socket's path has about 100 characters at most; "
+                f"can't open {use} {self.address} ({problem}): a socket's path has about 100 characters at most; "
                 "set TMPDIR to a folder with a shorter name that can be written"
             ) from problem
         self.socket.listen(_BACKLOG)

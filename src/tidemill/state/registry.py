@@ -276,7 +276,8 @@ class SharedEnvironment:
                 str(self.directory / DATA_FILE), found=str(error), expected="pages that LMDB can follow"
             ) from error
         except lmdb.Error as error:
-            raise StateError(f"{self.directory}: {error}") from error
+            said = str(error).removeprefix(f"{self.directory}: ")  # LMDB names it where a file can't be opened
+            raise StateError(f"{self.directory}: {said}") from error
 
 
 def open_environment(directory: Path, *, read_only: bool, map_size: int) -> SharedEnvironment:

@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from tidemill.lazy_names import load_name
 
 if TYPE_CHECKING:
     from tidemill.assignment.invariants import guarantee_violations, violations
@@ -41,9 +42,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    found = globals()[name] = load_name(__name__, name, _MODULES)
     return found
 
 

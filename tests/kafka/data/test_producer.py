@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -414,6 +415,21 @@ def test_a_missing_partition_stops_with_its_name(producer: TransactionalProducer
         problem = refused
     assert isinstance(problem, StopError)
     assert f"{topic}-99" in str(problem)
+
+
+@pytest.mark.broker
+def test_a_missing_topic_is_named_where_the_transaction_is_refused_for_it(
+    producer: TransactionalProducer, topic: str, unique_name: Callable[[str], str]
+) -> None:
+    """As one that was deleted since its partitions were found: the brokers refuse to add them, and name none."""
+    missing = unique_name("deleted")
+    refused = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    for written in (topic, missing):
+        producer.write(written, RecordColumns([b"key"], [b"value"], [0]))
+    problem = producer.refused(refused, "sending the input offsets", ["orders"], reader="a group")
+    assert isinstance(problem, StopError)
+    named = f"sending the input offsets, with records for {missing}: .*: the topic or partition does not exist"
+    assert re.match(named, str(problem))
 
 
 @pytest.mark.broker

@@ -18,8 +18,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tidemill.errors import EnvironmentProblem
 from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
-from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
+from tidemill.spark.launch.worker_daemon import ADDRESS_KEY, OWN_SAFE_PATH, SAFE_PATH
 
 LIMIT_S = 60.0
 SOURCE = Path(__file__).parents[3] / "src"
@@ -143,6 +144,56 @@ def test_text_hashes_alike_in_the_workers_of_every_run(folder: Path, monkeypatch
     assert len(list(folder.glob("*.hash"))) == 2
 
 
+needs_safe_path = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 knows no safe path")
+
+
+@needs_safe_path
+def test_files_of_the_current_folder_are_no_modules_of_the_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver, a script elsewhere, does not import from there."""
+    (folder / "json.py").write_text("raise AssertionError('not the json that is meant')\n")
+    monkeypatch.chdir(folder)
+    server = start_fork_server(["json"])
+    try:
+        with daemon(server.address, folder, {SAFE_PATH: OWN_SAFE_PATH}) as (_, listening):
+            worker, connection = worker_of(listening)
+            with connection:
+                above = worker.parent()
+                assert above is not None
+                assert above.ppid() == server.process.pid
+    finally:
+        server.close()
+
+
+def test_a_driver_that_imports_from_the_current_folder_has_workers_that_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of ``python -`` and of a notebook, whose first entry of ``sys.path`` is empty."""
+    (folder / "beside.py").write_text(
+        "from pathlib import Path\n"
+        "(Path(__file__).parent / 'seen').touch()\n"
+    )
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend("")
+    server = start_fork_server(["beside"])
+    try:
+        assert until((folder / "seen").is_file)
+    finally:
+        server.close()
+
+
+@needs_safe_path
+@pytest.mark.parametrize(("theirs", "found"), [(OWN_SAFE_PATH, "none"), ("1", "1")])
+def test_programs_that_a_function_starts_have_the_path_that_the_driver_has(theirs: str, found: str) -> None:
+    program = (
+        "import os, sys; sys.modules['pyspark.daemon'] = daemon = type(sys)('daemon')\n"
+        f"daemon.manager = lambda: print(os.environ.get({SAFE_PATH!r}, 'none'))\n"
+        "from tidemill.spark.launch import worker_daemon; worker_daemon.main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), ADDRESS_KEY: "", SAFE_PATH: theirs}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == found
+
+
 def test_without_a_server_the_daemon_is_pysparks_own(folder: Path) -> None:
     with daemon(str(folder / "nobody"), folder) as (started, listening):
         worker, connection = worker_of(listening)
@@ -159,6 +210,17 @@ def test_a_server_that_ends_while_it_imports_is_done_without(folder: Path) -> No
                 assert worker.ppid() == started.pid
     finally:
         server.close()
+
+
+def test_a_temporary_folder_with_too_long_a_name_is_refused_and_nothing_is_left_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = folder / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(EnvironmentProblem, match=r"socket of the process that workers are forked from, .*; set TMPDIR to"):
+        start_fork_server([])
+    assert list(long.iterdir()) == []
 
 
 def test_the_server_ends_with_its_driver() -> None:

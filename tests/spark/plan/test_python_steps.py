@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -62,6 +63,23 @@ def test_a_copy_runs_its_own_functions_in_its_own_workers(spark: SparkSession) -
         said = json.loads(result(of_plan))
         assert said[1:] == [second, f"{thread}/step-1"]
         assert json.loads(said[0]) == [first, f"{thread.upper()}/SOURCE"]
+
+
+def test_workers_import_from_where_the_driver_does_and_not_from_the_current_folder_before(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend("/of the driver")
+
+    def path(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        said = json.dumps([sys.path, getattr(sys.flags, "safe_path", True)])
+        yield pa.RecordBatch.from_arrays([pa.array([said])], ["said"])
+
+    with pinning(spark, "imports") as pin:
+        pin("source")
+        plan = map_in_arrow(spark.range(0, 1, 1, 1), path, "said string")._jdf.queryExecution().executedPlan()
+    folders, is_safe = json.loads(result(plan))
+    assert "/of the driver" in folders
+    assert is_safe
 
 
 def test_a_plan_that_is_no_chain_of_these_steps_is_not_copied(spark: SparkSession) -> None:

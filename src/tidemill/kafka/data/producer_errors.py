@@ -64,6 +64,11 @@ def is_consequence(error: KafkaError) -> bool:
     return error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._INVALID_DIFFERENT_RECORD)
 
 
+def lacks_topic(error: KafkaError) -> bool:
+    """The broker has no such topic, or no such partition of it."""
+    return error.code() in _NO_TOPIC
+
+
 def meaning_of(error: KafkaError, doing: str) -> TidemillError:
     """The error to raise, or to keep, when ``doing`` (a few words: "committing", "writing to orders") failed."""
     code = error.code()
@@ -79,7 +84,7 @@ def meaning_of(error: KafkaError, doing: str) -> TidemillError:
             f"{said}: a record is larger than allowed; raise max.message.bytes of the topic and max.request.size of "
             f"the producer, or write smaller records."
         )
-    if code in _NO_TOPIC:
+    if lacks_topic(error):
         return StopError(f"{said}: the topic or partition does not exist; create it and start again.")
     if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
         return StopError(f"{said}: the times of partitions are committed, too; raise the brokers' offset.metadata.max.bytes.")

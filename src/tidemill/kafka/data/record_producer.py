@@ -29,7 +29,8 @@ from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, ConfigError, RecordRefusedError, RecordTooLargeError, StopError, TidemillError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.data.producer_errors import is_consequence, is_not_valid, is_too_large, meaning_of
+from tidemill.kafka.data.absent_topics import absent_topics
+from tidemill.kafka.data.producer_errors import is_consequence, is_not_valid, is_too_large, lacks_topic, meaning_of
 from tidemill.kafka.data.zero_timestamps import PLACEHOLDER, producer_of_zeros, zeros_written
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right
 from tidemill.operators.record import why_no_headers
@@ -302,7 +303,9 @@ class RecordProducer(ABC):
     def _meaning(
         self, error: KafkaError, doing: str, topics: Sequence[str] | None = None, *, reader: str = ""
     ) -> TidemillError:
-        """A missing right by its name; for the rest see ``meaning_of``."""
+        """A missing right by its name, as a missing topic; for the rest see ``meaning_of``."""
+        if lacks_topic(error) and (reader or topics is None):  # it is about the transaction, hence about what is written
+            return meaning_of(error, f"{doing}, with records for {' and '.join(absent_topics(self._topics, self._settings))}")
         resource = lacks(error)
         if resource is None:
             return meaning_of(error, doing)

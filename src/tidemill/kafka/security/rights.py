@@ -23,7 +23,7 @@ from tidemill.config.values import DataClientSettings
 from tidemill.errors import MissingRightError
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import TopicDescription
+    from confluent_kafka.admin import AdminClient, TopicDescription
 
 CLUSTER = "kafka-cluster"
 _ASK_LIMIT_S = 5.0
@@ -124,20 +124,24 @@ def lacking(suspects: Sequence[Right], settings: DataClientSettings) -> list[Rig
     """
     if len(suspects) < 2:
         return list(suspects)
-    from confluent_kafka.admin import AdminClient  # workers import this module, and need no admin client but here
-
-    asked_with = ("bootstrap.", "security.", "sasl.", "ssl.")
-    ours = {name: value for name, value in settings.items() if name.startswith(asked_with)}
     allowed: dict[str, frozenset[str] | None] = {}
     try:
-        client = AdminClient({**ours, "log_level": 0}, error_cb=lambda _: None)
         topics = TopicCollection(sorted({right.name for right in suspects}))
-        asked = client.describe_topics(topics, include_authorized_operations=True, request_timeout=_ASK_LIMIT_S)
+        asked = asking_client(settings).describe_topics(topics, include_authorized_operations=True, request_timeout=_ASK_LIMIT_S)
         allowed = {topic: _allowed(answer) for topic, answer in asked.items()}
     except (KafkaException, ValueError, TimeoutError):
         pass
     missing = [right for right in suspects if (known := allowed.get(right.name)) is not None and right.operation not in known]
     return missing or list(suspects)
+
+
+def asking_client(settings: DataClientSettings) -> AdminClient:
+    """For a question to the brokers about what another client of these settings was refused."""
+    from confluent_kafka.admin import AdminClient  # workers import this module, and need no admin client but here
+
+    asked_with = ("bootstrap.", "security.", "sasl.", "ssl.")
+    ours = {name: value for name, value in settings.items() if name.startswith(asked_with)}
+    return AdminClient({**ours, "log_level": 0}, error_cb=lambda _: None)
 
 
 def _allowed(done: Future[TopicDescription]) -> frozenset[str] | None:

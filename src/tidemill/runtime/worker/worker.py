@@ -33,6 +33,7 @@ from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
 from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.task_store import OpenTasks
+from tidemill.spark.launch.worker_daemon import drop_own_safe_path
 from tidemill.steps.alignment import AlignedReader
 from tidemill.steps.commit.batch_file import write_batch
 from tidemill.steps.commit.unreadable import Unreadable
@@ -86,6 +87,7 @@ class Worker:
     """The state of this process; also the steps' ``StepContext``."""
 
     def __init__(self, spec: WorkerSpec) -> None:
+        drop_own_safe_path()
         self.spec = spec
         self.batches = 0
         self._collected = time.monotonic()

@@ -19,7 +19,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +28,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypedDict
 
-from tidemill.spark.launch.worker_daemon import LENGTH_BYTES, STREAMS
+from tidemill.control.sockets import LocalListener
+from tidemill.spark.launch.worker_daemon import LENGTH_BYTES, STREAMS, import_path
 
 _ASK_LIMIT_S = 10.0
 _END_LIMIT_S = 2.0
@@ -56,26 +56,32 @@ class ForkServer:
 
 
 def start_fork_server(modules: Sequence[str]) -> ForkServer:
-    """Starts a server that imports ``modules``; returns at once, and who asks before they are imported waits for them."""
-    folder = tempfile.mkdtemp(prefix="tidemill-fork-")
-    address = os.path.join(folder, "socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        listener.bind(address)
-        listener.listen(socket.SOMAXCONN)
+    """Starts a server that imports ``modules``; returns at once, and who asks before they are imported waits for them.
+
+    Raises:
+        EnvironmentProblem: there can be no socket in the temporary folder.
+    """
+    listener = LocalListener("socket", use="the socket of the process that workers are forked from,", prefix="tidemill-fork-")
+    number = listener.socket.fileno()
+    try:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tidemill.spark.launch.fork_server", str(listener.fileno()), *modules],
+            [sys.executable, "-m", "tidemill.spark.launch.fork_server", str(number), *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            pass_fds=[listener.fileno()],
+            pass_fds=[number],
             start_new_session=True,  # Ctrl-C is for the driver
             env=_environment(),
         )
-    return ForkServer(address=address, process=process)
+    except BaseException:
+        listener.close()
+        raise
+    listener.socket.close()
+    return ForkServer(address=listener.address, process=process)
 
 
 def _environment() -> dict[str, str]:
     """The driver's; functions that hash text get the same numbers in every worker of every run, as PySpark has it."""
-    return {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2", **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return {"PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "2", **os.environ, **import_path()}
 
 
 def main() -> None:

@@ -160,21 +160,21 @@ class SparkHandle:
             return
         with contextlib.suppress(Exception):
             self.session.stop()
-        _forget(self.session)
+        with contextlib.suppress(Exception):
+            self.session.sparkContext.stop()  # what asks the JVM was tried before: this does the rest
         with contextlib.suppress(Exception):
             if SparkContext._gateway is not None:
                 SparkContext._gateway.shutdown()
-        # PySpark keeps the gateway as long as the process lives; the next session here has a JVM of its own.
-        SparkContext._gateway = SparkContext._jvm = None
+        _forget_session()
         _end_jvm(self.jvm, timeout_s)
         if self.scratch:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def _forget(session: SparkSession) -> None:
-    """PySpark's own stop gives up in the middle where the JVM has died, and would let no other session begin in this process."""
-    with contextlib.suppress(Exception):
-        session.sparkContext.stop()  # what asks the JVM was tried before: this does the rest
+def _forget_session() -> None:
+    """PySpark keeps the gateway as long as the process lives, and its own stop gives up in the middle where the JVM has died; the
+    next session here has a JVM of its own."""
+    SparkContext._gateway = SparkContext._jvm = None
     SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
 
@@ -200,6 +200,7 @@ class StartingJvm:
             return self._session(start_limit_s)
 
     def _session(self, start_limit_s: float) -> SparkHandle:
+        gateway = None
         try:
             import_test_helpers()
             with span("JVM waited for"):
@@ -215,16 +216,22 @@ class StartingJvm:
                 SparkContext._ensure_initialized(gateway=gateway)
                 with _own_interrupt():
                     session = builder.getOrCreate()
+            session.sparkContext.pythonExec = self.conf.get("spark.pyspark.python", sys.executable)
+            session.sparkContext.setLogLevel(self.conf["spark.log.level"])
         except Py4JJavaError as problem:
             said = str(problem.java_exception)  # asked of the JVM, so before it ends
-            self.end()
+            self._give_up(gateway)
             raise EnvironmentProblem(f"no Spark session on {self.conf['spark.master']}: {said}") from None
         except BaseException:
-            self.end()
+            self._give_up(gateway)
             raise
-        session.sparkContext.pythonExec = self.conf.get("spark.pyspark.python", sys.executable)
-        session.sparkContext.setLogLevel(self.conf["spark.log.level"])
         return SparkHandle(session=session, jvm=self.process, scratch=self.scratch)
+
+    def _give_up(self, gateway: object) -> None:
+        """After a failure, or Ctrl-C, wherever it comes in the making of a session: the next one here finds nothing of it."""
+        self.end()
+        if gateway is not None and SparkContext._gateway is gateway:
+            _forget_session()
 
     def wait(self, limit_s: float) -> tuple[int, str]:
         """Port and secret of the JVM's gateway; what the JVM says of a cache that it does not use is logged.

@@ -14,6 +14,9 @@ import sys
 
 ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
 """In the environment of workers: where the server listens."""
+SAFE_PATH, OWN_SAFE_PATH = "PYTHONSAFEPATH", "tidemill"
+"""In the environment of what Spark or the driver starts with ``python -m``, so that files of the current folder, which the driver
+may not import from, are not taken for modules (Python 3.11 and later)."""
 LENGTH_BYTES = 8
 STREAMS = 3
 _FORK_LIMIT_S = 20.0
@@ -21,6 +24,7 @@ _FORK_LIMIT_S = 20.0
 
 
 def main() -> None:
+    drop_own_safe_path()
     try:
         connection = ask(os.environ.get(ADDRESS_KEY, ""), sys.argv)
     except OSError:
@@ -37,6 +41,21 @@ def main() -> None:
     except OSError:
         while connection.recv(1):
             continue
+
+
+def drop_own_safe_path() -> None:
+    """Programs that a function starts have the path that they have without us."""
+    if os.environ.get(SAFE_PATH) == OWN_SAFE_PATH:
+        del os.environ[SAFE_PATH]
+
+
+def import_path() -> dict[str, str]:
+    """In the environment of a process that imports what this one does, from where this one does. The empty entry of ``sys.path``,
+    that of ``python -`` and of notebooks, is the current folder."""
+    return {
+        "PYTHONPATH": os.pathsep.join(folder or os.curdir for folder in sys.path),
+        SAFE_PATH: os.environ.get(SAFE_PATH, OWN_SAFE_PATH),
+    }
 
 
 def ask(address: str, argv: list[str]) -> socket.socket:

@@ -8,12 +8,12 @@ share the context, those of the application's owner too. So what is added for on
 from __future__ import annotations
 
 import contextlib
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
 from pyspark.sql import SparkSession
+
+from tidemill.spark.launch.worker_daemon import import_path
 
 WORKER_KEY = "TIDEMILL_WORKER"
 _INSTALL = threading.Lock()
@@ -62,8 +62,8 @@ class _Environment(MutableMapping[str, str]):
 @contextlib.contextmanager
 def pinning(session: SparkSession, thread: str) -> Iterator[Callable[[str], None]]:
     """Within it, the function it gives names the worker of every Python step that this thread adds to a plan next."""
-    # What the application imports, files in its folder included, the workers can import too.
-    with _environment_of(session).adding({"PYTHONPATH": os.pathsep.join(folder for folder in sys.path if folder)}) as seen:
+    # What the application imports, files in its folder included, the workers can import too, and nothing before it.
+    with _environment_of(session).adding(import_path()) as seen:
         yield lambda step: seen.__setitem__(WORKER_KEY, f"{thread}/{step}")
 
 

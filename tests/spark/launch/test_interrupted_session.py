@@ -1,0 +1,50 @@
+"""Ctrl-C while a session is made, as in a notebook, whose process goes on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PROGRAM = """
+import os
+
+from pyspark.sql import SparkSession
+
+from tidemill.embedded.java import find_java
+from tidemill.spark.launch.session import require_room_for_own, start_jvm
+
+
+def starting():
+    require_room_for_own({})
+    java = find_java(os.environ).path
+    return start_jvm(java=java, application_id="app", threads=1, settings={}, heap="512m")
+
+
+making = SparkSession.Builder.getOrCreate
+
+
+def interrupted(builder):
+    making(builder)
+    raise KeyboardInterrupt
+
+
+first = starting()
+SparkSession.Builder.getOrCreate = interrupted
+try:
+    first.session()
+except KeyboardInterrupt:
+    print("interrupted", first.process.poll() is not None, os.path.exists(first.scratch))
+SparkSession.Builder.getOrCreate = making
+second = starting().session()
+print("counted", second.session.range(7).count())
+second.close()
+"""
+
+
+def test_after_an_interrupt_the_next_session_begins_as_if_there_had_been_none() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=240, check=False)
+    assert done.stdout.splitlines() == ["interrupted True False", "counted 7"], done.stderr
