@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.operators.harness import MemoryRows
-from tidemill import Serdes
+from tidemill import EmitStrategy, Materialized, Serdes, SlidingWindows, StreamsBuilder
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.segments import Segments, unpack_time
 from tidemill.operators.session_store import SessionStore
@@ -185,6 +185,23 @@ def test_windows_of_all_keys_of_a_store_ordered_by_time_come_by_start_and_key() 
     assert [(windowed.key, windowed.start) for windowed, _ in store.all(reverse=True)] == expected[::-1]
     within = [entry for entry in expected if "a" <= entry[0] <= "b"]
     assert [(windowed.key, windowed.start) for windowed, _ in store.fetch_keys("a", "b")] == within
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_final_results_of_sliding_windows_come_by_key_where_a_range_of_keys_is_read(*, persistent: bool) -> None:
+    """Kafka Streams 4.3 keeps an index by key of them, but in memory."""
+    builder = StreamsBuilder()
+    sliding = builder.stream("in").group_by_key().windowed_by(SlidingWindows.of_time_difference(10, grace=0))
+    sliding.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count(store=Materialized(name="kept", persistent=persistent))
+    store = WindowStore(replace(builder.build().stores["kept"], key_serde=Serdes.string(), kind=StoreKind.WINDOW), MemoryRows())
+    for key, start in (("b", 3), ("a", 5), ("c", 2), ("a", 1)):
+        store.put(key, 1, start, start)
+    by_time, by_key = [("a", 1), ("c", 2), ("b", 3), ("a", 5)], [("a", 1), ("a", 5), ("b", 3), ("c", 2)]
+    assert [(windowed.key, windowed.start) for windowed, _ in store.all()] == by_time
+    for reverse in (False, True):
+        found = [(windowed.key, windowed.start) for windowed, _ in store.fetch_keys("a", "c", reverse=reverse)]
+        expected = by_key if persistent else by_time
+        assert found == (expected[::-1] if reverse else expected)
 
 
 @pytest.mark.parametrize("persistent", [True, False])

@@ -35,6 +35,8 @@ class WindowStore:
         self._rows = rows
         self._log = rows.log
         self._duplicates, self._is_persistent = store.retain_duplicates, store.persistent
+        self._reads_by_time = store.time_ordered or not store.persistent
+        self._reads_keys_by_time = self._reads_by_time and not (store.indexed_by_key and store.persistent)
         self._with_headers = store.logs_headers
         assert store.key_serde is not None
         assert store.value_serde is not None
@@ -125,7 +127,7 @@ class WindowStore:
         """The windows of all keys that begin at ``first .. last``: segment by segment, each by key; of a store in memory, or one
         that is ordered by time, by start, then by key, as Kafka Streams' own.
         """
-        return self._decoded(self._between(first, last, reverse=reverse))
+        return self._decoded(self._between(first, last, reverse=reverse, by_time=self._reads_by_time))
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """All windows that are still shown."""
@@ -134,19 +136,21 @@ class WindowStore:
     def fetch_keys(
         self, low: object, high: object, first: int = 0, last: int = LONG_MAX, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, Value]]:
-        """Like ``fetch_all``, for keys whose bytes are in ``low .. high``, both included; None: no bound."""
+        """Like ``fetch_all``, for keys whose bytes are in ``low .. high``, both included; None: no bound. Of a store ordered by
+        time that has an index by key, in the order of that: segment by segment, each by key.
+        """
         at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
-        found = self._between(first, last, reverse=reverse)
+        found = self._between(first, last, reverse=reverse, by_time=self._reads_keys_by_time)
         return self._decoded(row for row in found if at_least <= row[0] and (at_most is None or row[0] <= at_most))
 
-    def _between(self, first: int, last: int, *, reverse: bool) -> Iterator[tuple[bytes, int, bytes]]:
-        """(key's bytes, start, row) of ``fetch_all``."""
+    def _between(self, first: int, last: int, *, reverse: bool, by_time: bool) -> Iterator[tuple[bytes, int, bytes]]:
+        """(key's bytes, start, row) of windows that begin at ``first .. last``: by start, or segment by segment, each by key."""
         low = max(first, self._segments.oldest_shown, 0)
         if last < low:
             return
         end = SEGMENTS_END if last >= LONG_MAX else pack_time(last // self._interval + 1)
         found: Iterable[tuple[bytes, bytes]] = self._rows.scan(pack_time(low // self._interval), end, reverse=reverse)
-        if not self._is_persistent or self._segments.time_ordered:
+        if by_time:
             found = sorted(found, key=_start_and_key, reverse=reverse)
         for row_key, row in found:
             start = unpack_time(row_key, len(row_key) - _SUFFIX)[0]

@@ -61,6 +61,8 @@ class Store:
     """Serde of the right side's values in an outer join's store; ``value_serde`` is the left side's."""
     time_ordered: bool = False
     """True for window and session stores whose rows are emitted when windows close (EmitStrategy.onWindowClose)."""
+    indexed_by_key: bool = False
+    """True for those of them that keep an index by key besides, which reads of several keys go by: of sliding windows."""
     left_open: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields of ``persistent`` and ``with_headers`` that the program leaves to settings (``configured_topology``)."""
 
