@@ -31,7 +31,7 @@ from tidemill.runtime.thread.task_changes import TaskChanges
 from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
 from tidemill.task.lifecycle import Bounds
 from tidemill.task.lost_batches import LostInARow
 from tidemill.task.tasks import BoundsFetched, TaskLayout, no_tasks
@@ -46,7 +46,7 @@ class Engine:
     """Its batches end as told, first as in ``script``: with a report, or by raising, after the source has taken something;
     ``asked`` is what they were."""
 
-    def __init__(self, outcome: Outcome | None, script: Sequence[tuple[Taken, BatchReport | Exception]] = ()) -> None:
+    def __init__(self, outcome: Outcome | None, script: Sequence[tuple[SourceProgress, BatchReport | Exception]] = ()) -> None:
         self._outcome, self._script = outcome, list(script)
         self.patience: list[int] = []
         self.worker_pids = {"step-1": 1}
@@ -60,7 +60,7 @@ class Engine:
         self.patience.append(patience)
         if self._script:
             taken, end = self._script.pop(0)
-            self.driver.taking(request.batch_id, taken)
+            self.driver.source_advanced(request.batch_id, taken)
             if isinstance(end, Exception):
                 raise end
             return end

@@ -100,7 +100,7 @@ class RefusedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class SourceProgress:
     """The source step's progress in a batch: input records handed over, the first of them, and restored ones."""
 
     records: int = 0

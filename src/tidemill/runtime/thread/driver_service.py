@@ -16,7 +16,7 @@ from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.micro_batches import Batch
-from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, SourceProgress
 from tidemill.task.batch_id import BatchId
 
 
@@ -64,8 +64,8 @@ class DriverService:
             raise BatchLostError(why_not)
         return self._handover.call(node, path, batch_id)
 
-    def taking(self, batch_id: int, taken: Taken) -> None:
-        self._runner.is_taking(batch_id, taken)
+    def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
+        self._runner.source_advanced(batch_id, progress)
 
     def has_run(self, batch_id: int) -> None:
         self._runner.has_run(batch_id)

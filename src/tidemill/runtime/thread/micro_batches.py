@@ -24,7 +24,7 @@ from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.task import lifecycle, standby
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.pacing import BACKLOG, Due, has_backlog, next_cap, next_due
@@ -224,14 +224,14 @@ class MicroBatches:
             usual=self._max_records,
         )
 
-    def lost(self, lost: BatchLostError, taken: Taken) -> None:
-        """A batch was lost that had read ``taken``: the next one is smaller. StopError if that can't help."""
+    def lost(self, lost: BatchLostError, progress: SourceProgress) -> None:
+        """A batch was lost that had come so far: the next one is smaller. StopError if that can't help."""
         self._failures += 1
         failure = _failure(lost)
         if failure is None:
             return
         before = self._size
-        after = self._size = failed(before, failure, taken)
+        after = self._size = failed(before, failure, progress)
         limit_s = self._config.batch_timeout_ms / 1e3
         log.log(
             logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,
@@ -239,9 +239,9 @@ class MicroBatches:
                 "batch-resized",
                 thread=self._thread,
                 cause=failure.cause.value,
-                records=taken.records,
-                restored=taken.restored,
-                first="-" if taken.first is None else f"{taken.first[0]}@{taken.first[1]}",
+                records=progress.records,
+                restored=progress.restored,
+                first="-" if progress.first is None else f"{progress.first[0]}@{progress.first[1]}",
                 next_records="-" if after.most is None else after.most,
                 next_limit_s=limit_s * after.patience,
             ),
