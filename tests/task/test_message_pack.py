@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 
 from tidemill.errors import MisfitError, StopError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.batch import Arrived, BatchReport, BatchRequest, CommittingMember, Marker, Outcome, SourceProgress, TaskRun
+from tidemill.task.batch import (
+    BatchReport,
+    BatchRequest,
+    CommittingMember,
+    Marker,
+    Outcome,
+    PartitionStats,
+    SourceProgress,
+    TaskRun,
+)
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.message_pack import as_utf8, pack, unpack
 
@@ -39,10 +48,10 @@ def test_keys_and_rows_come_back_as_the_types_that_they_were() -> None:
 
 
 def test_a_sum_of_timestamps_has_more_than_64_bits() -> None:
-    latest = Arrived(1, 1, LONG, LONG, float(LONG))
+    latest = PartitionStats(1, 1, LONG, LONG, float(LONG))
     arrived = latest.plus(latest).plus(latest)
-    report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, arrived={TopicPartition("in", 0): arrived})
-    assert unpack(pack(report), BatchReport).arrived[TopicPartition("in", 0)].sum_ms == pytest.approx(3 * LONG)
+    report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, partition_stats={TopicPartition("in", 0): arrived})
+    assert unpack(pack(report), BatchReport).partition_stats[TopicPartition("in", 0)].sum_ms == pytest.approx(3 * LONG)
 
 
 @pytest.mark.parametrize(

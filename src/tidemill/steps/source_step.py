@@ -100,7 +100,7 @@ def source_rows(
         out_of_range=reader.out_of_range() if request.reads else (),
         high_watermarks=reader.high_watermarks(),
         global_ends=reader.global_ends() if request.globals else {},
-        arrived=arriving.arrived,
+        partition_stats=arriving.partition_stats,
         is_full=request.reads and reader.is_full,
         has_read_sources=request.reads and reader.has_read_sources,
         source_ms=spent.ms,

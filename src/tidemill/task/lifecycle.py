@@ -138,9 +138,9 @@ def _without_bounds(before: ActiveTask, gone: frozenset[TopicPartition], task: A
 
 
 def _read_on(task: ActiveTask, report: BatchReport) -> ActiveTask:
-    arrived = {tp: report.arrived[tp] for tp in task.inputs if tp in report.arrived}
+    stats = {tp: report.partition_stats[tp] for tp in task.inputs if tp in report.partition_stats}
     positions = {tp: report.ends.get(tp, offset) for tp, offset in task.positions.items()}
-    times = keeping(times_after(task.times, arrived), task.inputs, report.emitted.get(task.task, {}))
+    times = keeping(times_after(task.times, stats), task.inputs, report.emitted.get(task.task, {}))
     return replace(task, positions=positions, times=times)
 
 

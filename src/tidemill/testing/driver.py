@@ -297,8 +297,8 @@ class TopologyTestDriver:
     def _take(self, report: BatchReport) -> None:
         self._batch = report.batch_id
         self._positions.update(report.ends)
-        arrived = {tp: found for tp, found in report.arrived.items() if tp in self._positions}
-        self._times = times_after(self._times, arrived)
+        stats = {tp: found for tp, found in report.partition_stats.items() if tp in self._positions}
+        self._times = times_after(self._times, stats)
         self._globals.update(report.globals)
         self.dropped += report.dropped
         self.skipped += report.skipped

@@ -15,7 +15,7 @@ from tidemill.runtime.instance.instance_state import State
 from tidemill.runtime.observe.instance_metrics import InstanceFacts, instance_metrics
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
-from tidemill.task.batch import Arrived, BatchReport, FunctionCalls, Outcome
+from tidemill.task.batch import BatchReport, FunctionCalls, Outcome, PartitionStats
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.lost_batches import LostInARow
 from tidemill.task.progress import CopyProgress
@@ -71,7 +71,7 @@ def report(now_ms: int, *, records: int = 100, outcome: Outcome = Outcome.COMMIT
         records_out=records,
         dropped=3,
         skipped=2,
-        arrived={INPUT: Arrived(records, records, now_ms - 30, now_ms - 10, (now_ms - 20) * records)},
+        partition_stats={INPUT: PartitionStats(records, records, now_ms - 30, now_ms - 10, (now_ms - 20) * records)},
         written={RUNS: {"counts": records // 2}},
         functions=FUNCTIONS,
         timings_ms={"wait": 10.0, "run": 4.0, "produce": 5.0, "commit": 6.0, "apply": 1.0},

@@ -279,4 +279,4 @@ class BatchRunner:
     def _has_written(self, report: BatchReport) -> bool:
         """True if the batch has read anything whose results go to the user's topics."""
         writing = [task for name, task in self._registry.now.active.items() if name.subtopology in self._writes]
-        return any(partition in report.arrived for task in writing for partition in task.inputs)
+        return any(partition in report.partition_stats for task in writing for partition in task.inputs)
