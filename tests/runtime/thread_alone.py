@@ -108,7 +108,7 @@ class ThreadAlone:
             metrics=self.metrics, on_change=lambda: None,
         )  # fmt: skip
         self.runner.begin(engine)  # type: ignore[arg-type]
-        engine.driver = DriverService(self.runner, group, member, handover=unused)
+        engine.driver = DriverService(self.runner, group, member, foreach_batch=unused)
         self.changes = TaskChanges(
             "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
             commits=commits, rebalance=rebalance, metrics=self.metrics,

@@ -57,7 +57,7 @@ from tidemill.runtime.instance.thread_maker import ThreadMaker, WorkerStarters, 
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.observe.instance_status import InstanceStatus
 from tidemill.runtime.reads.queries import InstanceReads, store_facts
-from tidemill.runtime.thread.batch_handover import new_batch_folder
+from tidemill.runtime.thread.foreach_batch import new_batch_folder
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks
 from tidemill.runtime.thread.task_facts import TaskFacts, task_facts
 from tidemill.runtime.worker.worker import Fault

@@ -31,7 +31,7 @@ from tidemill.runtime.instance.exception_policies import unreadable_of
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.reads.queries import InstanceReads
-from tidemill.runtime.thread.batch_handover import BatchHandover
+from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.thread.task_facts import TaskFacts
@@ -127,8 +127,9 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            handover = BatchHandover(self.spark.session, self.plans, config.application_id, self.compiled.batch_functions)
-            self.server.register(thread.name, thread.driver_service(handover))
+            functions = self.compiled.batch_functions
+            foreach_batch = ForeachBatchCalls(self.spark.session, self.plans, config.application_id, functions)
+            self.server.register(thread.name, thread.driver_service(foreach_batch))
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second worker next to it.
             with span("workers waited for"):

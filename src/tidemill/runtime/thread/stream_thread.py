@@ -34,9 +34,9 @@ from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.observe.restore_watch import RestoreWatch
 from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
-from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.driver_service import DriverService
+from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.leaving import Leaving
 from tidemill.runtime.thread.load_watch import LoadWatch
@@ -147,7 +147,7 @@ class StreamThread(threading.Thread):
         )  # fmt: skip
         self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
-        self._handover: BatchHandover | None = None
+        self._foreach_batch: ForeachBatchCalls | None = None
         self._has_plan = False
         self._leave_group: bool | None = None
         self._drain_wanted = self._drains = False
@@ -253,7 +253,7 @@ class StreamThread(threading.Thread):
 
     def waits_for(self, caller: threading.Thread) -> bool:
         """True for the thread itself, and for the one that calls a function of ``foreach_batch`` for its batch."""
-        return caller is self or (self._handover is not None and self._handover.caller is caller)
+        return caller is self or (self._foreach_batch is not None and self._foreach_batch.caller is caller)
 
     def expect_rebalance(self) -> None:
         """Another thread of the instance is about to join or leave."""
@@ -307,10 +307,10 @@ class StreamThread(threading.Thread):
             self.response = response
             self._on_change()
 
-    def driver_service(self, handover: BatchHandover) -> DriverService:
-        """The service for its workers; ``handover`` calls the user's functions on batches."""
-        self._handover = handover
-        return DriverService(self._runner, self._group, self._member, handover)
+    def driver_service(self, foreach_batch: ForeachBatchCalls) -> DriverService:
+        """The service for its workers; ``foreach_batch`` calls the user's functions on batches."""
+        self._foreach_batch = foreach_batch
+        return DriverService(self._runner, self._group, self._member, foreach_batch)
 
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
