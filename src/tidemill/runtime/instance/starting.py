@@ -180,7 +180,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
     threads = instance.threads.threads
     status = InstanceStatus(
-        config.slice(StatusConfig), topology, process_id, instance.state, threads, reads.led,
+        config.slice(StatusConfig), topology, process_id, instance.state, threads, reads.history,
         host=reads.application_server, error=instance.error, draining=instance.draining, spark_ui=engine.spark.ui,
     )  # fmt: skip
     with span("reads of state, HTTP"):
@@ -214,7 +214,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     with span("stream threads made"):
         instance.threads.begin(maker, config.num_stream_threads)
     background: list[HistoryKeeper | LookupRefresher | PeriodicThread] = [
-        HistoryKeeper(reads.led, directory.path),
+        HistoryKeeper(reads.history, directory.path),
         LookupRefresher(engine.compiled.lookups),
         *_periodic(instance, config, written, known, local, admin),
     ]

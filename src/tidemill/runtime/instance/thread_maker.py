@@ -121,7 +121,7 @@ class ThreadMaker:
         producer = data_client_settings(clients, ClientRole.PRODUCER)
         leader = Leader(
             config.slice(GroupConfig), self.admin, self.process_id, self.topology_facts, group_client_settings(clients), producer,
-            led=self.reads.led,
+            history=self.reads.history,
         )  # fmt: skip
         exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None

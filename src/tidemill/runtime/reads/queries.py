@@ -33,7 +33,7 @@ from tidemill.query.store_facts import StoreFacts
 from tidemill.query.store_frame import StoreFrames
 from tidemill.query.store_queries import Broker, StoreQueries
 from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.runtime.group.rebalance_history import RebalanceHistory
 from tidemill.runtime.reads.executor_reads import ExecutorReads
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.runtime.worker.task_store import VOLATILE_FOLDER
@@ -124,7 +124,7 @@ class InstanceReads:
         self._threads: list[StreamThread] = []
         self._mapped: tuple[PartitionsByHost, PartitionsByHost] | None = None
         self._map = HostMap()
-        self.led = LedRebalances()
+        self.history = RebalanceHistory()
         """Rebalances that this instance led, for the status page."""
 
     def start(
