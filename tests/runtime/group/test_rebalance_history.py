@@ -11,7 +11,7 @@ from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.query.document_reader import read_document, to_plain
 from tidemill.query.group_documents import LedDecisions, RebalanceDocument
@@ -19,11 +19,11 @@ from tidemill.runtime.group.rebalance_history import RebalanceHistory
 
 ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
 CHANGELOG = "app-store-changelog"
-FACTS = TopologyFacts(
+FACTS = TopologyMetadata(
     subtopologies=(
-        SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG})),
+        TopicsInfo(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG})),
     ),
-    internal_topics={CHANGELOG: InternalTopicFacts(name=CHANGELOG, is_repartition=False)},
+    internal_topics={CHANGELOG: InternalTopicConfig(name=CHANGELOG, is_repartition=False)},
 )
 TASKS = [TaskId(0, number) for number in range(4)]
 END = 100_000

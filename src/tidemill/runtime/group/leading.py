@@ -31,7 +31,7 @@ from tidemill.membership.leader import (
 )
 from tidemill.membership.leader_log import LogLevel, LogLine
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.runtime.group.rebalance_history import RebalanceHistory
 
 log = logging.getLogger("tidemill.leader")
@@ -50,13 +50,13 @@ class Leader:
         config: GroupConfig,
         admin: Admin,
         process_id: ProcessId,
-        facts: TopologyFacts,
+        topology: TopologyMetadata,
         group_settings: GroupClientSettings,
         producer_settings: DataClientSettings,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
         history: RebalanceHistory | None = None,
     ) -> None:
-        self._config, self._admin, self._facts, self._now_ms = config, admin, facts, now_ms
+        self._config, self._admin, self._topology, self._now_ms = config, admin, topology, now_ms
         self._history = history or RebalanceHistory()
         self._group_settings, self._producer_settings = group_settings, producer_settings
         compatibility = Compatibility(config.compatibility)
@@ -83,7 +83,7 @@ class Leader:
     ) -> group_protocol.GroupAssignment:
         """The whole of a rebalance; RetriableError where it should be tried again."""
         began_ms = self._now_ms()
-        prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._facts, self._leader_config)
+        prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._topology, self._leader_config)
         if isinstance(prepared, StreamsGroupAssignment):
             return self._answer(member, prepared, partition_counts)
         self._tell_hosts_of_shared(prepared)
@@ -123,7 +123,7 @@ class Leader:
                     name=name,
                     partitions=topic.partitions,
                     replication_factor=self._config.replication_factor,
-                    configs=dict(topic.facts.settings),
+                    configs=dict(topic.config.settings),
                 )
                 for name, topic in wanted.items()
             )

@@ -19,8 +19,8 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.rights import Operation
 from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
-from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
+from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.runtime.thread.task_facts import task_facts
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
@@ -75,11 +75,11 @@ def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
         )
 
 
-def require_fitting_topics(application: str, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
+def require_fitting_topics(application: str, topology: TopologyMetadata, sources: Mapping[str, int], admin: Admin) -> None:
     """TopologyMismatchError if the topology does not fit the existing internal topics; ConfigError if no leader of the group
     could assign its tasks, because the topics of a join have different numbers of partitions."""
     try:
-        plan = plan_topics(facts, ClusterMetadata(partition_counts=sources), CopartitionCheck.ALWAYS)
+        plan = plan_topics(topology, ClusterMetadata(partition_counts=sources), CopartitionCheck.ALWAYS)
     except AssignmentError as problem:
         raise ConfigError(str(problem)) from problem
     if not plan.internal_topics:
@@ -98,7 +98,7 @@ def _found(plan: TopicPlan, admin: Admin) -> TopicsFound:
     names = admin.topics()
     counts = admin.partitions([topic.name for topic in plan.internal_topics])
     there = {name: count for name, count in counts.items() if count is not None}
-    logs = [topic.name for topic in plan.internal_topics if topic.name in there and not topic.facts.is_repartition]
+    logs = [topic.name for topic in plan.internal_topics if topic.name in there and not topic.config.is_repartition]
     return TopicsFound(
         names=names | there.keys(),
         partitions=there,

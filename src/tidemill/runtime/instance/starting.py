@@ -37,7 +37,7 @@ from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings
 from tidemill.log_format import LogEvent
-from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
 from tidemill.operators.operation_table import global_stores
 from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
@@ -195,7 +195,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         config=config,
         process_id=process_id,
         facts=known,
-        topology_facts=topics,
+        topology_metadata=topics,
         admin=admin,
         local=local,
         server=server,
@@ -274,15 +274,15 @@ def remove_local_state(config: StateConfig) -> None:
             log.info(LogEvent("state-removed", task=task, cause="clean_up() was called"))
 
 
-def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> TopologyFacts:
+def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> TopologyMetadata:
     """The topology's topics, once it is known that they are there or can be created."""
-    facts = topology_facts(
+    metadata = topology_metadata(
         topology, config.application_id, topic_defaults=config.topic,
         additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
     )  # fmt: skip
     sources = require_topics(config.slice(TopicsConfig), topology, admin)
-    require_fitting_topics(config.application_id, facts, sources, admin)
-    return facts
+    require_fitting_topics(config.application_id, metadata, sources, admin)
+    return metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
-from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
 from tidemill.runtime.instance.exception_policies import unreadable_of
@@ -89,7 +89,7 @@ class ThreadMaker:
     config: StreamsConfig
     process_id: ProcessId
     facts: TaskFacts
-    topology_facts: TopologyFacts
+    topology_metadata: TopologyMetadata
     admin: Admin
     local: LocalState
     server: ControlServer
@@ -120,8 +120,8 @@ class ThreadMaker:
         clients = config.slice(ClientsConfig)
         producer = data_client_settings(clients, ClientRole.PRODUCER)
         leader = Leader(
-            config.slice(GroupConfig), self.admin, self.process_id, self.topology_facts, group_client_settings(clients), producer,
-            history=self.reads.history,
+            config.slice(GroupConfig), self.admin, self.process_id, self.topology_metadata,
+            group_client_settings(clients), producer, history=self.reads.history,
         )  # fmt: skip
         exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
@@ -151,7 +151,7 @@ class ThreadMaker:
                 process_id=self.process_id,
                 endpoint=self.reads.application_server or None,
                 client_tags=dict(config.client_tags),
-                topology=self.topology_facts.by_number,
+                topology=self.topology_metadata.by_number,
             ),
             local=self.local,
             make_member=make_member,
