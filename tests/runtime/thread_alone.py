@@ -28,8 +28,8 @@ from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.task_changes import TaskChanges
-from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.state.directory import StateDirectory
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
 from tidemill.task.lifecycle import Bounds
@@ -38,7 +38,9 @@ from tidemill.task.tasks import BoundsFetched, TaskLayout, no_tasks
 
 KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
 NONE: frozenset[Any] = frozenset()
-FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
+TOPOLOGY = TaskTopology(
+    changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={}
+)
 IDENTITY = MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001"))
 
 
@@ -95,10 +97,10 @@ class ThreadAlone:
         self.registry.observe(TaskLog("thread"), rebalance, self.metrics)
         self.events: queue.SimpleQueue[object] = member.events
         local = LocalTasks("thread", self.registry, LocalState(directory, lock, logged=(), reporter="thread"))
-        group = GroupSide("thread", FACTS.topics, self.registry, unused, local.offset_sums)
+        group = GroupSide("thread", TOPOLOGY.topics, self.registry, unused, local.offset_sums)
         topics = GlobalTopics((), unused)
         self.batches = MicroBatches(
-            "thread", config, FACTS, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
+            "thread", config, TOPOLOGY, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
             is_paused=lambda: False,
         )  # fmt: skip
         commits = OffsetCommitter("thread", member, config.commit_interval_ms)

@@ -21,7 +21,7 @@ from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
 from tidemill.membership.topology_metadata import TopologyMetadata
-from tidemill.runtime.thread.task_facts import task_facts
+from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.commit.store_layout import form_of, is_other_changelog
@@ -40,7 +40,7 @@ def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> di
     """
     _require_separate_topics(config, topology)
     require_rights(admin, needed_operations(topology, config))
-    known = task_facts(topology, config.application_id)
+    known = task_topology(topology, config.application_id)
     aside = [config.dead_letter_topic] if config.dead_letter_topic else []
     sources = [name for name in known.topics if name not in known.internal_topics]
     counts = admin.partitions([*sources, *aside])
@@ -158,7 +158,7 @@ _READ_AND_WRITTEN = frozenset({Operation.READ, Operation.WRITE})
 
 def needed_operations(topology: Topology, config: TopicsConfig) -> dict[str, frozenset[Operation]]:
     """Operations by topic. Topics of a topic extractor are not known before."""
-    known = task_facts(topology, config.application_id)
+    known = task_topology(topology, config.application_id)
     needs: dict[str, set[Operation]] = {topic: {Operation.READ} for topic in known.topics}
     for changelogs in known.changelogs.values():
         for topic in changelogs.values():

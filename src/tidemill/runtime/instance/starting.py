@@ -59,7 +59,7 @@ from tidemill.runtime.observe.instance_status import InstanceStatus
 from tidemill.runtime.reads.queries import InstanceReads, store_facts
 from tidemill.runtime.thread.foreach_batch import new_batch_folder
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks
-from tidemill.runtime.thread.task_facts import TaskFacts, task_facts
+from tidemill.runtime.thread.task_topology import TaskTopology, task_topology
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spark.batch_failures import needing_the_jvm
 from tidemill.spark.launch.session import SparkHandle, adopt_session, require_classic
@@ -188,13 +188,13 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
             store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
             shared=global_stores(engine.compiled.topology),
         )  # fmt: skip
-    known = task_facts(topology, config.application_id)
+    known = task_topology(topology, config.application_id)
     logged = [subtopology for subtopology, changelogs in known.changelogs.items() if changelogs]
     local = LocalState(directory, lock, logged=logged, reporter=thread_name(config, process_id, 1))
     maker = ThreadMaker(
         config=config,
         process_id=process_id,
-        facts=known,
+        task_topology=known,
         topology_metadata=topics,
         admin=admin,
         local=local,
@@ -238,7 +238,7 @@ def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> 
 
 
 def _periodic(
-    instance: StartContext, config: StreamsConfig, written: Topology, known: TaskFacts, local: LocalState, admin: Admin
+    instance: StartContext, config: StreamsConfig, written: Topology, known: TaskTopology, local: LocalState, admin: Admin
 ) -> Iterator[PeriodicThread]:
     """``written``: the topology with its patterns; the instance has the topics of the start in their place."""
     delay_ms = config.state_cleanup_delay_ms

@@ -34,7 +34,7 @@ from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
-from tidemill.runtime.thread.task_facts import TaskFacts
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.worker.executor_state import ExecutorDisk
 from tidemill.runtime.worker.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.batch_failures import needing_the_jvm
@@ -88,7 +88,7 @@ class ThreadMaker:
 
     config: StreamsConfig
     process_id: ProcessId
-    facts: TaskFacts
+    task_topology: TaskTopology
     topology_metadata: TopologyMetadata
     admin: Admin
     local: LocalState
@@ -144,7 +144,7 @@ class ThreadMaker:
             name=name,
             number=number,
             config=config.slice(ThreadConfig),
-            facts=self.facts,
+            topology=self.task_topology,
             admin=self.admin,
             leader=leader,
             identity=MemberConfig(

@@ -46,8 +46,8 @@ from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.start_offsets import StartOffsets
 from tidemill.runtime.thread.task_changes import TaskChanges
-from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import span
 from tidemill.task.lifecycle import ActiveTask, Phase
@@ -92,7 +92,7 @@ class StreamThread(threading.Thread):
         name: str,
         number: int,
         config: ThreadConfig,
-        facts: TaskFacts,
+        topology: TaskTopology,
         admin: Admin,
         leader: Leader,
         identity: machine.MemberConfig,
@@ -115,28 +115,28 @@ class StreamThread(threading.Thread):
         self._restoring = RestoreWatch(name, instance.listeners)
         self._rebalance = RebalanceWatch(name)
         layout = TaskLayout(
-            changelogs=facts.changelogs, has_stores=facts.has_stores, directory=str(local.directory.path)
+            changelogs=topology.changelogs, has_stores=topology.has_stores, directory=str(local.directory.path)
         )
         self._registry = TaskRegistry(no_tasks(identity, layout, session=str(uuid4())))
         self._registry.observe(TaskLog(name), self._rebalance, self.metrics, self._restoring)
         self._local = LocalTasks(name, self._registry, local)
         self._loads = LoadWatch(config, self._registry, self.metrics, local.directory)
-        self._group = GroupSide(name, facts.topics, self._registry, leader, self._offset_sums, self._loads.joins)
+        self._group = GroupSide(name, topology.topics, self._registry, leader, self._offset_sums, self._loads.joins)
         self._member = make_member(self._group)
         self._group.bind(self._member)
         self._member.on_heartbeat = self.metrics.heartbeat
         self._member.on_event = hurry
         self._batches = MicroBatches(
-            name, config, facts, registry=self._registry, local=self._local, global_topics=global_topics,
+            name, config, topology, registry=self._registry, local=self._local, global_topics=global_topics,
             fence=fence, is_paused=instance.is_paused,
         )  # fmt: skip
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._commits = OffsetCommitter(name, self._member, config.commit_interval_ms)
-        start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._batches.fence)
+        start_offsets = StartOffsets(topology, config.auto_offset_reset, self._member, admin, self._batches.fence)
         self._offsets = OffsetFetcher(name, self._registry, start_offsets)
         self._globals = global_topics
         self._runner = BatchRunner(
-            name, config, batches=self._batches, registry=self._registry, group=self._group, writes=facts.has_output,
+            name, config, batches=self._batches, registry=self._registry, group=self._group, writes=topology.has_output,
             commits=self._commits, offsets=self._offsets, member=self._member, global_topics=global_topics,
             rebalance=self._rebalance, metrics=self.metrics, on_change=instance.on_change,
         )  # fmt: skip
