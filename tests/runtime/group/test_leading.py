@@ -51,9 +51,9 @@ class Brokers:
 def lead(brokers: Brokers, *members: str, partitions: int = 2) -> Any:
     part = TopicsInfo(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG}))
     internal = {CHANGELOG: InternalTopicConfig(name=CHANGELOG, is_repartition=False)}
-    facts = TopologyMetadata(subtopologies=(part,), internal_topics=internal)
+    topology = TopologyMetadata(subtopologies=(part,), internal_topics=internal)
     config = StreamsConfig.read_slice(GroupConfig, {"application.id": "app"})
-    leader = leading.Leader(config, brokers, PROCESS, facts, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
+    leader = leading.Leader(config, brokers, PROCESS, topology, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
     told = Subscription(user_data=encode_subscription(SubscriptionInfo(process_id=PROCESS)))
     return leader.assign(members[0], {"in": partitions}, dict.fromkeys(members, told))
 

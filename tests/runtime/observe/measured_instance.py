@@ -12,7 +12,7 @@ from tidemill.membership.member_state import MemberConfig, TimePassed
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.metrics.sensor import Window
 from tidemill.runtime.instance.instance_state import State
-from tidemill.runtime.observe.instance_metrics import InstanceFacts, instance_metrics
+from tidemill.runtime.observe.instance_metrics import ClientInfo, instance_metrics
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.task.batch import BatchReport, FunctionCalls, Outcome, PartitionStats
@@ -24,7 +24,7 @@ from tidemill.task.tasks import BatchReported, TaskLayout, Tasks, no_tasks
 
 RUNS, RESTORES, FOLLOWS = TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)
 INPUT = TopicPartition("app-counts-repartition", 0)
-FACTS = InstanceFacts(
+CLIENT = ClientInfo(
     client_id="app-1", process_id="p-1", application_id="app", version="1.2.3", topology="Topologies:",
     source_node={"app-counts-repartition": "counts-source"},
 )  # fmt: skip
@@ -115,4 +115,4 @@ def measured(
     clock = Clock()
     thread = measured_thread(clock, now_ms)
     thread.is_paused = is_paused
-    return instance_metrics(FACTS, State.RUNNING, [thread], level=level, led=3, now_s=clock)
+    return instance_metrics(CLIENT, State.RUNNING, [thread], level=level, led=3, now_s=clock)

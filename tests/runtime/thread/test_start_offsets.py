@@ -167,8 +167,8 @@ def source_changelog_bounds(committed: dict[TopicPartition, int], policy: str = 
     builder = StreamsBuilder()
     builder.table("rows", key=STRING, value=STRING, store="rows")
     anything: Any = Brokers(committed)
-    facts = task_topology(builder.build(optimization="all"), "app")
-    offsets = StartOffsets(facts, offset_reset(policy), anything, anything, lambda: None)
+    topology = task_topology(builder.build(optimization="all"), "app")
+    offsets = StartOffsets(topology, offset_reset(policy), anything, anything, lambda: None)
     what: Any = {"task": TaskId(0, 0), "directory": "d", "epoch": "e", "changelogs": {"rows": at("rows")}}
     active, copy = ActiveTask(inputs=(at("rows"),), **what), StandbyTask(**what)
     return offsets.bounds({active.task: active})[active.task], offsets.standby_bounds({copy.task: copy})[copy.task]

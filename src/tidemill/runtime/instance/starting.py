@@ -56,7 +56,7 @@ from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
 from tidemill.runtime.instance.thread_maker import ThreadMaker, WorkerStarters, thread_name
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.observe.instance_status import InstanceStatus
-from tidemill.runtime.reads.queries import InstanceReads, store_facts
+from tidemill.runtime.reads.queries import InstanceReads, store_info
 from tidemill.runtime.thread.foreach_batch import new_batch_folder
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks
 from tidemill.runtime.thread.task_topology import TaskTopology, task_topology
@@ -185,7 +185,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     )  # fmt: skip
     with span("reads of state, HTTP"):
         reads.start(
-            store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
+            store_info(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
             shared=global_stores(engine.compiled.topology),
         )  # fmt: skip
     known = task_topology(topology, config.application_id)

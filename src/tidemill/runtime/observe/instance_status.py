@@ -20,7 +20,7 @@ from tidemill.query.metadata import HostMap
 from tidemill.runtime.group.rebalance_history import RebalanceHistory
 from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.instance_state import InstanceState, State
-from tidemill.runtime.observe.instance_metrics import InstanceFacts, instance_metrics
+from tidemill.runtime.observe.instance_metrics import ClientInfo, instance_metrics
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, lags
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.task.lifecycle import ActiveTask, Phase
@@ -55,7 +55,7 @@ class InstanceStatus:
         self._started_ms = _now_ms()
         parts = subtopologies(topology, config.application_id)
         self._reader_of = {topic: part.id for part in parts for topic in part.source_topics}
-        self._facts = InstanceFacts(
+        self._client = ClientInfo(
             client_id=config.client_id or f"{config.application_id}-{process_id}",
             process_id=str(process_id),
             application_id=config.application_id,
@@ -78,7 +78,7 @@ class InstanceStatus:
             "application": config.application_id,
             "process": str(self._process_id),
             "host": self._host or None,
-            "version": self._facts.version,
+            "version": self._client.version,
             "state": self._state.now.value,
             "ready": ready,
             "why": list(why),
@@ -126,7 +126,7 @@ class InstanceStatus:
 
     def topology(self) -> dict[str, object]:
         described: dict[str, object] = json.loads(to_json(self._topology))
-        return {"application": self._config.application_id, **described, "text": self._facts.topology}
+        return {"application": self._config.application_id, **described, "text": self._client.topology}
 
     def assigned(self, hosts: HostMap) -> dict[str, list[str]]:
         return {
@@ -139,7 +139,7 @@ class InstanceStatus:
 
     def metrics(self) -> Mapping[MetricName, Metric]:
         return instance_metrics(
-            self._facts,
+            self._client,
             self._state.now,
             list(self._threads),
             level=RecordingLevel[self._config.metrics_recording_level],
