@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidemill.errors import RecordError, RetriableError
 from tidemill.ids import TopicPartition
-from tidemill.operators.record import Record, SourceRecord, extracted_time, invalid_timestamp
+from tidemill.operators.record import UNKNOWN_TIME, Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
 from tidemill.steps.rows.order import sequence
@@ -24,7 +24,6 @@ from tidemill.steps.rows.partition_stats import add_chunk
 from tidemill.steps.rows.schema import CHUNK, DROPPED_COUNT, REFUSED, SCHEMA, SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS
 from tidemill.steps.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, PartitionStats, RefusedRecord
-from tidemill.task.partition_time import UNKNOWN_TIME
 from tidemill.task.raw_records import FetchedRecord, Headers
 
 _LONG = struct.Struct(">q")
