@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import cycle
 
-from tidemill.assignment.java.java_hash import TaskHash, hash_order, string_order, task_hash, task_hash_2_7
+from tidemill.assignment.iteration_order import TaskHash
+from tidemill.assignment.java.java_hash import hash_order, string_order, task_hash, task_hash_2_7
 from tidemill.assignment.model import ClientAssignment, ClientState
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId

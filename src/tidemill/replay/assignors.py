@@ -10,14 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tidemill.assignment.java.java_hash import (
-    IterationOrder,
-    TaskHash,
-    hash_iteration,
-    sorted_iteration,
-    task_hash,
-    task_hash_2_7,
-)
+from tidemill.assignment.iteration_order import IterationOrder, TaskHash, hash_iteration, sorted_iteration
+from tidemill.assignment.java.java_hash import task_hash, task_hash_2_7
 from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, ClientState, RackStrategy, TaskAssignor
 from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.assignment.recorded import recorded
+from tidemill.assignment.iteration_order import hash_iteration
 from tidemill.assignment.java.java_hash import (
     HashTable,
-    hash_iteration,
     hash_order,
     process_hash,
     string_hash,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tidemill.assignment.java.java_hash import HashTable, IterationOrder, TaskHash, process_hash
+from tidemill.assignment.iteration_order import IterationOrder, TaskHash
+from tidemill.assignment.java.java_hash import HashTable, process_hash
 from tidemill.assignment.model import ApplicationState, ClientState, CopyRole, Decision
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId
