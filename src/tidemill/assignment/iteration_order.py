@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.assignment.java.java_hash import hash_order, process_hash, task_hash
 from tidemill.assignment.model import ApplicationState
 from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.hash_table import hash_order, process_hash, task_hash
 
 TaskHash = Callable[[TaskId], int]
 

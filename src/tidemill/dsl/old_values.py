@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemill.dsl.recorder import Recorder
+from tidemill.java_collections.tree_set import sized_set
 from tidemill.operators.operation_table import TableRows, entry_of
 from tidemill.topology import operations as op
-from tidemill.topology.java_order import sized_set
 from tidemill.topology.logical import Effect, KTableJoin, KTableSource, Process
 
 

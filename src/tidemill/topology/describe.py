@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tidemill.java_collections.tree_set import TreeSet, copied_capacity, hash_order
 from tidemill.topology.functions import PerRecord
 from tidemill.topology.graph import node_groups
-from tidemill.topology.java_order import TreeSet, copied_capacity, hash_order
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Topology
 
 _GLOBAL = " for global store (will not generate tasks)"

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tidemill.java_collections.tree_set import hash_order
 from tidemill.topology import naming
-from tidemill.topology.java_order import hash_order
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.operations import ProcessRecords, TableTransformValues
 from tidemill.topology.windows import MAX_TIME

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from tidemill.java_tree import Entry, RedBlackTree
+from tidemill.java_collections.red_black_tree import Entry, RedBlackTree
 
 Element = TypeVar("Element")
 

@@ -2,7 +2,7 @@
 
 Decides hash codes (of strings, task ids, process ids), buckets, growth, and what a removal does to the order. Equal insertions
 and removals give the order of the JDK: by bucket, in a bucket by insertion; a bucket of more than eight keys becomes a tree
-(``java_tree_bin``), or makes a table of fewer than 64 buckets grow. Values are kept nowhere, only keys.
+(``tree_bin``), or makes a table of fewer than 64 buckets grow. Values are kept nowhere, only keys.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from tidemill.assignment.java.java_tree_bin import TreeBin
 from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.tree_bin import TreeBin
 
 K = TypeVar("K")
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.topology.java_order import TreeSet, copied_capacity, grown_capacity, hash_order, sized_set, string_hash
+from tidemill.java_collections.tree_set import TreeSet, copied_capacity, grown_capacity, hash_order, sized_set, string_hash
 
 
 def ascending(one: int, other: int) -> int:

@@ -4,7 +4,8 @@ import pytest
 
 from tests.assignment.recorded import recorded
 from tidemill.assignment.iteration_order import hash_iteration
-from tidemill.assignment.java.java_hash import (
+from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.hash_table import (
     HashTable,
     hash_order,
     process_hash,
@@ -13,8 +14,7 @@ from tidemill.assignment.java.java_hash import (
     task_hash,
     task_hash_2_7,
 )
-from tidemill.assignment.java.java_tree_bin import TreeBin
-from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.tree_bin import TreeBin
 from tidemill.replay.records import application_state
 
 
