@@ -38,6 +38,23 @@ def test_string_hash_is_that_of_java():
     assert string_hash("𝄞") == 1772394
 
 
+def test_names_are_in_the_order_in_which_kafka_prints_topics():
+    assert hash_order(["in-b", "in-a", "in-c"], string_hash) == ["in-a", "in-c", "in-b"]
+    assert string_hash("Aa") == string_hash("BB")
+    assert hash_order(["BB", "Aa"], string_hash) == ["BB", "Aa"]
+    assert hash_order(["Aa", "BB", "Aa"], string_hash) == ["Aa", "BB"]
+
+
+def test_a_table_that_is_made_for_few_keys_has_fewer_buckets():
+    def of(*names):
+        return list(HashTable(string_hash, names, capacity=len(names)))
+
+    assert [of("a"), of("b", "a"), of("c", "b", "a"), of("st2", "st1", "st2")] == [
+        ["a"], ["a", "b"], ["a", "b", "c"], ["st2", "st1"],
+    ]
+    assert of("t1-STATE-STORE-0000000001", "st2") == ["t1-STATE-STORE-0000000001", "st2"]
+
+
 def test_strings_sort_by_utf16_units_not_by_code_points():
     assert sorted(["\ufb01", "𝄞"], key=string_order) == ["𝄞", "\ufb01"]
     assert sorted(["\ufb01", "𝄞"]) == ["\ufb01", "𝄞"]

@@ -1,4 +1,4 @@
-"""The order in which ``java.util.HashMap`` and ``HashSet`` iterate: some of Kafka's answers depend on it.
+"""The order in which ``java.util.HashMap`` and ``HashSet`` iterate: some of Kafka's answers and texts depend on it.
 
 Decides hash codes (of strings, task ids, process ids), buckets, growth, and what a removal does to the order. Equal insertions
 and removals give the order of the JDK: by bucket, in a bucket by insertion; a bucket of more than eight keys becomes a tree
