@@ -40,7 +40,7 @@ from tidemill.task.batch import (
     CommittingMember,
     Outcome,
     Positions,
-    StoresAt,
+    StorePositions,
     TaskRun,
     times_after,
 )
@@ -66,8 +66,8 @@ class SortedStores:
         self._keys: dict[str, list[bytes]] = {}
 
     @property
-    def at(self) -> StoresAt:
-        return StoresAt(task=self._task, changelog={})
+    def at(self) -> StorePositions:
+        return StorePositions(task=self._task, changelog={})
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         rows = self._rows.get(store, {})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task import lifecycle
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, PartitionStats, Positions, StoresAt
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, PartitionStats, Positions, StorePositions
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.message_pack import pack, unpack
 from tidemill.task.partition_time import PartitionTime
@@ -31,7 +32,8 @@ def fetched(tasks: Tasks, bounds: Bounds = BOUNDS) -> Tasks:
 
 
 def reported(tasks: Tasks, position: int | None = None, outcome: Outcome = Outcome.COMMITTED, **report: object) -> Tasks:
-    stores = () if position is None else (StoresAt(task=TASK, changelog={"counts": position}, **report.pop("stores_at", {})),)  # type: ignore[arg-type]
+    more: Any = report.pop("stores_at", {})
+    stores = () if position is None else (StorePositions(task=TASK, changelog={"counts": position}, **more),)
     return lifecycle.reported(tasks, BatchReport(batch_id=1, outcome=outcome, stores=stores, **report))  # type: ignore[arg-type]
 
 

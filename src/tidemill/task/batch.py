@@ -75,7 +75,7 @@ class TaskRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoresAt:
+class StorePositions:
     """Positions of a task's stores after a batch. ``note``: the measures that opening them took (wiped after a power cut ...)."""
 
     task: TaskId
@@ -218,7 +218,7 @@ class BatchReport:
     changelog_ends: Positions = field(default_factory=dict)
     out_of_range: tuple[TopicPartition, ...] = ()
     high_watermarks: Positions = field(default_factory=dict)
-    stores: tuple[StoresAt, ...] = ()
+    stores: tuple[StorePositions, ...] = ()
     """Positions of the stores of every task in the request; one that is behind must restore before it runs again."""
     records_in: int = 0
     records_restored: int = 0

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt, TaskRun, times_after
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StorePositions, TaskRun, times_after
 from tidemill.task.partition_time import PartitionTime, Times, keeping
 
 
@@ -152,7 +152,7 @@ def lost(tasks: Tasks) -> dict[TaskId, ActiveTask]:
     }
 
 
-def _with_stores(task: ActiveTask, at: StoresAt) -> ActiveTask:
+def _with_stores(task: ActiveTask, at: StorePositions) -> ActiveTask:
     if task.phase is Phase.RUNNING and at.is_behind:
         return replace(task, phase=Phase.CREATED, bounds=None, stores=dict(at.changelog), wipe=False)
     return _moved_on(replace(task, stores=dict(at.changelog), wipe=False))
