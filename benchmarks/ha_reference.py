@@ -7,10 +7,10 @@ of the two shows as a difference.
 
 from __future__ import annotations
 
-from tidemill.assignment.java.java_hash import HashTable, task_hash
 from tidemill.assignment.model import LONG_MAX, ApplicationState
 from tidemill.ids import ProcessId, TaskId
-from tidemill.java_queue import JavaPriorityQueue
+from tidemill.java_collections.hash_table import HashTable, task_hash
+from tidemill.java_collections.priority_queue import JavaPriorityQueue
 
 
 class SlowAssignor:

@@ -29,7 +29,7 @@ from traffic import Counts, Exactness, Feed
 from tidemill.assignment.model import LATEST_OFFSET
 from tidemill.cli.application_file import load_application
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
 
 PROGRAM = Path(__file__).parent / "java_wordcount.py"
 APPLICATION = "streams-wordcount"
@@ -185,7 +185,7 @@ class _Move:
         return {NAMES[process]: member for process, member in members_of(self.scene.servers, APPLICATION).items()}
 
     def _changelog(self) -> str:
-        (topic,) = (topic for topic in self._facts().internal_topics.values() if not topic.is_repartition)
+        (topic,) = (topic for topic in self._topology_metadata().internal_topics.values() if not topic.is_repartition)
         return topic.name
 
     def _changelog_ends(self) -> dict[str, int]:
@@ -193,9 +193,9 @@ class _Move:
         ends = self.scene.admin.end_offsets([TopicPartition(topic, number) for number in range(PARTITIONS)])
         return {f"1_{partition.partition}": end for partition, end in sorted(ends.items())}
 
-    def _facts(self) -> TopologyFacts:
+    def _topology_metadata(self) -> TopologyMetadata:
         topology, _ = load_application(str(PROGRAM), {})
-        return topology_facts(topology, APPLICATION)
+        return topology_metadata(topology, APPLICATION)
 
     def _decided(self) -> list[Assignment]:
         """Without those that decide the same again."""
@@ -231,9 +231,9 @@ class _Move:
     def _show_topics(self) -> None:
         """Made by Java's leader."""
         admin = self.scene.admin
-        facts = self._facts()
-        sizes = admin.partitions(set(facts.internal_topics))
-        for name, wanted in sorted(facts.internal_topics.items()):
+        metadata = self._topology_metadata()
+        sizes = admin.partitions(set(metadata.internal_topics))
+        for name, wanted in sorted(metadata.internal_topics.items()):
             found = admin.topic_configs(name)
             differing = {key: (found.get(key), value) for key, value in wanted.settings.items() if found.get(key) != value}
             self.report.must(

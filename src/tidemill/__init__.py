@@ -111,8 +111,8 @@ if TYPE_CHECKING:
     from tidemill.operators.wrapped import ProcessorWrapper
     from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
     from tidemill.query.position import Position
-    from tidemill.query.store_facts import ValueAndTimestamp
     from tidemill.query.store_frame import StoreDataFrame
+    from tidemill.query.store_info import ValueAndTimestamp
     from tidemill.query.store_queries import LagInfo
     from tidemill.query.versioned_view import ReadOnlyVersionedStore
     from tidemill.query.view import ReadOnlyStore
@@ -375,7 +375,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.operators.wrapped": ("ProcessorWrapper",),
     "tidemill.query.metadata": ("KeyQueryMetadata", "StreamsMetadata"),
     "tidemill.query.position": ("Position",),
-    "tidemill.query.store_facts": ("ValueAndTimestamp",),
+    "tidemill.query.store_info": ("ValueAndTimestamp",),
     "tidemill.query.store_frame": ("StoreDataFrame",),
     "tidemill.query.store_queries": ("LagInfo",),
     "tidemill.query.versioned_view": ("ReadOnlyVersionedStore",),

@@ -22,18 +22,18 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.admin.client import TopicSpec
 from tidemill.kafka.group.protocol import GroupAssignment
 from tidemill.membership.joined_group import Subscription
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import SubscriptionInfo, decode_assignment, encode_subscription
 from tidemill.runtime.group import leading
 
 P1, P2 = ProcessId(1, 0), ProcessId(2, 0)
 INTERNALS = "org.apache.kafka.streams.processor.internals.assignment."
 STORE = "app-store-changelog"
-FACTS = TopologyFacts(
+FACTS = TopologyMetadata(
     subtopologies=(
-        SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({STORE})),
+        TopicsInfo(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({STORE})),
     ),
-    internal_topics={STORE: InternalTopicFacts(name=STORE, is_repartition=False)},
+    internal_topics={STORE: InternalTopicConfig(name=STORE, is_repartition=False)},
 )
 
 

@@ -19,7 +19,7 @@ from tests.kafka.group.group_application import Application, create_topic, joine
 from tests.waiting import until
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import AssignmentConfig
-from tidemill.cli.assign_live_group import _facts
+from tidemill.cli.assign_live_group import _topology_metadata
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import AssignmentError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId, TopicPartition
@@ -27,9 +27,9 @@ from tidemill.kafka.admin.group_members import LiveGroup, LiveMember
 from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
-from tidemill.membership.observed_topology import observed_facts
+from tidemill.membership.observed_topology import observed_topology_metadata
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import AssignmentInfo, SubscriptionInfo, encode_subscription
 
 P1, P2 = ProcessId.parse("10000000-0000-4000-8000-000000000001"), ProcessId.parse("20000000-0000-4000-8000-000000000002")
@@ -47,7 +47,7 @@ def test_a_leader_that_named_tasks_for_other_partitions_than_it_assigned_is_said
     config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "none:1"})
     group = LiveGroup(members={"m": member}, partition_counts={})
     with pytest.raises(EnvironmentProblem, match="assigned 0 partitions to member m and names tasks for 1 of them"):
-        _facts(config, None, group, {"m": AssignmentInfo(active_tasks=(TaskId(0, 0),))})
+        _topology_metadata(config, None, group, {"m": AssignmentInfo(active_tasks=(TaskId(0, 0),))})
 
 
 @dataclass
@@ -65,13 +65,13 @@ class StreamsMember(Application):
         self, partition_counts: Mapping[str, int], members: Mapping[str, MemberSubscription]
     ) -> GroupAssignment:
         (topic,) = self.topics
-        facts = TopologyFacts(
+        facts = TopologyMetadata(
             subtopologies=(
-                SubtopologyFacts(
+                TopicsInfo(
                     subtopology=0, source_topics=frozenset({topic}), changelog_topics=frozenset({self.store})
                 ),
             ),
-            internal_topics={self.store: InternalTopicFacts(name=self.store, is_repartition=False)},
+            internal_topics={self.store: InternalTopicConfig(name=self.store, is_repartition=False)},
         )
         config = LeaderConfig(
             leader_process_id=P1,
@@ -171,7 +171,7 @@ def _reads(*topics: str) -> list[TopicPartition]:
 def test_a_changelog_belongs_to_whoever_reads_the_repartition_topic_of_the_same_operator() -> None:
     counts = {"words": 3, "app-counts-repartition": 3, "app-counts-changelog": 3, "application-x-changelog": 3}
     partitions_of = {TaskId(0, 0): _reads("words"), TaskId(1, 0): _reads("app-counts-repartition")}
-    facts = observed_facts("app", partitions_of, frozenset(), counts)
+    facts = observed_topology_metadata("app", partitions_of, frozenset(), counts)
     assert [sorted(part.changelog_topics) for part in facts.subtopologies] == [[], ["app-counts-changelog"]]
     assert set(facts.internal_topics) == {"app-counts-changelog"}
 
@@ -179,10 +179,10 @@ def test_a_changelog_belongs_to_whoever_reads_the_repartition_topic_of_the_same_
 def test_a_changelog_belongs_to_the_only_one_of_as_many_tasks_or_with_state() -> None:
     counts = {"a": 3, "b": 2, "app-one-changelog": 2}
     partitions_of = {TaskId(0, 0): _reads("a"), TaskId(1, 0): _reads("b")}
-    facts = observed_facts("app", partitions_of, frozenset(), counts)
+    facts = observed_topology_metadata("app", partitions_of, frozenset(), counts)
     assert [len(part.changelog_topics) for part in facts.subtopologies] == [0, 1]
     counts["b"] = counts["app-one-changelog"] = 3
-    facts = observed_facts("app", partitions_of, frozenset({TaskId(0, 2)}), counts)
+    facts = observed_topology_metadata("app", partitions_of, frozenset({TaskId(0, 2)}), counts)
     assert [len(part.changelog_topics) for part in facts.subtopologies] == [1, 0]
     with pytest.raises(AssignmentError, match=r"which sub-topology writes app-one-changelog \(0 or 1\): name .* --app"):
-        observed_facts("app", partitions_of, frozenset(), counts)
+        observed_topology_metadata("app", partitions_of, frozenset(), counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,16 +17,22 @@ from tidemill.errors import EnvironmentProblem, RetriableError
 from tidemill.ids import ProcessId
 from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward
+from tidemill.query.document_reader import read_document
+from tidemill.query.group_documents import RebalanceDocument
 
 
-def led(at_ms: int, **changes: Any) -> dict[str, Any]:
+def led(at_ms: int, **changes: Any) -> RebalanceDocument:
+    return read_document(RebalanceDocument, led_json(at_ms, **changes))
+
+
+def led_json(at_ms: int, **changes: Any) -> dict[str, Any]:
     moved = next(one for one in recorded("warming_up")["rebalances"][::-1] if one["moves"])
     return {**moved, "at_ms": at_ms, **changes}
 
 
 def test_what_instances_have_led_is_one_list_by_time() -> None:
     found = merged_history({"one:1": [led(1_000), led(3_000)], "two:2": [led(2_000)]})
-    assert [(one["at_ms"], one["led_by"]) for one in found] == [(1_000, "one:1"), (2_000, "two:2"), (3_000, "one:1")]
+    assert [(one.at_ms, one.led_by) for one in found] == [(1_000, "one:1"), (2_000, "two:2"), (3_000, "one:1")]
 
 
 def test_a_rebalance_is_a_line_and_with_why_a_line_for_each_move() -> None:
@@ -35,9 +42,9 @@ def test_a_rebalance_is_a_line_and_with_why_a_line_for_each_move() -> None:
     assert "one:1" in lines[0]
     assert "ms  " in lines[0]
     reasons = list(history_lines([one], why=True))[1:]
-    assert len(reasons) == len(one["moves"])
-    assert one["moves"][0]["reason"] in reasons[0]
-    quiet = {**one, "moves": [], "joined": [], "left": [], "remarks": [], "more_moves": 0, "next_ms": None, "hands_over": False}
+    assert len(reasons) == len(one.moves)
+    assert str(one.moves[0].reason) in reasons[0]
+    quiet = replace(one, moves=(), joined=(), left=(), remarks=(), more_moves=0, next_ms=None, hands_over=False)
     assert next(history_lines([quiet], why=True)).endswith("nothing moved")
     assert "no rebalance" in next(history_lines([], why=True))
 
@@ -64,12 +71,12 @@ def test_who_can_not_be_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         assert target == "/history"
         if host.port == 2:
             raise RetriableError("does not answer")
-        told = {"rebalances": [led(host.port)], "problem": "line 1 is no rebalance" if host.port == 3 else None}
+        told = {"rebalances": [led_json(host.port)], "problem": "line 1 is no rebalance" if host.port == 3 else None}
         return json.dumps(told).encode()
 
     monkeypatch.setattr(http_forward, "fetch", fetch)
     found, remarks = fetched_history("none:1", "app", {})
-    assert [one["led_by"] for one in found] == ["one:1", "one:3"]
+    assert [one.led_by for one in found] == ["one:1", "one:3"]
     assert remarks == (
         "What one:2 has led is missing: it does not answer.",
         "What one:3 led before it was started last is missing: line 1 is no rebalance.",

@@ -13,8 +13,10 @@ from tidemill.cli import top
 from tidemill.cli.group_screen import group_screen
 from tidemill.cli.group_view import copy_rows, duration, instance_rows, listed, rebalances, summary
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
+from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward
+from tidemill.query.group_documents import read_group
 
 RECORDED = Path(__file__).parents[1] / "dashboard" / "recorded"
 
@@ -30,12 +32,12 @@ def group(name: str = "warming_up") -> dict[str, Any]:
 def printed(document: dict[str, Any]) -> str:
     console = Console(width=200, file=None, record=True, force_terminal=False)
     with console.capture() as captured:
-        console.print(group_screen(document))
+        console.print(group_screen(read_group(document)))
     return captured.get()
 
 
 def test_each_instance_is_a_row_with_its_tasks_and_copies() -> None:
-    rows = instance_rows(group())
+    rows = instance_rows(read_group(group()))
     assert [(row.name, row.state, row.active) for row in rows] == [
         ("127.0.0.1:34283", "RUNNING", "0_4 1_1 1_4 1_5"),
         ("127.0.0.1:35433", "RUNNING", "0_3 1_0 1_2 1_3"),
@@ -48,51 +50,52 @@ def test_threads_have_rows_of_their_own_where_an_instance_has_several() -> None:
     document = group()
     first = document["instances"][0]["threads"][0]
     document["instances"][0]["threads"].append({**first, "number": 2, "active": first["active"][:1], "standby": []})
-    names = [row.name for row in instance_rows(document)]
+    names = [row.name for row in instance_rows(read_group(document))]
     assert names[:4] == ["127.0.0.1:34283", "  thread 1", "  thread 2", "127.0.0.1:35433"]
-    assert instance_rows(document)[2].active == "0_4"
+    assert instance_rows(read_group(document))[2].active == "0_4"
 
 
 def test_one_that_is_away_keeps_its_row_with_what_it_had_and_why() -> None:
-    row = next(row for row in instance_rows(group("one_away")) if row.state == "AWAY")
+    row = next(row for row in instance_rows(read_group(group("one_away"))) if row.state == "AWAY")
     assert row.active == "had 0_1 0_4 1_1 1_4"
     assert "does not answer" in row.trouble
-    assert "2 of 3 instances running, 1 away" in summary(group("one_away"))
+    assert "2 of 3 instances running, 1 away" in summary(read_group(group("one_away")))
 
 
 def test_warm_ups_come_before_standbys_with_what_they_lack() -> None:
-    rows = copy_rows(group())
-    assert [(row.task, row.role, row.lag) for row in rows[:2]] == [("1_2", "warm-up", 1300), ("1_3", "warm-up", 1549)]
+    rows = copy_rows(read_group(group()))
+    assert [(str(row.task), row.role, row.lag) for row in rows[:2]] == [("1_2", "warm-up", 1300), ("1_3", "warm-up", 1549)]
     assert {row.role for row in rows[2:]} == {"standby"}
     document = group()
     document["instances"][0]["threads"][0]["active"][1] |= {"phase": "restoring", "lag": 9, "seconds_left": 4.0}
-    assert (copy_rows(document)[0].role, copy_rows(document)[0].seconds_left) == ("restoring", 4.0)
+    assert (copy_rows(read_group(document))[0].role, copy_rows(read_group(document))[0].seconds_left) == ("restoring", 4.0)
 
 
 def test_an_instance_that_restores_says_how_much_and_how_long() -> None:
     document = group()
     told = {"tasks": ["1_1", "1_0"], "offsets_left": 12_000, "offsets_per_s": 300.0, "seconds_left": 40.0}
     document["instances"][0] |= {"state": "REBALANCING", "restoring": told}
-    row = instance_rows(document)[0]
+    row = instance_rows(read_group(document))[0]
     assert (row.state, row.trouble) == ("RESTORING", "restores 1_0 1_1: 12,000 offsets left, 300/s, time left 40 s")
     told |= {"offsets_left": None, "offsets_per_s": None, "seconds_left": None}
-    assert instance_rows(document)[0].trouble == "restores 1_0 1_1: how much is left is not known yet, time left unknown"
+    unknown = "restores 1_0 1_1: how much is left is not known yet, time left unknown"
+    assert instance_rows(read_group(document))[0].trouble == unknown
     document["instances"][0]["restoring"] = None
-    assert instance_rows(document)[0].state == "REBALANCING"
+    assert instance_rows(read_group(document))[0].state == "REBALANCING"
 
 
 def test_an_instance_that_drains_says_what_is_still_there() -> None:
     document = group()
     told = {"phase": "draining", "message": "", "since_ms": 1, "until_ms": 2, "active": 3, "standby": 1}
     document["instances"][0]["drain"] = told
-    row = instance_rows(document)[0]
+    row = instance_rows(read_group(document))[0]
     assert (row.state, row.trouble) == ("DRAINING", "drains: 3 active tasks and 1 copies are still here")
     told["phase"] = "called off"
-    assert (instance_rows(document)[0].state, instance_rows(document)[0].trouble) == ("RUNNING", "")
+    assert (instance_rows(read_group(document))[0].state, instance_rows(read_group(document))[0].trouble) == ("RUNNING", "")
 
 
 def test_rebalances_say_who_came_and_what_moved_newest_first_without_follow_ups() -> None:
-    told = rebalances(group(), 9)
+    told = rebalances(read_group(group()), 9)
     assert len(told) == 3
     assert "127.0.0.1:38887 joined; 0_0 from 127.0.0.1:35433 to 127.0.0.1:38887" in told[0][1]
     assert told[-1][1].startswith("0_0 to 127.0.0.1:35433")
@@ -102,7 +105,7 @@ def test_rebalances_say_who_came_and_what_moved_newest_first_without_follow_ups(
 def test_a_rebalance_at_no_time_is_shown_by_its_number(at_ms: int) -> None:
     document = group()
     document["rebalances"] = [{**led, "at_ms": at_ms, "next_ms": at_ms, "hands_over": False} for led in document["rebalances"]]
-    at, words = rebalances(document, 1)[0]
+    at, words = rebalances(read_group(document), 1)[0]
     assert at == f"{at_ms} ms"
     assert words.endswith(f"next rebalance at {at_ms} ms")
 
@@ -111,7 +114,7 @@ def test_a_copy_in_a_role_that_is_not_known_here_comes_last() -> None:
     document = group()
     copies = [copy for one in document["instances"] for thread in one["threads"] for copy in thread["standby"]]
     copies[0]["role"] = "shadow"
-    assert [row.role for row in copy_rows(document)].index("shadow") == len(copies) - 1
+    assert [row.role for row in copy_rows(read_group(document))].index("shadow") == len(copies) - 1
 
 
 def test_the_screen_shows_all_of_it() -> None:
@@ -122,8 +125,8 @@ def test_the_screen_shows_all_of_it() -> None:
 
 
 def test_many_tasks_are_counted_beyond_a_dozen_and_in_the_order_of_numbers() -> None:
-    assert listed(["1_10", "1_2", "0_0"]) == "0_0 1_2 1_10"
-    assert listed([f"0_{number}" for number in range(30)]).endswith("0_11 +18")
+    assert listed([TaskId(1, 10), TaskId(1, 2), TaskId(0, 0)]) == "0_0 1_2 1_10"
+    assert listed([TaskId(0, number) for number in range(30)]).endswith("0_11 +18")
     assert listed([]) == "-"
 
 
@@ -162,7 +165,7 @@ def test_what_other_instances_tell_reaches_the_terminal_without_escape_sequences
     told["application"] = "a\x1b]0;owned\x07"
     told["instances"][0]["threads"][0]["error"] = "no\x1b[2J\nsecond line"
     monkeypatch.setattr(http_forward, "fetch", lambda *_, **__: json.dumps(told).encode())
-    found = top.GroupQuestion([HostInfo("127.0.0.1", 1)]).ask()
+    found: Any = top.GroupQuestion([HostInfo("127.0.0.1", 1)]).ask().to_json()
     assert found["application"] == "a\\x1b]0;owned\\x07"
     assert found["instances"][0]["threads"][0]["error"] == "no\\x1b[2J\\nsecond line"
     assert found["instances"][1].items() >= group()["instances"][1].items()
@@ -171,7 +174,7 @@ def test_what_other_instances_tell_reaches_the_terminal_without_escape_sequences
 def test_brackets_in_a_name_are_shown_and_are_no_style(capsys: pytest.CaptureFixture[str]) -> None:
     told = group()
     told["instances"][0]["host"] = "[/]x"
-    top._print(told)
+    top._print(read_group(told))
     assert "[/]x" in capsys.readouterr().out
 
 

@@ -29,7 +29,7 @@ from tidemill.control.worker_process import RemoteWorker, WorkerProcess
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError, StateError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Outcome, Positions, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Outcome, Positions, SourceProgress
 
 IN = TopicPartition("in", 0)
 TASK = TaskId(1, 0)
@@ -46,7 +46,7 @@ ASKING_WORKER = """
     from tidemill.errors import BatchLostError
     from tidemill.ids import TopicPartition
     from tidemill.control.channel import ControlClient
-    from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
+    from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
     from tidemill.task.message_pack import unpack
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
     print(unpack(client.next_request(3), BatchRequest), flush=True)
@@ -57,7 +57,7 @@ ASKING_WORKER = """
         client.committed([TopicPartition("in", 0)])
     except BatchLostError as error:
         print(error, flush=True)
-    client.taking(8, Taken(records=1, first=(TopicPartition("in", 0), 5)))
+    client.source_advanced(8, SourceProgress(records=1, first=(TopicPartition("in", 0), 5)))
     print(client.membership(), flush=True)
 """
 FAILING_WORKER = """
@@ -141,7 +141,7 @@ class Handler:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         raise RuntimeError("the brokers are away")
 
-    def taking(self, batch_id: int, taken: Taken) -> None:
+    def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         raise RuntimeError(f"batch {batch_id} is not under way")
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:

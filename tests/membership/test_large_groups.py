@@ -10,7 +10,7 @@ from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 
 MEMBERS, SUBTOPOLOGIES, PARTITIONS = 1_000, 10, 1_000
@@ -19,9 +19,9 @@ MEMBERS, SUBTOPOLOGIES, PARTITIONS = 1_000, 10, 1_000
 def test_a_thousand_members_are_assigned_ten_thousand_tasks_and_keep_them():
     random = Random(1)
     processes = [ProcessId.of(UUID(int=random.getrandbits(128))) for _ in range(MEMBERS)]
-    facts = TopologyFacts(
+    facts = TopologyMetadata(
         subtopologies=tuple(
-            SubtopologyFacts(
+            TopicsInfo(
                 subtopology=number, source_topics=frozenset({f"in{number}"}), changelog_topics=frozenset({f"log{number}"})
             )
             for number in range(SUBTOPOLOGIES)

@@ -18,7 +18,7 @@ from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.joined_group import FUTURE_PROCESS, Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import SubscriptionInfo, decode_assignment, encode_subscription
 from tidemill.membership.wire.assignment import AssignorError
 
@@ -65,9 +65,9 @@ def test_what_is_to_be_fetched_leaves_out_topics_made_just_now():
 
 
 def test_a_source_topic_that_serves_as_changelog_ends_where_the_group_has_committed():
-    facts = TopologyFacts(
+    facts = TopologyMetadata(
         subtopologies=(
-            SubtopologyFacts(
+            TopicsInfo(
                 subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({"in", CHANGELOG})
             ),
         )
@@ -251,8 +251,8 @@ def test_a_shutdown_request_is_told_to_every_member_before_anything_else_is_look
 
 
 def test_topics_that_are_not_copartitioned_end_in_an_error_for_all():
-    facts = TopologyFacts(
-        subtopologies=(SubtopologyFacts(subtopology=0, source_topics=frozenset({"in", "other"})),),
+    facts = TopologyMetadata(
+        subtopologies=(TopicsInfo(subtopology=0, source_topics=frozenset({"in", "other"})),),
         copartition_groups=(frozenset({"in", "other"}),),
     )
     answer = prepare({"a": said(P1)}, ClusterMetadata(partition_counts={"in": 2, "other": 3}), facts, CONFIG)

@@ -13,11 +13,11 @@ from tidemill.membership.topic_plan import (
     MissingSourceTopicError,
     plan_topics,
 )
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 
 
 def part(number, reads, writes=(), changelogs=()):
-    return SubtopologyFacts(
+    return TopicsInfo(
         subtopology=number,
         source_topics=frozenset(reads),
         sink_topics=frozenset(writes),
@@ -26,10 +26,10 @@ def part(number, reads, writes=(), changelogs=()):
 
 
 def facts(*parts, repartition=(), enforced=None, groups=()):
-    internal = {name: InternalTopicFacts(name=name, is_repartition=True) for name in repartition}
+    internal = {name: InternalTopicConfig(name=name, is_repartition=True) for name in repartition}
     for name, partitions in (enforced or {}).items():
-        internal[name] = InternalTopicFacts(name=name, is_repartition=True, enforced_partitions=partitions)
-    return TopologyFacts(
+        internal[name] = InternalTopicConfig(name=name, is_repartition=True, enforced_partitions=partitions)
+    return TopologyMetadata(
         subtopologies=parts, internal_topics=internal, copartition_groups=tuple(map(frozenset, groups))
     )
 

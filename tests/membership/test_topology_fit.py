@@ -6,8 +6,8 @@ import pytest
 
 from tidemill import Serdes, StreamsBuilder, TimeWindows
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
-from tidemill.membership.topology_facts import topology_facts
 from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
+from tidemill.membership.topology_metadata import topology_metadata
 
 STRING = Serdes.string()
 SOURCES = frozenset({"in"})
@@ -24,7 +24,7 @@ def counting(*, filters: int = 0, store: str | None = None, windows: bool = Fals
 
 
 def plan(builder: StreamsBuilder, partitions: int = 2) -> TopicPlan:
-    facts = topology_facts(builder.build(), "app")
+    facts = topology_metadata(builder.build(), "app")
     return plan_topics(facts, ClusterMetadata(partition_counts={"in": partitions}), CopartitionCheck.AS_KAFKA)
 
 
@@ -34,9 +34,9 @@ def left_by(earlier: TopicPlan, *more: str) -> TopicsFound:
         names=SOURCES | {topic.name for topic in earlier.internal_topics} | set(more),
         partitions={topic.name: topic.partitions for topic in earlier.internal_topics},
         cleanup={
-            topic.name: topic.facts.settings["cleanup.policy"]
+            topic.name: topic.config.settings["cleanup.policy"]
             for topic in earlier.internal_topics
-            if not topic.facts.is_repartition
+            if not topic.config.is_repartition
         },
     )
 

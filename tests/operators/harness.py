@@ -22,7 +22,7 @@ from typing import Any
 from tests.operators.vector_values import reader, writer
 from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TaskId
-from tidemill.java_queue import JavaPriorityQueue
+from tidemill.java_collections.priority_queue import JavaPriorityQueue
 from tidemill.operators.context import RecordMetadata
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.topology.nodes import SourceNode, StoreKind, Topology

@@ -40,7 +40,7 @@ from tidemill.task.batch import (
     CommittingMember,
     Outcome,
     Positions,
-    StoresAt,
+    StorePositions,
     TaskRun,
     times_after,
 )
@@ -66,8 +66,8 @@ class SortedStores:
         self._keys: dict[str, list[bytes]] = {}
 
     @property
-    def at(self) -> StoresAt:
-        return StoresAt(task=self._task, changelog={})
+    def at(self) -> StorePositions:
+        return StorePositions(task=self._task, changelog={})
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         rows = self._rows.get(store, {})
@@ -377,8 +377,8 @@ class StepRun:
         if report.outcome is not Outcome.COMMITTED:
             assert report.outcome is expected, f"{report.outcome.value}: {report.message}"
             return report
-        arrived = {tp: found for tp, found in report.arrived.items() if tp.topic not in self._globals}
-        self.times = times_after(self.times, arrived)
+        stats = {tp: found for tp, found in report.partition_stats.items() if tp.topic not in self._globals}
+        self.times = times_after(self.times, stats)
         for part in self._parts:
             inputs = [TopicPartition(topic, self._partition) for topic in part.source_topics]
             self.times = keeping(self.times, inputs, report.emitted.get(TaskId(part.id, self._partition), {}))

@@ -137,9 +137,9 @@ def _planned(group: Document) -> dict[str, list[str]]:
 
 
 def _counts_store() -> Any:
-    from tests.query.stand_ins import store_facts
+    from tests.query.stand_ins import store_info
 
-    return store_facts("counts-store")
+    return store_info("counts-store")
 
 
 def gauge(name: str, group: str, value: float | str, **tags: str) -> tuple[MetricName, Metric]:

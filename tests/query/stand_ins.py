@@ -18,7 +18,7 @@ from tidemill.query.metadata import HostMap, KeyQueryMetadata
 from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
 
@@ -26,8 +26,8 @@ PARTITIONS = 3
 TOPIC = "app-repartition"
 
 
-def store_facts(name: str = "counts", key: Any = None, value: Any = None, **changes: Any) -> StoreFacts:
-    facts: dict[str, Any] = {
+def store_info(name: str = "counts", key: Any = None, value: Any = None, **changes: Any) -> StoreInfo:
+    info: dict[str, Any] = {
         "subtopology": 1,
         "key_serde": key or Serdes.string(),
         "value_serde": value or Serdes.long(),
@@ -36,13 +36,13 @@ def store_facts(name: str = "counts", key: Any = None, value: Any = None, **chan
         "source_topics": (TOPIC,),
         "is_placed": True,
     }
-    return StoreFacts(name=name, **{**facts, **changes})
+    return StoreInfo(name=name, **{**info, **changes})
 
 
-COUNTS = store_facts()
+COUNTS = store_info()
 
 
-def stored(store: StoreFacts, value: Any, timestamp_ms: int = 7) -> bytes:
+def stored(store: StoreInfo, value: Any, timestamp_ms: int = 7) -> bytes:
     data = store.value_serde.serialize(value)
     assert data is not None
     return timestamp_ms.to_bytes(8, "big", signed=True) + data if store.timestamped else data
@@ -63,7 +63,7 @@ class StandInDirectory:
     hosts: HostMap
     copies: dict[int, int | None]
     entries: dict[Any, Any] | list[tuple[Any, Any]] = field(default_factory=dict)
-    stores: dict[str, StoreFacts] = field(default_factory=lambda: {"counts": COUNTS})
+    stores: dict[str, StoreInfo] = field(default_factory=lambda: {"counts": COUNTS})
     fails: Exception | None = None
     placed: dict[bytes, int] = field(default_factory=dict)
     """Keys that stand where no partitioner says."""
@@ -76,15 +76,15 @@ class StandInDirectory:
     def progress(self) -> Sequence[CopyProgress]:
         return self.under_way
 
-    def partition_count(self, store: StoreFacts) -> int:
+    def partition_count(self, store: StoreInfo) -> int:
         if self.fails is not None:
             raise self.fails
         return PARTITIONS
 
-    def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata:
+    def owners(self, store: StoreInfo, partition: int) -> KeyQueryMetadata:
         return self.hosts.owners(store, partition)
 
-    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
+    def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         here = {p: lag for p, lag in self.copies.items() if p in question.partitions}
         covered = {p: lag or 0 for p, lag in here.items() if lag is None or (max_lag is not None and lag <= max_lag)}
         at, least = self.position.offsets, question.position.offsets
@@ -111,7 +111,7 @@ class StandInInstances:
     on_question: Callable[[], None] = lambda: None
 
     def read(
-        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+        self, host: HostInfo, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
     ) -> FoundRows:
         self.asked.append((host, question.partitions, max_lag))
         self.on_question()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.query.stand_in_status import group_app, instances_of, recorded
-from tests.query.stand_ins import COUNTS, ask, store_facts
+from tests.query.stand_ins import COUNTS, ask, store_info
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward
@@ -110,7 +110,7 @@ def test_a_number_that_json_lacks_is_read_as_it_was_written() -> None:
 RANGE = RowsQuestion(partitions=frozenset({0, 1}), low=b"b", high=b"y", limit=3)
 KEY = RowsQuestion(partitions=frozenset({0}), key=b"k")
 WINDOWS = RowsQuestion(partitions=frozenset({0}), key=b"k", times=(0, 9), limit=3)
-WINDOW_STORE = store_facts(store=Store(name="counts", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=5))
+WINDOW_STORE = store_info(store=Store(name="counts", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=5))
 START = (7).to_bytes(8, "big")
 
 

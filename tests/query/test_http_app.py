@@ -24,7 +24,7 @@ from tests.query.stand_ins import (
     ask,
     host_map,
     router,
-    store_facts,
+    store_info,
 )
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import EnvironmentProblem, InvalidStateStoreError, StreamsNotStartedError
@@ -35,7 +35,7 @@ from tidemill.query.http_listening import address_of, listen
 from tidemill.query.http_request import UNASKED_BYTES, parse_request, rows_question, to_parameters
 from tidemill.query.position import Position
 from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, FoundRows, RowsQuestion
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
 
@@ -47,7 +47,7 @@ ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 
 def app(
     entries: dict[Any, Any] | list[tuple[Any, Any]] | None = None,
-    store: StoreFacts = COUNTS,
+    store: StoreInfo = COUNTS,
     *,
     token: str = "",
     remote: StandInInstances | None = None,
@@ -132,7 +132,7 @@ def test_a_range_goes_on_where_it_says() -> None:
 
 
 def test_a_range_of_long_values_comes_in_pages_of_some_megabytes() -> None:
-    store = store_facts("texts", value=Serdes.string())
+    store = store_info("texts", value=Serdes.string())
     long = app({key: key * (3 << 20) for key in "abcdef"}, store)
     found: list[str] = []
     target = "/stores/texts"
@@ -146,7 +146,7 @@ def test_a_range_of_long_values_comes_in_pages_of_some_megabytes() -> None:
 
 
 def test_rows_for_an_instance_that_knows_no_pages_come_whole_or_not_at_all() -> None:
-    store = store_facts("texts", value=Serdes.string())
+    store = store_info("texts", value=Serdes.string())
     long = app({key: key * (9 << 20) for key in "abcdef"}, store)
     assert "these rows are more than" in sentence(ask(long, "/rows/texts?partitions=0,1,2&limit=100"))
     page = ask(long, "/rows/texts?partitions=0,1,2&limit=100", headers={"Accept": f"{MEDIA_TYPE};bytes=100"})
@@ -157,7 +157,7 @@ def test_rows_for_an_instance_that_knows_no_pages_come_whole_or_not_at_all() -> 
 
 def test_long_answers_that_nobody_takes_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.query.http_app.MOST_UNSENT_BYTES", 100_000)
-    long = app({"a": "a" * 200_000}, store_facts("texts", value=Serdes.string()))
+    long = app({"a": "a" * 200_000}, store_info("texts", value=Serdes.string()))
     reply = ask(long, "/stores/texts")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
     assert "long answers" in sentence(reply)
@@ -203,32 +203,32 @@ def test_arrow_is_there_for_those_who_accept_it() -> None:
 
 
 TIME = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
-JSON_STORE = store_facts(value=Serdes.json("name string, tags array<string>, share double, raw binary"))
+JSON_STORE = store_info(value=Serdes.json("name string, tags array<string>, share double, raw binary"))
 
 
 @pytest.mark.parametrize(
     ("store", "key", "value", "path", "key_shown", "value_shown", "arrow_type"),
     [
-        (store_facts(key=Serdes.long()), -5, 1, "-5", -5, 1, pa.int64()),
-        (store_facts(key=Serdes.integer(), value=Serdes.string()), 7, "ü", "7", 7, "ü", pa.string()),
-        (store_facts(key=Serdes.double(), value=Serdes.double()), 0.5, math.nan, "0.5", 0.5, "NaN", pa.float64()),
-        (store_facts(key=Serdes.bytes(), value=Serdes.bytes()), b"\0\xff", b"\1", "00ff", "00ff", "01", pa.binary()),
+        (store_info(key=Serdes.long()), -5, 1, "-5", -5, 1, pa.int64()),
+        (store_info(key=Serdes.integer(), value=Serdes.string()), 7, "ü", "7", 7, "ü", pa.string()),
+        (store_info(key=Serdes.double(), value=Serdes.double()), 0.5, math.nan, "0.5", 0.5, "NaN", pa.float64()),
+        (store_info(key=Serdes.bytes(), value=Serdes.bytes()), b"\0\xff", b"\1", "00ff", "00ff", "01", pa.binary()),
         (
             JSON_STORE, "k", {"name": "n", "tags": ["a"], "share": 0.5, "raw": b"\1"}, "k", "k",
             {"name": "n", "tags": ["a"], "share": 0.5, "raw": "01"}, pa.string(),
         ),
-        (store_facts(key=Serdes.json("id bigint")), {"id": 4}, 1, quote('{"id":4}'), {"id": 4}, 1, pa.int64()),
+        (store_info(key=Serdes.json("id bigint")), {"id": 4}, 1, quote('{"id":4}'), {"id": 4}, 1, pa.int64()),
         (
-            store_facts(key=Serdes.json("at timestamp, price decimal(9,2)")), {"at": TIME, "price": Decimal("1.50")}, 1,
+            store_info(key=Serdes.json("at timestamp, price decimal(9,2)")), {"at": TIME, "price": Decimal("1.50")}, 1,
             quote('{"at":"2026-01-31T12:00:00+00:00","price":"1.50"}'), {"at": "2026-01-31T12:00:00+00:00", "price": "1.50"}, 1,
             pa.int64(),
         ),
-        (store_facts(timestamped=False), "k", 2, "k", "k", 2, pa.int64()),
+        (store_info(timestamped=False), "k", 2, "k", "k", 2, pa.int64()),
     ],
     ids=["long", "integer", "double", "bytes", "json", "json-key", "json-key-of-a-time", "plain"],
 )  # fmt: skip
 def test_every_serde_has_its_form(
-    store: StoreFacts, key: Any, value: Any, path: str, key_shown: Any, value_shown: Any, arrow_type: pa.DataType
+    store: StoreInfo, key: Any, value: Any, path: str, key_shown: Any, value_shown: Any, arrow_type: pa.DataType
 ) -> None:
     reply = ask(app([(key, value)], store), f"/stores/counts/{path}")
     assert (reply.status, reply.json["key"], reply.json["value"]) == (200, key_shown, value_shown)
@@ -314,7 +314,7 @@ def test_head_is_get_without_its_body() -> None:
 
 
 def test_a_key_that_a_foreign_client_placed_is_found_in_any_partition_of_a_source_topic() -> None:
-    strange = store_facts(is_placed=False)
+    strange = store_info(is_placed=False)
     elsewhere = (partition_of_key(b"word3", PARTITIONS) + 1) % PARTITIONS
     served = app({}, strange)
     here = served.router.directory
@@ -377,7 +377,7 @@ def test_a_malformed_question_is_refused_with_what_would_be_right(target: str, s
 
 @pytest.mark.parametrize("key", ["x", "1.5", "1" * 5000, "%7B", "9" * 30, "null"])
 def test_text_that_is_no_key_of_the_store_is_refused(key: str) -> None:
-    assert ask(app({1: 1}, store_facts(key=Serdes.long())), f"/stores/counts/{key}").status == 400
+    assert ask(app({1: 1}, store_info(key=Serdes.long())), f"/stores/counts/{key}").status == 400
 
 
 @pytest.mark.parametrize("key", ["1_2", " 12", "12 ", "1\n2", "\u0661\u0662"])
@@ -385,14 +385,14 @@ def test_text_that_is_no_key_of_the_store_is_refused(key: str) -> None:
 def test_numbers_and_bytes_are_digits_and_nothing_else(kind: Any, key: str) -> None:
     """Python itself would read most of these as 12."""
     entries: list[tuple[Any, Any]] = [(b"\x12" if kind.name == "bytes" else 12, 1)]
-    assert ask(app(entries, store_facts(key=kind)), "/stores/counts/12").status == 200
-    assert ask(app(entries, store_facts(key=kind)), f"/stores/counts/{quote(key)}").status == 400
-    assert ask(app(entries, store_facts(key=kind)), f"/stores/counts/{quote(key)}?keys=hex").status == 400
+    assert ask(app(entries, store_info(key=kind)), "/stores/counts/12").status == 200
+    assert ask(app(entries, store_info(key=kind)), f"/stores/counts/{quote(key)}").status == 400
+    assert ask(app(entries, store_info(key=kind)), f"/stores/counts/{quote(key)}?keys=hex").status == 400
 
 
 @pytest.mark.parametrize("key", ["x", "[1]", '{"id":"x"}', "[" * 5000, "null"])
 def test_text_that_is_no_json_key_is_refused(key: str) -> None:
-    reply = ask(app({}, store_facts(key=Serdes.json("id bigint"))), f"/stores/counts/{quote(key, safe='')}")
+    reply = ask(app({}, store_info(key=Serdes.json("id bigint"))), f"/stores/counts/{quote(key, safe='')}")
     assert reply.status == 400
     sentence(reply)
 

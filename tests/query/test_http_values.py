@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from tests.query.stand_ins import ask, store_facts
+from tests.query.stand_ins import ask, store_info
 from tests.query.test_http_app import ARROW, app, sentence, table
 from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.serdes_windowed import WindowedSerdes
@@ -68,7 +68,7 @@ FORMS = pytest.mark.parametrize(("serde", "keys"), KEYS, ids=[f"{number}-{serde.
 
 @FORMS
 def test_a_key_is_asked_for_as_it_is_shown(serde: Any, keys: list[Any]) -> None:
-    here = app(list(zip(keys, range(len(keys)), strict=True)), store_facts(key=serde))
+    here = app(list(zip(keys, range(len(keys)), strict=True)), store_info(key=serde))
     shown = ask(here, "/stores/counts").json["entries"]
     assert len(shown) == len(keys)
     for entry in shown:
@@ -79,7 +79,7 @@ def test_a_key_is_asked_for_as_it_is_shown(serde: Any, keys: list[Any]) -> None:
 
 @FORMS
 def test_pages_of_one_entry_have_each_key_once(serde: Any, keys: list[Any]) -> None:
-    here = app(list(zip(keys, range(len(keys)), strict=True)), store_facts(key=serde))
+    here = app(list(zip(keys, range(len(keys)), strict=True)), store_info(key=serde))
     found, target = [], "/stores/counts?limit=1"
     for _ in keys:
         page = ask(here, target)
@@ -116,7 +116,7 @@ class Foreign:
 @pytest.mark.parametrize(("serde", "written"), FOREIGN, ids=[f"{n}-{serde.name}" for n, (serde, _) in enumerate(FOREIGN)])
 def test_no_page_goes_on_from_another_key_than_the_one_that_comes_next(serde: Any, written: list[bytes]) -> None:
     """The text of such a key gives other bytes: keys between the two would be lost, or come twice."""
-    store = store_facts(key=Foreign(serde))
+    store = store_info(key=Foreign(serde))
     first, second = sorted(written)[:2] if len(written) > 1 else (b"", written[0])
     here = app([(first, 1), (second, 2)], store)
     refused = ask(here, "/stores/counts?limit=1")
@@ -144,7 +144,7 @@ def test_no_page_goes_on_from_another_key_than_the_one_that_comes_next(serde: An
     ],
 )
 def test_text_that_is_no_key_is_refused(serde: Any, text: str) -> None:
-    reply = ask(app([], store_facts(key=serde)), f"/stores/counts/{quote(text, safe='')}")
+    reply = ask(app([], store_info(key=serde)), f"/stores/counts/{quote(text, safe='')}")
     assert reply.status == 400
     assert sentence(reply)
 
@@ -162,7 +162,7 @@ def test_text_that_is_no_key_is_refused(serde: Any, text: str) -> None:
     ],
 )
 def test_every_serde_has_a_column_in_arrow(serde: Any, values: list[Any], arrow_type: pa.DataType, shown: list[Any]) -> None:
-    as_values = table(ask(app([("k", values[0])], store_facts(value=serde)), "/stores/counts", headers=ARROW))["value"]
-    as_keys = table(ask(app([(values[0], 1)], store_facts(key=serde)), "/stores/counts", headers=ARROW))["key"]
+    as_values = table(ask(app([("k", values[0])], store_info(value=serde)), "/stores/counts", headers=ARROW))["value"]
+    as_keys = table(ask(app([(values[0], 1)], store_info(key=serde)), "/stores/counts", headers=ARROW))["key"]
     assert as_values.type == as_keys.type == arrow_type
     assert as_values.to_pylist() == as_keys.to_pylist() == shown

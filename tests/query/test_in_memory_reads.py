@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.query.stand_ins import PARTITIONS, store_facts, stored
+from tests.query.stand_ins import PARTITIONS, store_info, stored
 from tidemill.errors import InvalidStateStoreError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
@@ -16,7 +16,7 @@ from tidemill.runtime.worker.task_store import VOLATILE_FOLDER, OwnedStores
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.task.batch import TaskRun
 
-FACTS = store_facts(folder=VOLATILE_FOLDER)
+FACTS = store_info(folder=VOLATILE_FOLDER)
 SPEC = StoreSpec(
     name="counts", tag=1, subtopology=1, changelog=FACTS.changelog, timestamped=True, persistent=False, logged=True,
     key_serde=FACTS.key_serde, value_serde=FACTS.value_serde,

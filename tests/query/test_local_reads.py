@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.query.stand_ins import COUNTS, PARTITIONS, StandInDirectory, ask, host_map, store_facts, stored
+from tests.query.stand_ins import COUNTS, PARTITIONS, StandInDirectory, ask, host_map, store_info, stored
 from tests.query.stand_ins import router as router_of
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, StreamsNotStartedError, UnknownStoreError
@@ -22,7 +22,7 @@ from tidemill.query.local_copies import CopyReader, LocalCopies, LocalCopy
 from tidemill.query.metadata import HostMap
 from tidemill.query.position import Position
 from tidemill.query.rows import FoundRows, Row, RowsQuestion
-from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
 from tidemill.query.store_queries import Broker, StoreQueries
 from tidemill.query.versioned_view import versioned_view
 from tidemill.state.lmdb import TaskState, wipe_files
@@ -40,7 +40,7 @@ class Instance:
     """Its files, what it holds, and what the broker would say."""
 
     folder: Path
-    stores: tuple[StoreFacts, ...] = (COUNTS,)
+    stores: tuple[StoreInfo, ...] = (COUNTS,)
     held: dict[int, LocalCopy] = field(default_factory=dict)
     writers: dict[int, TaskState] = field(default_factory=dict)
     hosts: HostMap = field(default_factory=lambda: host_map({HERE: (0, 1), THERE: (2,)}))
@@ -91,7 +91,7 @@ class Instance:
             is_confirmed=is_confirmed,
         )
 
-    def write(self, entries: dict[Any, Any], partition: int, position: int, store: StoreFacts = COUNTS) -> None:
+    def write(self, entries: dict[Any, Any], partition: int, position: int, store: StoreInfo = COUNTS) -> None:
         """As a batch does; the driver hears of it."""
         state = self.writers[partition]
         before = state.positions()
@@ -168,7 +168,7 @@ def test_keys_are_found_by_how_they_begin(instance: Instance) -> None:
 
 def test_a_prefix_of_bytes_that_nothing_comes_behind(make: Callable[..., Instance]) -> None:
     """It has no next prefix to end before."""
-    store = store_facts("bytes", key=Serdes.bytes(), is_placed=False)
+    store = store_info("bytes", key=Serdes.bytes(), is_placed=False)
     instance = make(stores=(store,))
     instance.take(0)
     instance.write({key: n for n, key in enumerate((b"\xfe\xff", b"\xff", b"\xff\xff", b"\xff\xff\xff"))}, 0, 4, store=store)
@@ -224,7 +224,7 @@ def test_a_range_where_only_a_standby_is_is_refused_unless_stale_answers_are_tak
 
 
 def test_a_record_that_a_foreign_client_put_elsewhere_is_found_too(make: Callable[..., Instance]) -> None:
-    source = store_facts(is_placed=False)
+    source = store_info(is_placed=False)
     instance = make(stores=(source,))
     for partition in (0, 1):
         instance.take(partition)
@@ -385,7 +385,7 @@ def test_a_dataframe_of_an_instance_that_closes_is_refused_and_not_pyspark_s_err
 
 
 def test_a_store_without_timestamps_says_so(make: Callable[..., Instance]) -> None:
-    plain = store_facts(timestamped=False)
+    plain = store_info(timestamped=False)
     instance = make(stores=(plain,))
     instance.take(0)
     instance.write({A[0]: 5}, 0, 1, plain)
@@ -396,7 +396,7 @@ def test_a_store_without_timestamps_says_so(make: Callable[..., Instance]) -> No
 
 
 def test_keys_of_other_types_are_found(make: Callable[..., Instance]) -> None:
-    numbers = store_facts(key=Serdes.long(), value=Serdes.string())
+    numbers = store_info(key=Serdes.long(), value=Serdes.string())
     instance = make(stores=(numbers,))
     for partition in range(PARTITIONS):
         instance.take(partition)
@@ -613,7 +613,7 @@ VERSIONED = Store(
 @pytest.fixture
 def prices(make: Callable[..., Instance]) -> Instance:
     """Three keys of partition 0: two versions; one; one and a deletion."""
-    found = make(stores=(store_facts("prices", store=VERSIONED),))
+    found = make(stores=(store_info("prices", store=VERSIONED),))
     found.take(0)
     state, rows, written = found.writers[0], TaskRows("prices", logged=False), Written()
     with opened(state) as view:
@@ -672,7 +672,7 @@ def test_older_versions_are_those_of_versioned_stores(instance: Instance) -> Non
     "kind", [StoreKind.SUPPRESS_BUFFER, StoreKind.GRACE_BUFFER, StoreKind.OUTER_JOIN, StoreKind.SUBSCRIPTIONS]
 )
 def test_what_operators_keep_for_themselves_is_refused(make: Callable[..., Instance], kind: StoreKind) -> None:
-    waiting = store_facts("waiting", store=Store(name="waiting", kind=kind))
+    waiting = store_info("waiting", store=Store(name="waiting", kind=kind))
     with pytest.raises(QueryError, match=f"waiting is a {kind.value.replace('_', ' ')}, which an operator keeps for itself"):
         make(stores=(waiting,)).queries.view("waiting", stale=False, partition=None)
     router = StandInDirectory(own_host=None, hosts=host_map({}), copies={}, stores={"waiting": waiting})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.query.stand_ins import COUNTS, TOPIC, host_map, store_facts
+from tests.query.stand_ins import COUNTS, TOPIC, host_map, store_info
 from tidemill.ids import TopicPartition
 from tidemill.membership.wire import HostInfo
 from tidemill.query.metadata import HostMap, who_has_it
@@ -22,7 +22,7 @@ def test_partitions_of_another_sub_topologys_topics_are_nothing_of_this_store() 
 
 
 def test_every_instance_is_listed_with_its_stores_and_partitions() -> None:
-    other = store_facts("other", source_topics=("elsewhere",))
+    other = store_info("other", source_topics=("elsewhere",))
     one, two = host_map({ONE: (0,)}, {TWO: (0,)}).clients([COUNTS, other])
     assert (one.host, one.state_store_names, one.topic_partitions) == (ONE, ("counts",), (TopicPartition(TOPIC, 0),))
     assert (one.standby_state_store_names, one.standby_topic_partitions) == ((), ())

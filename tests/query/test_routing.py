@@ -15,7 +15,7 @@ from tidemill.membership.wire import HostInfo
 from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, RowsQuestion
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.topology.partitioning import partition_of_key
 
 ONE, TWO, THREE = HostInfo("one", 1), HostInfo("two", 2), HostInfo("three", 3)
@@ -169,7 +169,7 @@ def test_of_two_standbys_the_one_less_behind_counts_and_nothing_comes_twice() ->
 def test_rows_that_nobody_asked_for_are_left_out() -> None:
     class Talkative(StandInInstances):
         def read(
-            self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+            self, host: HostInfo, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
         ) -> FoundRows:
             return self.directories[host].read(store, ALL, max_lag=max_lag)
 
@@ -200,7 +200,7 @@ def test_what_is_here_does_not_wait_for_brokers_that_are_asked_for_others() -> N
     begun, answered = threading.Event(), threading.Event()
 
     class Slow(StandInDirectory):
-        def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
+        def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
             if max_lag is not None:
                 begun.set()
                 answered.wait(30)
@@ -228,7 +228,7 @@ def test_one_that_hangs_costs_its_time_and_not_the_question(monkeypatch: pytest.
 
     class Hanging(StandInInstances):
         def read(
-            self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+            self, host: HostInfo, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
         ) -> FoundRows:
             if host == TWO:
                 time.sleep(timeout_s)

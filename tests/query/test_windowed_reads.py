@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.query.stand_ins import PARTITIONS, Reply, ask, host_map, store_facts
+from tests.query.stand_ins import PARTITIONS, Reply, ask, host_map, store_info
 from tests.query.test_local_reads import HERE as THIS
 from tests.query.test_local_reads import THERE as OTHER
 from tests.query.test_local_reads import Instance
@@ -25,7 +25,7 @@ from tidemill.query.http_request import to_parameters
 from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, RowsQuestion
-from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
+from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
 from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, view_of_its_kind, window_view
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import TaskRows, opened
@@ -39,8 +39,8 @@ WINDOWS = Store(name="windows", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_m
 PLAIN = Store(name="plain", kind=StoreKind.WINDOW, window_size_ms=100, retention_ms=200_000, **SERDES)
 SESSIONS = Store(name="sessions", kind=StoreKind.SESSION, retention_ms=200_000, **SERDES)
 FACTS = {
-    store.name: store_facts(store.name, timestamped=False, store=store) for store in (WINDOWS, PLAIN, SESSIONS)
-} | {"counts": store_facts(store=Store(name="counts", kind=StoreKind.TIMESTAMPED_KEY_VALUE, **SERDES))}
+    store.name: store_info(store.name, timestamped=False, store=store) for store in (WINDOWS, PLAIN, SESSIONS)
+} | {"counts": store_info(store=Store(name="counts", kind=StoreKind.TIMESTAMPED_KEY_VALUE, **SERDES))}
 
 
 def _word(partition: int) -> str:
@@ -214,7 +214,7 @@ class Over:
     app: ReadsApp | None = None
 
     def read(
-        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+        self, host: HostInfo, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
     ) -> FoundRows:
         assert self.app is not None
         reply = ask(self.app, f"/rows/{store.name}?{urlencode(to_parameters(question, max_lag))}")

@@ -6,19 +6,17 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from tests.runtime.thread_alone import TOPOLOGY
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import MemberConfig, new_member
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import MicroBatches
-from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.tasks import TaskLayout, Tasks
 
-NONE: frozenset[Any] = frozenset()
-FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
 INTERVAL_S = 600.0
 """So long that half of it does not pass while a test runs."""
 
@@ -43,7 +41,7 @@ def batches(tasks: Any) -> MicroBatches:
                 "processing.guarantee": "exactly_once_v2",
             },
         ),
-        FACTS,
+        TOPOLOGY,
         registry=tasks,
         local=tasks,
         global_topics=GlobalTopics((), anything),

@@ -24,11 +24,11 @@ from tidemill.runtime.instance.instance_state import State
 from tidemill.runtime.observe.instance_status import InstanceStatus
 from tidemill.runtime.thread import batch_runner
 from tidemill.runtime.thread.global_topics import GlobalTopics
-from tidemill.task.batch import BatchReport, Outcome, Taken
+from tidemill.task.batch import BatchReport, Outcome, SourceProgress
 from tidemill.task.lost_batches import MOST_MISFITS
 
 IN = TopicPartition("in", 0)
-NOTHING = Taken()
+NOTHING = SourceProgress()
 COUNTS = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=1)
 
 
@@ -37,8 +37,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_runner, "_RETRY_PAUSE_S", 0.0)
 
 
-def taken(records: int) -> Taken:
-    return Taken(records=records, first=(IN, 0), ends={IN: records})
+def taken(records: int) -> SourceProgress:
+    return SourceProgress(records=records, first=(IN, 0), ends={IN: records})
 
 
 def test_after_a_function_has_failed_the_next_batch_has_half_of_the_records_and_of_those_alone(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_what_took_too_long_alone_gets_more_time_and_the_log_names_it(
 
 
 def test_a_worker_that_died_over_restored_records_gets_fewer_of_them(tmp_path: Path) -> None:
-    engine = Engine(Outcome.COMMITTED, [(Taken(restored=100), WorkerDiedError("killed"))])
+    engine = Engine(Outcome.COMMITTED, [(SourceProgress(restored=100), WorkerDiedError("killed"))])
     thread = thread_with(engine, tmp_path)
     thread.runner.run()
     thread.runner.run()

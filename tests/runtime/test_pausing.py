@@ -6,20 +6,18 @@ from typing import Any
 
 import pytest
 
+from tests.runtime.thread_alone import TOPOLOGY
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import MemberConfig, new_member
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.micro_batches import MicroBatches
-from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.standby import StandbyBounds, StandbyTask
 from tidemill.task.tasks import TaskLayout, Tasks
 
 IN, LOG, OTHER_LOG, COPIED_LOG = (TopicPartition(name, 0) for name in ("in", "log", "other-log", "copied-log"))
-NONE: frozenset[Any] = frozenset()
-FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
 RUNS, RESTORES, COPIED = TaskId(0, 0), TaskId(1, 0), TaskId(2, 0)
 
 
@@ -64,7 +62,7 @@ def batches(tasks: Any, *, is_paused: bool, global_topics: tuple[str, ...] = ())
     return MicroBatches(
         "thread",
         StreamsConfig.read_slice(ThreadConfig, {}),
-        FACTS,
+        TOPOLOGY,
         registry=tasks,
         local=tasks,
         global_topics=GlobalTopics(global_topics, brokers),  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from tests.runtime.thread_alone import GIVEN, KEPT, Engine, ThreadAlone, thread_
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import CloseRequested, MembershipLost, RevokeAllRequested
-from tidemill.task.batch import BatchRequest, Outcome, Taken
+from tidemill.task.batch import BatchRequest, Outcome, SourceProgress
 from tidemill.task.message_pack import pack, unpack
 
 COPY = TaskId(1, 0)
@@ -72,7 +72,7 @@ def test_but_not_while_it_is_unknown_what_a_worker_does(tmp_path: Path) -> None:
 
 
 def test_that_stores_could_be_closed_says_nothing_of_the_files_that_batches_failed_over(tmp_path: Path) -> None:
-    failed = (Taken(), BatchLostError("the worker died"))
+    failed = (SourceProgress(), BatchLostError("the worker died"))
     engine = Engine(Outcome.COMMITTED, [failed, failed])
     thread = thread_with(engine, tmp_path)
     thread.runner.run()

@@ -13,7 +13,7 @@ from tidemill.membership.member_state import Assigned, MemberConfig, MembershipL
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.thread.task_registry import TaskRegistry
-from tidemill.task.batch import BatchReport, Outcome, StoresAt
+from tidemill.task.batch import BatchReport, Outcome, StorePositions
 from tidemill.task.lifecycle import Bounds
 from tidemill.task.standby import StandbyBounds
 from tidemill.task.tasks import (
@@ -78,7 +78,7 @@ class Thread:
         )
 
     def report(self, position: int, *tasks: TaskId) -> None:
-        stores = tuple(StoresAt(task=task, changelog={"counts": position}) for task in tasks)
+        stores = tuple(StorePositions(task=task, changelog={"counts": position}) for task in tasks)
         self.feed(BatchReported(report=BatchReport(batch_id=1, outcome=Outcome.COMMITTED, stores=stores)))
 
     def lines(self, *fields: str) -> list[tuple[object, ...]]:

@@ -28,17 +28,19 @@ from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.task_changes import TaskChanges
-from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.state.directory import StateDirectory
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
 from tidemill.task.lifecycle import Bounds
 from tidemill.task.lost_batches import LostInARow
 from tidemill.task.tasks import BoundsFetched, TaskLayout, no_tasks
 
 KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
 NONE: frozenset[Any] = frozenset()
-FACTS = TaskFacts(changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={})
+TOPOLOGY = TaskTopology(
+    changelogs={}, has_stores=NONE, internal_topics=NONE, source_changelogs=NONE, topics=("in",), offset_resets={}
+)
 IDENTITY = MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001"))
 
 
@@ -46,7 +48,7 @@ class Engine:
     """Its batches end as told, first as in ``script``: with a report, or by raising, after the source has taken something;
     ``asked`` is what they were."""
 
-    def __init__(self, outcome: Outcome | None, script: Sequence[tuple[Taken, BatchReport | Exception]] = ()) -> None:
+    def __init__(self, outcome: Outcome | None, script: Sequence[tuple[SourceProgress, BatchReport | Exception]] = ()) -> None:
         self._outcome, self._script = outcome, list(script)
         self.patience: list[int] = []
         self.worker_pids = {"step-1": 1}
@@ -60,7 +62,7 @@ class Engine:
         self.patience.append(patience)
         if self._script:
             taken, end = self._script.pop(0)
-            self.driver.taking(request.batch_id, taken)
+            self.driver.source_advanced(request.batch_id, taken)
             if isinstance(end, Exception):
                 raise end
             return end
@@ -95,10 +97,10 @@ class ThreadAlone:
         self.registry.observe(TaskLog("thread"), rebalance, self.metrics)
         self.events: queue.SimpleQueue[object] = member.events
         local = LocalTasks("thread", self.registry, LocalState(directory, lock, logged=(), reporter="thread"))
-        group = GroupSide("thread", FACTS.topics, self.registry, unused, local.offset_sums)
+        group = GroupSide("thread", TOPOLOGY.topics, self.registry, unused, local.offset_sums)
         topics = GlobalTopics((), unused)
         self.batches = MicroBatches(
-            "thread", config, FACTS, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
+            "thread", config, TOPOLOGY, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
             is_paused=lambda: False,
         )  # fmt: skip
         commits = OffsetCommitter("thread", member, config.commit_interval_ms)
@@ -108,7 +110,7 @@ class ThreadAlone:
             metrics=self.metrics, on_change=lambda: None,
         )  # fmt: skip
         self.runner.begin(engine)  # type: ignore[arg-type]
-        engine.driver = DriverService(self.runner, group, member, handover=unused)
+        engine.driver = DriverService(self.runner, group, member, foreach_batch=unused)
         self.changes = TaskChanges(
             "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
             commits=commits, rebalance=rebalance, metrics=self.metrics,

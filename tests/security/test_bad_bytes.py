@@ -18,13 +18,13 @@ from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.membership.wire.assignment import AssignorError
 
 _LIMIT_S = 30.0
 HEALTHY = ProcessId(7, 7)
-FACTS = TopologyFacts(subtopologies=(SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"})),))
+FACTS = TopologyMetadata(subtopologies=(TopicsInfo(subtopology=0, source_topics=frozenset({"in"})),))
 CONFIG = LeaderConfig(leader_process_id=HEALTHY, assignor=HighAvailabilityTaskAssignor())
 
 

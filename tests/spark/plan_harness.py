@@ -241,8 +241,8 @@ class Program:
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise AssertionError(f"{report.outcome}: {carried['said']}")
-        arrived = {tp: found for tp, found in report.arrived.items() if tp.topic not in self._globals}
-        self._times = times_after(self._times, arrived)
+        stats = {tp: found for tp, found in report.partition_stats.items() if tp.topic not in self._globals}
+        self._times = times_after(self._times, stats)
         for sent in map(from_json, carried["sent"]):
             record = Record(sent.key, sent.value, sent.timestamp, tuple((name, held or b"") for name, held in sent.headers))
             self.outputs.setdefault(sent.topic, []).append(record)

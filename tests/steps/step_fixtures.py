@@ -18,7 +18,7 @@ from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, SCHEMA
 from tidemill.steps.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
-from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Marker, Positions, StoresAt, TaskRun
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Marker, Positions, StorePositions, TaskRun
 from tidemill.task.commit import CommitStep
 from tidemill.task.message_pack import pack
 from tidemill.task.partition_time import PartitionTime, Times
@@ -77,8 +77,8 @@ class MemoryStores:
     is_behind: bool = False
 
     @property
-    def at(self) -> StoresAt:
-        return StoresAt(task=TASK, changelog=dict(self.positions), is_behind=self.is_behind)
+    def at(self) -> StorePositions:
+        return StorePositions(task=TASK, changelog=dict(self.positions), is_behind=self.is_behind)
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self.rows[store].get(key) for key in keys]

@@ -23,7 +23,7 @@ from tidemill.steps.rows.schema import CHUNK, MARKER, REFUSED
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_spec import Origin, SourceSpec, SourceTopic
 from tidemill.steps.step_state import StepState
-from tidemill.task.batch import BatchRequest, RefusedRecord, Taken
+from tidemill.task.batch import BatchRequest, RefusedRecord, SourceProgress
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.message_pack import pack, unpack
 from tidemill.testing.topics import RawRecord
@@ -91,7 +91,7 @@ class Run:
             batch_id=number, inputs=dict(self.at), max_records=self.usual, max_inputs=size.most, until=size.until,
             refused=size.refused, internal=frozenset({REPARTITION}),
         )  # fmt: skip
-        told: list[Taken] = []
+        told: list[SourceProgress] = []
         rows: list[dict[str, Any]] = []
         names = list(self.spec.topics)
         for made in source_rows(self.reader, unpack(pack(request), BatchRequest), self.spec, told.append):

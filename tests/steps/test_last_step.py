@@ -14,7 +14,7 @@ from tidemill.errors import CommitRefusedError, FencedError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
-from tidemill.task.batch import Arrived, BatchRequest, Outcome, TaskRun
+from tidemill.task.batch import BatchRequest, Outcome, PartitionStats, TaskRun
 from tidemill.task.commit import ORDER, CommitStep
 from tidemill.task.partition_time import PartitionTime
 from tidemill.topology.operations import Aggregate, Reduce
@@ -78,7 +78,8 @@ def test_offsets_are_committed_with_how_far_their_partitions_times_have_come() -
         BatchRequest(batch_id=1, inputs={INPUT: 0}, tasks=(TaskRun(task=TASK, directory="d", epoch="e"),)),
         times={INPUT: PartitionTime(50, (("kept by Java", 7),))},
     )
-    assert context.take(batch(WORDS, 0, arrived={INPUT: Arrived(3, 3, 100, 102, 303)})).outcome is Outcome.COMMITTED
+    stats = {INPUT: PartitionStats(3, 3, 100, 102, 303)}
+    assert context.take(batch(WORDS, 0, partition_stats=stats)).outcome is Outcome.COMMITTED
     assert context.output.times == {INPUT: PartitionTime(102, (("kept by Java", 7),))}
 
 

@@ -38,7 +38,7 @@ class Sources:
         reader = GivenReader([RawRecord("in", None, value.encode(), 9_000) for value in values])
         request = BatchRequest(batch_id=1, inputs={IN: 0}, times=times)
         *_, marker = source_rows(reader, request, SourceSpec(topics={"in": source}, changelogs={}))
-        return times_after(times, unpack(marker.column("value")[0].as_py(), Marker).arrived)
+        return times_after(times, unpack(marker.column("value")[0].as_py(), Marker).partition_stats)
 
 
 def test_extractors_are_given_the_highest_time_so_far_across_batches_and_workers() -> None:

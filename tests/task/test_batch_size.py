@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.task.batch import RefusedRecord, Taken
+from tidemill.task.batch import RefusedRecord, SourceProgress
 from tidemill.task.batch_size import (
     MOST_DEATHS,
     MOST_PATIENCE,
@@ -29,9 +29,9 @@ DEAD = Failure(cause=Cause.WORKER, error="WorkerDiedError", message="a Python wo
 SLOW = Failure(cause=Cause.TIME, error="BatchTimeoutError", message="it took longer than 60 s")
 
 
-def taken(records: int, start: int = 0, restored: int = 0) -> Taken:
+def taken(records: int, start: int = 0, restored: int = 0) -> SourceProgress:
     first = (IN, start) if records else None
-    return Taken(records=records, first=first, ends={IN: start + records} if records else {}, restored=restored)
+    return SourceProgress(records=records, first=first, ends={IN: start + records} if records else {}, restored=restored)
 
 
 def after(size: BatchSize, records: int, took_s: float = 0.1, restored: int = 0) -> BatchSize:
@@ -177,4 +177,4 @@ def test_a_function_of_a_millisecond_behind_a_backlog_gets_on() -> None:
 
 def test_what_was_taken_travels_as_it_is() -> None:
     for told in (taken(0), taken(5, 3, restored=2)):
-        assert unpack(pack(told), Taken) == told
+        assert unpack(pack(told), SourceProgress) == told

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task import lifecycle
-from tidemill.task.batch import Arrived, BatchReport, BatchRequest, Outcome, Positions, StoresAt
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, PartitionStats, Positions, StorePositions
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.message_pack import pack, unpack
 from tidemill.task.partition_time import PartitionTime
@@ -31,7 +32,8 @@ def fetched(tasks: Tasks, bounds: Bounds = BOUNDS) -> Tasks:
 
 
 def reported(tasks: Tasks, position: int | None = None, outcome: Outcome = Outcome.COMMITTED, **report: object) -> Tasks:
-    stores = () if position is None else (StoresAt(task=TASK, changelog={"counts": position}, **report.pop("stores_at", {})),)  # type: ignore[arg-type]
+    more: Any = report.pop("stores_at", {})
+    stores = () if position is None else (StorePositions(task=TASK, changelog={"counts": position}, **more),)
     return lifecycle.reported(tasks, BatchReport(batch_id=1, outcome=outcome, stores=stores, **report))  # type: ignore[arg-type]
 
 
@@ -147,40 +149,40 @@ def test_tasks_that_lack_little_can_be_restored_before_the_others() -> None:
     assert changelogs(TaskId(9, 9)) == {}
 
 
-def read_to(ms: int) -> dict[TopicPartition, Arrived]:
-    return {IN: Arrived(2, 1, ms, ms, ms), TopicPartition("of another task", 0): Arrived(1, 1, 99, 99, 99)}
+def read_to(ms: int) -> dict[TopicPartition, PartitionStats]:
+    return {IN: PartitionStats(2, 1, ms, ms, ms), TopicPartition("of another task", 0): PartitionStats(1, 1, 99, 99, 99)}
 
 
 def test_a_tasks_times_begin_at_what_was_committed_and_follow_what_is_read() -> None:
     committed = PartitionTime(50, (("a store of Java's", 7),))
     tasks = reported(fetched(new_task(), replace(BOUNDS, times={IN: committed})), 10)
     assert request(tasks).times == {IN: committed}
-    tasks = reported(tasks, 10, arrived=read_to(40))
+    tasks = reported(tasks, 10, partition_stats=read_to(40))
     assert request(tasks).times == {IN: committed}, "a record from before"
-    tasks = reported(tasks, 10, arrived=read_to(60))
+    tasks = reported(tasks, 10, partition_stats=read_to(60))
     assert request(tasks).times == {IN: committed._replace(ms=60)}
-    tasks = reported(tasks, 10, arrived={IN: Arrived(3, 0, 0, 0, 0)})
+    tasks = reported(tasks, 10, partition_stats={IN: PartitionStats(3, 0, 0, 0, 0)})
     assert request(tasks).times == {IN: committed._replace(ms=60)}, "records without a time"
 
 
 def test_what_was_emitted_on_window_close_is_kept_with_the_times_of_the_tasks_inputs() -> None:
     tasks = reported(running(), 10, emitted={TASK: {"closed": 7}, TaskId(9, 9): {"others": 8}})
     assert request(tasks).times == {IN: PartitionTime(processors=(("closed", 7),))}
-    tasks = reported(tasks, 10, arrived=read_to(60))
+    tasks = reported(tasks, 10, partition_stats=read_to(60))
     assert request(tasks).times == {IN: PartitionTime(60, (("closed", 7),))}
 
 
 def test_after_a_lost_batch_times_come_from_the_committed_offsets_again() -> None:
-    tasks = reported(running(), 10, arrived=read_to(60))
-    tasks = reported(tasks, outcome=Outcome.LOST, arrived=read_to(70))
+    tasks = reported(running(), 10, partition_stats=read_to(60))
+    tasks = reported(tasks, outcome=Outcome.LOST, partition_stats=read_to(70))
     assert request(tasks).times == {}
     again = reported(fetched(tasks, replace(BOUNDS, times={IN: PartitionTime(60)})), 10)
     assert request(again).times == {IN: PartitionTime(60)}
 
 
 def test_a_refused_batch_is_run_again_from_where_it_began() -> None:
-    before = reported(running(), 10, arrived=read_to(60))
-    after = reported(before, 10, outcome=Outcome.REFUSED, arrived=read_to(70))
+    before = reported(running(), 10, partition_stats=read_to(60))
+    after = reported(before, 10, outcome=Outcome.REFUSED, partition_stats=read_to(70))
     assert after[TASK].phase is Phase.RUNNING
     assert (request(after).inputs, request(after).times) == (request(before).inputs, request(before).times)
 

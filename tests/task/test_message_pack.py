@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 
 from tidemill.errors import MisfitError, StopError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.batch import Arrived, BatchReport, BatchRequest, CommittingMember, Marker, Outcome, Taken, TaskRun
+from tidemill.task.batch import (
+    BatchReport,
+    BatchRequest,
+    CommittingMember,
+    Marker,
+    Outcome,
+    PartitionStats,
+    SourceProgress,
+    TaskRun,
+)
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.message_pack import as_utf8, pack, unpack
 
 LONG = 2**63 - 1
-KINDS = [BatchRequest, BatchReport, Marker, CommittingMember, Taken, BatchId]
+KINDS = [BatchRequest, BatchReport, Marker, CommittingMember, SourceProgress, BatchId]
 
 longs = st.integers(-LONG - 1, LONG)
 st.register_type_strategy(int, longs)
@@ -39,10 +48,10 @@ def test_keys_and_rows_come_back_as_the_types_that_they_were() -> None:
 
 
 def test_a_sum_of_timestamps_has_more_than_64_bits() -> None:
-    latest = Arrived(1, 1, LONG, LONG, float(LONG))
+    latest = PartitionStats(1, 1, LONG, LONG, float(LONG))
     arrived = latest.plus(latest).plus(latest)
-    report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, arrived={TopicPartition("in", 0): arrived})
-    assert unpack(pack(report), BatchReport).arrived[TopicPartition("in", 0)].sum_ms == pytest.approx(3 * LONG)
+    report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, partition_stats={TopicPartition("in", 0): arrived})
+    assert unpack(pack(report), BatchReport).partition_stats[TopicPartition("in", 0)].sum_ms == pytest.approx(3 * LONG)
 
 
 @pytest.mark.parametrize(
@@ -67,12 +76,12 @@ def test_other_bytes_are_refused_with_what_was_found_and_what_was_expected(data:
 
 def test_a_value_of_another_class_is_refused_before_it_is_sent() -> None:
     with pytest.raises(TypeError, match="can't be sent: it is of int64, expected Python's own types and dataclasses"):
-        pack(Taken(records=np.int64(3)))  # type: ignore[arg-type]
+        pack(SourceProgress(records=np.int64(3)))  # type: ignore[arg-type]
 
 
 def test_other_mappings_and_subclasses_arrive_as_pythons_own() -> None:
     ends = MappingProxyType({TopicPartition("in", 0): 5})
-    assert unpack(pack(Taken(ends=ends)), Taken) == Taken(ends=dict(ends))
+    assert unpack(pack(SourceProgress(ends=ends)), SourceProgress) == SourceProgress(ends=dict(ends))
     report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, timings_ms={"run": np.float64(1.5)})
     assert type(unpack(pack(report), BatchReport).timings_ms["run"]) is float
 

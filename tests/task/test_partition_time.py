@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.ids import TopicPartition
+from tidemill.operators.record import UNKNOWN_TIME
 from tidemill.task.partition_time import (
-    UNKNOWN_TIME,
     PartitionTime,
     from_metadata,
     keeping,

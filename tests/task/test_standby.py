@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task import lifecycle, standby
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StorePositions
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
 from tidemill.task.message_pack import pack, unpack
 from tidemill.task.standby import StandbyBounds, StandbyTask
@@ -29,7 +29,7 @@ def fetched(standbys: Standbys, bounds: StandbyBounds = BOUNDS) -> Standbys:
 
 
 def reported(standbys: Standbys, position: int | None, outcome: Outcome = Outcome.COMMITTED, **report: object) -> Standbys:
-    stores = () if position is None else (StoresAt(task=TASK, changelog={"counts": position}),)
+    stores = () if position is None else (StorePositions(task=TASK, changelog={"counts": position}),)
     return standby.reported(standbys, BatchReport(batch_id=1, outcome=outcome, stores=stores, **report))  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership import member_state as machine
 from tidemill.membership.member_state import Assigned, CloseRequested, MemberConfig, MembershipLost, RejoinNow, TimePassed
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.task.batch import BatchReport, Outcome, StoresAt
+from tidemill.task.batch import BatchReport, Outcome, StorePositions
 from tidemill.task.lifecycle import Bounds, Phase
 from tidemill.task.manager import NOT_ASSIGNED, REVOKED, handle
 from tidemill.task.standby import StandbyBounds
@@ -86,7 +86,7 @@ def bounds(*tasks: TaskId, end: int = 0) -> BoundsFetched:
 
 
 def stores_at(position: int, *tasks: TaskId, outcome: Outcome = Outcome.COMMITTED) -> BatchReported:
-    stores = tuple(StoresAt(task=task, changelog={"counts": position}) for task in tasks)
+    stores = tuple(StorePositions(task=task, changelog={"counts": position}) for task in tasks)
     return BatchReported(report=BatchReport(batch_id=1, outcome=outcome, stores=stores))
 
 

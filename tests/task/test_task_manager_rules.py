@@ -25,7 +25,7 @@ from tidemill.membership.member_state import (
 )
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.task import lifecycle, standby
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StorePositions
 from tidemill.task.lifecycle import Bounds
 from tidemill.task.manager import handle
 from tidemill.task.tasks import (
@@ -162,7 +162,7 @@ class TaskManagerRules(RuleBasedStateMachine):
     @rule(position=st.integers(0, 20), outcome=st.sampled_from([Outcome.COMMITTED, Outcome.LOST]))
     def report(self, position: int, outcome: Outcome) -> None:
         worked_on = [run.task for run in self.request().tasks]
-        stores = tuple(StoresAt(task=task, changelog={"counts": position}) for task in worked_on if task.subtopology == 1)
+        stores = tuple(StorePositions(task=task, changelog={"counts": position}) for task in worked_on if task.subtopology == 1)
         self.feed(BatchReported(report=BatchReport(batch_id=1, outcome=outcome, stores=stores)))
 
     @rule()

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
 from tidemill.assignment.custom import custom_assignor
-from tidemill.assignment.java.java_hash import task_hash, task_hash_2_7
 from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
 from tidemill.assignment.model import TaskAssignor
 from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
 from tidemill.errors import ConfigError
+from tidemill.java_collections.hash_table import task_hash, task_hash_2_7
 
 DEFAULT = "HighAvailabilityTaskAssignor"
 NAMES = (DEFAULT, "StickyTaskAssignor", "FallbackPriorTaskAssignor", "balanced")

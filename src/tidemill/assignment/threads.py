@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import cycle
 
-from tidemill.assignment.java.java_hash import TaskHash, hash_order, string_order, task_hash, task_hash_2_7
+from tidemill.assignment.iteration_order import TaskHash
 from tidemill.assignment.model import ClientAssignment, ClientState
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId
-from tidemill.java_queue import JavaPriorityQueue
+from tidemill.java_collections.hash_table import hash_order, string_order, task_hash, task_hash_2_7
+from tidemill.java_collections.priority_queue import JavaPriorityQueue
 
 TasksOfThreads = dict[str, list[TaskId]]
 
@@ -55,7 +56,7 @@ def assign_to_threads(
     standby_order: Sequence[TaskId] | None = None,
 ) -> ThreadAssignment:
     """Today's form. ``standby_order`` is how the client's standbys iterate: sorted, unless an assignor of KIP-924 gave
-    them (then by hash, see ``java_hash.hash_order``).
+    them (then by hash, see ``hash_table.hash_order``).
     """
     if len(client.consumers) == 1:
         return _all_to_the_only_thread(client, assigned, stateful_tasks, end_offset_sums)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidemill.config.slices import GroupConfig
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.kafka.admin.group_members import LiveGroup
-    from tidemill.membership.topology_facts import TopologyFacts
+    from tidemill.membership.topology_metadata import TopologyMetadata
     from tidemill.membership.wire import AssignmentInfo
     from tidemill.topology.nodes import Topology
 
@@ -67,8 +67,8 @@ def live_explanation(question: Question) -> LiveExplanation:
         for name, member in group.members.items()
         if member.assignment.user_data
     }
-    facts = _facts(config, topology, group, received)
-    state, assignment = _as_its_leader(question, config, facts, group)
+    metadata = _topology_metadata(config, topology, group, received)
+    state, assignment = _as_its_leader(question, config, metadata, group)
     process_of = {
         consumer.member: client.process_id for client in state.clients for consumer in client.consumers
     }
@@ -100,17 +100,17 @@ def _application(question: Question) -> tuple[StreamsConfig, Topology | None]:
     return StreamsConfig.of(settings), topology
 
 
-def _facts(
+def _topology_metadata(
     config: StreamsConfig, topology: Topology | None, group: LiveGroup, received: Mapping[str, AssignmentInfo]
-) -> TopologyFacts:
-    from tidemill.membership.observed_topology import observed_facts
-    from tidemill.membership.topology_facts import topology_facts
+) -> TopologyMetadata:
+    from tidemill.membership.observed_topology import observed_topology_metadata
+    from tidemill.membership.topology_metadata import topology_metadata
     from tidemill.membership.wire import known_subscription
     from tidemill.topology.patterns import with_topics_of_patterns
 
     if topology is not None:
         topology = with_topics_of_patterns(topology, config.application_id, group.partition_counts)
-        return topology_facts(topology, config.application_id, topic_defaults=config.topic)
+        return topology_metadata(topology, config.application_id, topic_defaults=config.topic)
     partitions_of: dict[TaskId, list[TopicPartition]] = {}
     with_state: set[TaskId] = set()
     for name, info in received.items():
@@ -131,13 +131,13 @@ def _facts(
     if not partitions_of:
         raise EnvironmentProblem(f"nothing is assigned in group {config.application_id!r} yet: ask again")
     try:
-        return observed_facts(config.application_id, partitions_of, with_state, group.partition_counts)
+        return observed_topology_metadata(config.application_id, partitions_of, with_state, group.partition_counts)
     except AssignmentError as error:
         raise ConfigError(str(error)) from error
 
 
 def _as_its_leader(
-    question: Question, config: StreamsConfig, facts: TopologyFacts, group: LiveGroup
+    question: Question, config: StreamsConfig, metadata: TopologyMetadata, group: LiveGroup
 ) -> tuple[ApplicationState, Assignment]:
     """The leader's two steps over what the members said in their last join."""
     from tidemill.assignment.choice import choose_assignor
@@ -157,7 +157,7 @@ def _as_its_leader(
     )
     counts = group.partition_counts
     subscriptions = {name: member.subscription for name, member in group.members.items()}
-    prepared = prepare(subscriptions, ClusterMetadata(partition_counts=counts), facts, leader)
+    prepared = prepare(subscriptions, ClusterMetadata(partition_counts=counts), metadata, leader)
     if not isinstance(prepared, PreparedRebalance):
         raise EnvironmentProblem(f"the group {config.application_id!r} can't be assigned: {prepared.log[-1].text}")
     missing = frozenset(topic.name for topic in prepared.internal_topics if topic.name not in counts)

@@ -30,6 +30,7 @@ from tidemill.errors import StopError
 
 if TYPE_CHECKING:
     from tidemill.cli.demo_topics import Counts, Feed
+    from tidemill.ids import TaskId
 
 _SESSION_TIMEOUT_S = 6.0
 _SETTINGS = (
@@ -109,7 +110,7 @@ class Play:
         self._goal, self._ticked_at = 0.0, self._began
         self._victim: DemoInstance | None = None
         self._killed_at = 0.0
-        self._lost: frozenset[str] = frozenset()
+        self._lost: frozenset[TaskId] = frozenset()
         self._reads: Reads | None = None
         self.result = ""
 
@@ -189,7 +190,7 @@ class Play:
         self._killed_at = time.monotonic()
         self._instances.kill(victim)
         self._reads.start()
-        self._say(f"kill -9: instance {victim.number} ({victim.address}) is gone, with {' '.join(sorted(self._lost))}")
+        self._say(f"kill -9: instance {victim.number} ({victim.address}) is gone, with {' '.join(map(str, sorted(self._lost)))}")
         self._say(f"no one hears of it; the broker notices within session.timeout.ms, {_SESSION_TIMEOUT_S:.0f} s")
 
     def _has_taken_over(self) -> bool:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 
 from tidemill.cli.group_screen import group_screen
 from tidemill.cli.group_view import is_news, rebalance_words
-from tidemill.documents import Document
 from tidemill.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from tidemill.ids import TaskId
+    from tidemill.query.group_documents import ActiveTaskDocument, CopyDocument, GroupDocument, ThreadDocument
 
 _ASK_LIMIT_S = 2.5
 
@@ -25,9 +27,9 @@ class Watch:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._group: Document | None = None
+        self._group: GroupDocument | None = None
         self._shown: set[tuple[int, str]] = set()
-        self._states: dict[str, str] = {}
+        self._states: dict[str | None, str] = {}
         self._tried_at = 0.0
         self.looked_at = 0.0
 
@@ -65,62 +67,67 @@ class Watch:
     @property
     def stateful_owners(self) -> int:
         """Instances that run tasks with state."""
-        return len({one["host"] for one, task in self._active() if task["stateful"] and task["phase"] == "running"})
+        return len({host for host, task in self._active() if task.stateful and task.phase == "running"})
 
     @property
     def caught_up_copies(self) -> int:
         """Different tasks of which there is a copy that is at its changelog's end, or nearly."""
-        return len({copy["task"] for copy in self._copies() if copy["lag"] is not None and copy["lag"] <= _NEARLY})
+        return len({copy.task for copy in self._copies() if copy.lag is not None and copy.lag <= _NEARLY})
 
     @property
     def warming_up(self) -> bool:
-        return any(copy["role"] == "warm-up" for copy in self._copies())
+        """True if a task is on its way to another instance."""
+        return any(copy.role == "warm-up" for copy in self._copies())
 
-    def running_at(self, addresses: Iterable[str] | None) -> frozenset[str]:
+    def running_at(self, addresses: Iterable[str] | None) -> frozenset[TaskId]:
         """Running tasks of these instances; None: of all."""
         known = None if addresses is None else set(addresses)
         return frozenset(
-            task["task"] for one, task in self._active() if task["phase"] == "running" and (known is None or one["host"] in known)
+            task.task for host, task in self._active() if task.phase == "running" and (known is None or host in known)
         )
 
-    def active_at(self, address: str) -> frozenset[str]:
-        return frozenset(task["task"] for one, task in self._active() if one["host"] == address)
+    def active_at(self, address: str) -> frozenset[TaskId]:
+        """Active tasks of one instance."""
+        return frozenset(task.task for host, task in self._active() if host == address)
 
-    def stateful_at(self, address: str) -> frozenset[str]:
-        return frozenset(task["task"] for one, task in self._active() if one["host"] == address and task["stateful"])
+    def stateful_at(self, address: str) -> frozenset[TaskId]:
+        """Active tasks with state of one instance."""
+        return frozenset(task.task for host, task in self._active() if host == address and task.stateful)
 
-    def promoted(self, tasks: Iterable[str]) -> tuple[int, int]:
+    def promoted(self, tasks: Iterable[TaskId]) -> tuple[int, int]:
         """Of these tasks with state: how many went to an instance with a copy of them when they last moved, how many did not."""
-        stateful = {task["task"] for _, task in self._active() if task["stateful"]}.intersection(tasks)
-        had: dict[str, bool] = {}
-        for led in (self._group or {"rebalances": ()})["rebalances"]:
-            for move in led["moves"]:
-                if move["role"] == "active" and move["task"] in stateful:
-                    had[move["task"]] = move["had_copy"]
+        stateful = {task.task for _, task in self._active() if task.stateful}.intersection(tasks)
+        had: dict[TaskId, bool] = {}
+        for led in self._group.rebalances if self._group is not None else ():
+            for move in led.moves:
+                if move.role == "active" and move.task in stateful:
+                    had[move.task] = move.had_copy
         return sum(had.values()), len(had) - sum(had.values())
 
-    def _active(self) -> Iterator[tuple[Document, Document]]:
-        for one in (self._group or {"instances": ()})["instances"]:
-            for thread in one.get("threads", ()):
-                yield from ((one, task) for task in thread["active"])
+    def _active(self) -> Iterator[tuple[str | None, ActiveTaskDocument]]:
+        """Each active task with the address of its instance."""
+        return ((host, task) for host, thread in self._threads() for task in thread.active)
 
-    def _copies(self) -> Iterator[Document]:
-        for one in (self._group or {"instances": ()})["instances"]:
-            for thread in one.get("threads", ()):
-                yield from thread["standby"]
+    def _copies(self) -> Iterator[CopyDocument]:
+        return (copy for _, thread in self._threads() for copy in thread.standby)
 
-    def _tell(self, group: Document) -> None:
-        for one in group["instances"]:
-            state = "does not answer" if one["away"] is not None else one["state"]
-            if self._states.get(one["host"]) != state:
-                self._states[one["host"]] = state
-                self._say(f"{one['host']}: {state}")
-        for led in group["rebalances"]:
-            which = (led["at_ms"], led["led_by"])
+    def _threads(self) -> Iterator[tuple[str | None, ThreadDocument]]:
+        for member in self._group.instances if self._group is not None else ():
+            if member.reported is not None:
+                yield from ((member.host, thread) for thread in member.reported.threads)
+
+    def _tell(self, group: GroupDocument) -> None:
+        for member in group.instances:
+            state = "does not answer" if member.reported is None else member.reported.state
+            if self._states.get(member.host) != state:
+                self._states[member.host] = state
+                self._say(f"{member.host}: {state}")
+        for led in group.rebalances:
+            which = (led.at_ms, led.led_by)
             if which not in self._shown:
                 self._shown.add(which)
                 if is_news(led):
-                    self._say(f"rebalance, led by {led['led_by']}: {rebalance_words(led)}")
+                    self._say(f"rebalance, led by {led.led_by}: {rebalance_words(led)}")
 
 
 _NEARLY = 1_000

@@ -110,10 +110,11 @@ def history(
 ) -> None:
     """Show the last rebalances, what moved and why, from the instances that led them."""
     from tidemill.cli.group_history import fetched_history, history_lines
+    from tidemill.query.document_reader import to_plain
 
     found, remarks = fetched_history(servers_of(bootstrap_server), group, outside_settings(settings or (), config))
     shown = found[-last:]
-    typer.echo(json.dumps(shown, ensure_ascii=False) if as_json else "\n".join(history_lines(shown, why=why)))
+    typer.echo(json.dumps(to_plain(shown), ensure_ascii=False) if as_json else "\n".join(history_lines(shown, why=why)))
     for remark in remarks:
         sys.stderr.write(f"{remark}\n")
 

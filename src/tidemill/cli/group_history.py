@@ -7,11 +7,15 @@ its rebalances are missing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tidemill.cli.group_view import move_words, rebalance_words, shown_time
-from tidemill.documents import Document
 from tidemill.errors import EnvironmentProblem, RetriableError
 from tidemill.printable import printable
+
+if TYPE_CHECKING:
+    from tidemill.query.group_documents import RebalanceDocument
 
 _ASK_LIMIT_S = 5.0
 _LONGEST_TEXT = 2_000
@@ -19,15 +23,15 @@ _LONGEST_TEXT = 2_000
 
 def fetched_history(
     bootstrap_server: str, group: str, settings: Mapping[str, object]
-) -> tuple[list[Document], tuple[str, ...]]:
+) -> tuple[list[RebalanceDocument], tuple[str, ...]]:
     """Rebalances, oldest first, and remarks on what is missing. EnvironmentProblem if no instance can be asked."""
     from tidemill.cli.group_instances import group_instances, http_access_of
-    from tidemill.query.document_reader import UnreadableDocumentError, plain_document, read_document
+    from tidemill.query.document_reader import UnreadableDocumentError, read_document
     from tidemill.query.group_documents import HistoryDocument
     from tidemill.query.http_forward import document, fetch
 
     access = http_access_of(settings)
-    histories: dict[str, list[Document]] = {}
+    histories: dict[str, tuple[RebalanceDocument, ...]] = {}
     remarks = []
     for one in group_instances(bootstrap_server, group, settings):
         if one.host is None:
@@ -41,26 +45,26 @@ def fetched_history(
             continue
         if found.problem is not None:
             remarks.append(f"What {one.name} led before it was started last is missing: {printable(found.problem)}.")
-        histories[one.name] = [plain_document(led) for led in found.rebalances]
+        histories[one.name] = found.rebalances
     if not histories:
         raise EnvironmentProblem(f"no instance of {group} can be asked: {' '.join(remarks)}")
     return merged_history(histories), tuple(remarks)
 
 
-def merged_history(histories: Mapping[str, Sequence[Document]]) -> list[Document]:
+def merged_history(histories: Mapping[str, Sequence[RebalanceDocument]]) -> list[RebalanceDocument]:
     """By the instances that have led them, oldest first."""
-    found = [{**led, "led_by": name} for name, of_one in histories.items() for led in of_one]
-    return sorted(found, key=lambda led: (led["at_ms"], led["led_by"]))
+    found = [replace(led, led_by=name) for name, of_one in histories.items() for led in of_one]
+    return sorted(found, key=lambda led: (led.at_ms, led.led_by))
 
 
-def history_lines(rebalances: Sequence[Document], *, why: bool) -> Iterator[str]:
+def history_lines(rebalances: Sequence[RebalanceDocument], *, why: bool) -> Iterator[str]:
     """One line for each, with ``why`` one more for each move."""
     if not rebalances:
         yield "no rebalance was led by an instance that can be asked"
     for led in rebalances:
-        at = shown_time(led["at_ms"], "%Y-%m-%d %H:%M:%S")
+        at = shown_time(led.at_ms, "%Y-%m-%d %H:%M:%S")
         words = rebalance_words(led) or "nothing moved"
-        yield printable(f"{at}  {led['led_by']}  {led['took_ms']} ms  {words}", longest=_LONGEST_TEXT)
-        for move in led["moves"] if why else ():
-            reason = move["reason"] or "no record tells why"
+        yield printable(f"{at}  {led.led_by}  {led.took_ms} ms  {words}", longest=_LONGEST_TEXT)
+        for move in led.moves if why else ():
+            reason = move.reason or "no record tells why"
             yield printable(f"    {move_words(move)}: {reason}", longest=_LONGEST_TEXT)

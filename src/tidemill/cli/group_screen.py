@@ -16,11 +16,12 @@ from tidemill.cli.group_view import (
     rebalances,
     summary,
 )
-from tidemill.documents import Document
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
+
+    from tidemill.query.group_documents import GroupDocument
 
 _REBALANCES = 6
 _COPIES = 16
@@ -32,7 +33,7 @@ _STYLES = {
 }
 
 
-def group_screen(group: Document, *, most_copies: int | None = _COPIES) -> RenderableType:
+def group_screen(group: GroupDocument, *, most_copies: int | None = _COPIES) -> RenderableType:
     """Everything; ``most_copies`` None: however many there are."""
     from rich.console import Group
     from rich.text import Text
@@ -92,7 +93,7 @@ def _copies(rows: list[CopyRow], most: int | None) -> RenderableType:
     for row in shown:
         style = "" if row.role == "standby" else "yellow"
         table.add_row(
-            row.task, Text(row.role, style=style), row.where, _count(row.lag), Text(_bar(row.lag, worst), style=style),
+            str(row.task), Text(row.role, style=style), row.where, _count(row.lag), Text(_bar(row.lag, worst), style=style),
             _count(row.per_s), "" if not row.lag else duration(row.seconds_left),
         )  # fmt: skip
     if len(shown) < len(rows):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -153,6 +153,4 @@ def _leader(instances: Sequence[GroupInstance], access: HttpAccess) -> str | Non
     from tidemill.cli.top import GroupQuestion
 
     hosts = [one.host for one in instances if one.host is not None]
-    found: Any = GroupQuestion(hosts, token=access.token, tls=access.client).ask()
-    leader: str | None = found["leader"]
-    return leader
+    return GroupQuestion(hosts, token=access.token, tls=access.client).ask().leader

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.group_screen import group_screen
-from tidemill.documents import Document
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
 from tidemill.printable import printable
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
     from tidemill.membership.wire import HostInfo
+    from tidemill.query.group_documents import GroupDocument
 
 _ASK_LIMIT_S = 5.0
 _ALL_AWAY_LIMIT_S = 30.0
@@ -50,11 +50,11 @@ def top(
     access = http_access_of(given)
     asked = GroupQuestion(hosts, token=access.token, tls=access.client)
     if once or as_json or not _is_followed():
-        document = asked.ask()
+        found = asked.ask()
         if as_json:
-            typer.echo(json.dumps(document, ensure_ascii=False))
+            typer.echo(json.dumps(found.to_json(), ensure_ascii=False))
         else:
-            _print(document)
+            _print(found)
         return
     _follow(asked, interval_s)
 
@@ -65,8 +65,8 @@ class GroupQuestion:
     def __init__(self, hosts: Iterable[HostInfo], *, token: str = "", tls: SSLContext | None = None) -> None:
         self._hosts, self._token, self._tls = list(hosts), token, tls
 
-    def ask(self, timeout_s: float = _ASK_LIMIT_S) -> Document:
-        """EnvironmentProblem, with what each host said, if none answers."""
+    def ask(self, timeout_s: float = _ASK_LIMIT_S) -> GroupDocument:
+        """Without what would act on a terminal. EnvironmentProblem, with what each host said, if none answers."""
         from tidemill.membership.wire import host_of
         from tidemill.query.document_reader import UnreadableDocumentError
         from tidemill.query.group_documents import read_group
@@ -76,7 +76,7 @@ class GroupQuestion:
         for host in list(self._hosts):
             try:
                 answer = document(fetch(host, "/group", token=self._token, timeout_s=timeout_s, tls=self._tls))
-                found = read_group(answer)
+                found = read_group(_for_terminal(answer))
             except RetriableError as problem:
                 problems.append(f"{host} {problem}")
                 continue
@@ -85,7 +85,7 @@ class GroupQuestion:
                 continue
             hosts = [host_of(one.host) for one in found.instances if one.host and one.away is None]
             self._hosts = list(dict.fromkeys([host, *(one for one in hosts if one), *self._hosts]))
-            return {name: _for_terminal(value) for name, value in found.to_json().items()}
+            return found
         raise EnvironmentProblem(
             f"no instance can be asked: {'; '.join(problems)}. Start them with --serve HOST:PORT; where a token is set give it "
             "in a file with --config"
@@ -129,13 +129,13 @@ def _is_followed() -> bool:
     return can_write_over(Console())
 
 
-def _print(document: Document) -> None:
+def _print(group: GroupDocument) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=160)
-    console.print(group_screen(document, most_copies=None))
+    console.print(group_screen(group, most_copies=None))
 
 
 def _follow(asked: GroupQuestion, interval_s: float) -> None:
@@ -143,18 +143,18 @@ def _follow(asked: GroupQuestion, interval_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    document = asked.ask()
+    group = asked.ask()
     answered_at = time.monotonic()
     with Live(console=Console(highlight=False, markup=False), screen=True, auto_refresh=False) as live:
         problem = ""
         while True:
             began = time.monotonic()
             try:
-                document, answered_at, problem = asked.ask(timeout_s=2.0), began, ""
+                group, answered_at, problem = asked.ask(timeout_s=2.0), began, ""
             except EnvironmentProblem as error:
                 if began - answered_at > _ALL_AWAY_LIMIT_S:
                     raise
                 problem = str(error)
-            screen = group_screen(document)
+            screen = group_screen(group)
             live.update(Group(Text(problem, style="bold red"), screen) if problem else screen, refresh=True)
             time.sleep(max(0.05, interval_s - (time.monotonic() - began)))

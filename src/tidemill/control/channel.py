@@ -38,8 +38,8 @@ from tidemill.control.messages import (
     Question,
     ReadAnswer,
     Report,
+    SourceAdvanced,
     StoreRead,
-    Taking,
     WaitServed,
     Welcome,
 )
@@ -49,7 +49,7 @@ from tidemill.errors import BatchLostError, MisfitError, assert_never
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
-from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, SourceProgress
 from tidemill.task.batch_id import BatchId
 from tidemill.task.message_pack import as_utf8, pack, unpack
 
@@ -84,7 +84,7 @@ class ControlHandler(Protocol):
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         """Calls the function of a ``foreach_batch`` node with the records in a file; what it raised, or nothing."""
 
-    def taking(self, batch_id: int, taken: Taken) -> None:
+    def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         """The source step is about to hand this over."""
 
     def has_run(self, batch_id: int) -> None:
@@ -253,9 +253,9 @@ def _answer(connection: Connection, handler: ControlHandler) -> None:
         answer = DriverAnswer(value=_answered(handler, question))
     except Exception as problem:  # the worker gives up the batch
         answer = DriverAnswer(failed=as_utf8(f"{type(problem).__name__}: {problem}"))
-        if isinstance(question, Taking):
+        if isinstance(question, SourceAdvanced):
             log.warning(LogEvent("control-taking-failed", batch=question.batch_id, problem=answer.failed), exc_info=True)
-    if not isinstance(question, Taking):
+    if not isinstance(question, SourceAdvanced):
         connection.send_bytes(pack(answer))
 
 
@@ -274,8 +274,8 @@ def _answered(handler: ControlHandler, question: Question) -> bytes:
             return pack(handler.committed(partitions))
         case HandOver(node=node, path=path, batch_id=records):
             return pack(as_utf8(handler.hand_over(node, path, records)))
-        case Taking(batch_id=batch_id, taken=taken):
-            handler.taking(batch_id, taken)
+        case SourceAdvanced(batch_id=batch_id, progress=progress):
+            handler.source_advanced(batch_id, progress)
         case HasRun(batch_id=batch_id):
             handler.has_run(batch_id)
         case _:
@@ -371,8 +371,8 @@ class ControlClient:
     def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
         return unpack(self._ask(HandOver(node=node, path=path, batch_id=batch_id)), str)
 
-    def taking(self, batch_id: int, taken: Taken) -> None:
-        self._send(Taking(batch_id=batch_id, taken=taken))
+    def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
+        self._send(SourceAdvanced(batch_id=batch_id, progress=progress))
 
     def has_run(self, batch_id: int) -> None:
         self._ask(HasRun(batch_id=batch_id))

@@ -11,7 +11,7 @@ from enum import Enum
 from msgspec import Struct
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.batch import BatchReport, Taken
+from tidemill.task.batch import BatchReport, SourceProgress
 from tidemill.task.batch_id import BatchId
 
 
@@ -84,12 +84,12 @@ class HandOver(ControlMessage, frozen=True, tag=True):
     batch_id: BatchId
 
 
-class Taking(ControlMessage, frozen=True, tag=True):
+class SourceAdvanced(ControlMessage, frozen=True, tag=True):
     """The records that the source step is about to pass to functions. Sent before each chunk, not answered: nothing depends on
     it."""
 
     batch_id: int
-    taken: Taken
+    progress: SourceProgress
 
 
 class HasRun(ControlMessage, frozen=True, tag=True):
@@ -98,7 +98,7 @@ class HasRun(ControlMessage, frozen=True, tag=True):
     batch_id: int
 
 
-Question = NextRequest | Report | WaitServed | AskMembership | AskCommitted | HandOver | Taking | HasRun
+Question = NextRequest | Report | WaitServed | AskMembership | AskCommitted | HandOver | SourceAdvanced | HasRun
 
 
 class Asked(ControlMessage, frozen=True):

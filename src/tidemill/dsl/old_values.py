@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidemill.dsl.recorder import Recorder
+from tidemill.java_collections.hash_table import HashTable, string_hash
 from tidemill.operators.operation_table import TableRows, entry_of
 from tidemill.topology import operations as op
-from tidemill.topology.java_order import sized_set
 from tidemill.topology.logical import Effect, KTableJoin, KTableSource, Process
 
 
@@ -34,7 +34,7 @@ def looked_up(recorder: Recorder, table: int) -> tuple[str, ...]:
             return (store.name,)
         case KTableJoin(store=None):
             this, other = effect.other_uses, effect.this_uses  # each side uses the stores of the other one
-            return sized_set((*sized_set((*this, *other)), *sized_set((*other, *this))))
+            return _sized_set((*_sized_set((*this, *other)), *_sized_set((*other, *this))))
         case KTableJoin(store=store):
             assert store is not None
             return (store.name,)
@@ -109,3 +109,8 @@ def _above(recorder: Recorder, table: int) -> int:
 
 def _change(recorder: Recorder, table: int, effect: Effect) -> None:
     recorder.change(table, lambda node: replace(node, effect=effect))
+
+
+def _sized_set(names: tuple[str, ...]) -> tuple[str, ...]:
+    """In the order of a hash set that was made for just as many as are given, and filled with them."""
+    return tuple(HashTable(string_hash, names, capacity=len(names)))

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Protocol
 
-from tidemill.assignment.java.java_hash import hash_order, string_hash, string_order
 from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from tidemill.assignment.task_load import TaskLoad
 from tidemill.endpoint import EXPECTED, HostInfo, listed_host
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.java_collections.hash_table import hash_order, string_hash, string_order
 from tidemill.membership.wire import (
     LATEST_SUPPORTED_VERSION,
     FutureSubscription,

@@ -52,7 +52,7 @@ from tidemill.membership.topic_plan import (
     TopicToEnsure,
     plan_topics,
 )
-from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.membership.wire import (
     LATEST_SUPPORTED_VERSION,
     AssignmentInfo,
@@ -137,7 +137,7 @@ class PreparedRebalance:
 def prepare(
     subscriptions: Mapping[str, MemberSaid],
     metadata: ClusterMetadata,
-    topology: TopologyFacts,
+    topology: TopologyMetadata,
     config: LeaderConfig,
     *,
     plan: TopicPlan | None = None,

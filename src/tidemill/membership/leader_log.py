@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from tidemill.assignment.java.java_hash import hash_order, task_hash_2_7
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment
 from tidemill.ids import TaskId
+from tidemill.java_collections.hash_table import hash_order, task_hash_2_7
 from tidemill.printable import printable
 
 NAMED_VIOLATIONS = 5

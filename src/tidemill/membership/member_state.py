@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tidemill.assignment.model import LONG_MAX
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.membership.topology_facts import SubtopologyFacts
+from tidemill.membership.topology_metadata import TopicsInfo
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, HostInfo, PartitionsByHost, host_of
 from tidemill.membership.wire.assignment import AssignorError
 
@@ -74,7 +74,7 @@ class MemberConfig:
     endpoint: str | None = None
     client_tags: Mapping[str, str] = field(default_factory=dict)
     first_version: int = LATEST_SUPPORTED_VERSION
-    topology: Mapping[int, SubtopologyFacts] | None = None
+    topology: Mapping[int, TopicsInfo] | None = None
 
     @property
     def host(self) -> HostInfo | None:

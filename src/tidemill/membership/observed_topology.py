@@ -1,4 +1,4 @@
-"""The facts of a topology as far as a running group shows them: for commands that don't have the program.
+"""The topology of an application as far as a running group shows them: for commands that don't have the program.
 
 Decides from assignments which topics a sub-topology reads, and from names and numbers of partitions which one writes a
 changelog. Where that leaves two possibilities it is an error: a wrong guess would make every lag wrong. A source topic
@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping, Set
 
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 
 CHANGELOG = "-changelog"
 REPARTITION = "-repartition"
 
 
-def observed_facts(
+def observed_topology_metadata(
     application_id: str,
     partitions_of: Mapping[TaskId, Iterable[TopicPartition]],
     tasks_with_state: Set[TaskId],
     partition_counts: Mapping[str, int],
-) -> TopologyFacts:
+) -> TopologyMetadata:
     """``partitions_of``: what the tasks that were handed out read; ``tasks_with_state``: of which a member has state."""
     sources: dict[int, set[str]] = {}
     for task, partitions in partitions_of.items():
@@ -34,9 +34,9 @@ def observed_facts(
         if topic.startswith(prefix) and topic.endswith(CHANGELOG):
             fitting = [part for part in sorted(sources) if tasks[part] == partition_counts[topic]]
             changelogs[_writer(topic, fitting, sources, {task.subtopology for task in tasks_with_state})].add(topic)
-    return TopologyFacts(
+    return TopologyMetadata(
         subtopologies=tuple(
-            SubtopologyFacts(
+            TopicsInfo(
                 subtopology=part,
                 source_topics=frozenset(sources[part]),
                 changelog_topics=frozenset(changelogs[part]),
@@ -44,7 +44,7 @@ def observed_facts(
             for part in sorted(sources)
         ),
         internal_topics={
-            topic: InternalTopicFacts(name=topic, is_repartition=False)
+            topic: InternalTopicConfig(name=topic, is_repartition=False)
             for topics in changelogs.values()
             for topic in topics
         },

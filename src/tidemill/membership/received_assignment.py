@@ -15,7 +15,7 @@ from tidemill.errors import WireFormatError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.joined_group import EARLIEST_PROBEABLE_VERSION
 from tidemill.membership.member_state import Assigned, TasksWithPartitions
-from tidemill.membership.topology_facts import SubtopologyFacts
+from tidemill.membership.topology_metadata import TopicsInfo
 from tidemill.membership.wire import LATEST_SUPPORTED_VERSION, AssignmentInfo, decode_assignment
 from tidemill.membership.wire.assignment import AssignorError
 from tidemill.printable import printable
@@ -75,7 +75,7 @@ def _received(partitions: tuple[TopicPartition, ...], user_data: bytes, used_ver
     )
 
 
-def check_fits(received: ReceivedAssignment, topology: Mapping[int, SubtopologyFacts]) -> None:
+def check_fits(received: ReceivedAssignment, topology: Mapping[int, TopicsInfo]) -> None:
     """WireFormatError if a task is none of ``topology`` (sub-topologies by number), or reads what that sub-topology doesn't."""
     for task, partitions in (*received.active.items(), *received.standby.items()):
         part = topology.get(task.subtopology)

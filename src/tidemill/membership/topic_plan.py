@@ -17,7 +17,7 @@ from functools import cached_property
 from tidemill.assignment.model import TaskInfo
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.membership.topology_facts import InternalTopicFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopologyMetadata
 
 
 class MissingSourceTopicError(AssignmentError):
@@ -48,12 +48,12 @@ class ClusterMetadata:
 class TopicToEnsure:
     """An internal topic that must exist: created if it is missing, an error if it has another number of partitions."""
 
-    facts: InternalTopicFacts
+    config: InternalTopicConfig
     partitions: int
 
     @property
     def name(self) -> str:
-        return self.facts.name
+        return self.config.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,18 +85,18 @@ class TopicPlan:
         return frozenset(self.changelogs)
 
 
-def plan_topics(facts: TopologyFacts, metadata: ClusterMetadata, check: CopartitionCheck) -> TopicPlan:
+def plan_topics(topology: TopologyMetadata, metadata: ClusterMetadata, check: CopartitionCheck) -> TopicPlan:
     """Raises MissingSourceTopicError, CopartitionError, or AssignmentError where a number can't be found."""
-    _check_source_topics(facts, metadata)
-    repartition = _repartition_counts(facts, metadata)
+    _check_source_topics(topology, metadata)
+    repartition = _repartition_counts(topology, metadata)
     if repartition or check is CopartitionCheck.ALWAYS:
-        for group in facts.copartition_groups:
-            _enforce_copartitioning(group, facts, metadata, repartition)
+        for group in topology.copartition_groups:
+            _enforce_copartitioning(group, topology, metadata, repartition)
     counts = {**metadata.partition_counts, **repartition}
     tasks: dict[TaskId, tuple[TopicPartition, ...]] = {}
     changelogs: dict[TaskId, tuple[TopicPartition, ...]] = {}
     changelog_counts: dict[str, int] = {}
-    for part in sorted(facts.subtopologies, key=lambda part: part.subtopology):
+    for part in sorted(topology.subtopologies, key=lambda part: part.subtopology):
         sources = sorted(part.source_topics)
         partitions = max(counts[topic] for topic in sources)
         for number in range(partitions):
@@ -108,24 +108,24 @@ def plan_topics(facts: TopologyFacts, metadata: ClusterMetadata, check: Copartit
     wanted = {**repartition, **changelog_counts}
     return TopicPlan(
         internal_topics=tuple(
-            TopicToEnsure(facts=_internal_topic(facts, topic), partitions=wanted[topic]) for topic in sorted(wanted)
+            TopicToEnsure(config=_internal_topic(topology, topic), partitions=wanted[topic]) for topic in sorted(wanted)
         ),
         tasks=tasks,
         changelogs=changelogs,
         source_topic_changelogs=frozenset(
-            topic for part in facts.subtopologies for topic in part.source_topic_changelogs
+            topic for part in topology.subtopologies for topic in part.source_topic_changelogs
         ),
     )
 
 
-def _check_source_topics(facts: TopologyFacts, metadata: ClusterMetadata) -> None:
+def _check_source_topics(topology: TopologyMetadata, metadata: ClusterMetadata) -> None:
     missing = {
         part.subtopology: sorted(
             topic
             for topic in part.source_topics
-            if not facts.is_repartition(topic) and metadata.partition_counts.get(topic, 0) < 1
+            if not topology.is_repartition(topic) and metadata.partition_counts.get(topic, 0) < 1
         )
-        for part in facts.subtopologies
+        for part in topology.subtopologies
     }
     named = "; ".join(f"{', '.join(topics)} (sub-topology {number})" for number, topics in missing.items() if topics)
     if named:
@@ -135,19 +135,19 @@ def _check_source_topics(facts: TopologyFacts, metadata: ClusterMetadata) -> Non
         )
 
 
-def _repartition_counts(facts: TopologyFacts, metadata: ClusterMetadata) -> dict[str, int]:
+def _repartition_counts(topology: TopologyMetadata, metadata: ClusterMetadata) -> dict[str, int]:
     """Enforced numbers stand; the others follow from the writers' inputs as soon as all, or in a cycle some, are known.
 
     A repartition topic of an earlier run may be on the brokers already; its number there decides nothing.
     """
     read = sorted(
-        topic for part in facts.subtopologies for topic in part.source_topics if facts.is_repartition(topic)
+        topic for part in topology.subtopologies for topic in part.source_topics if topology.is_repartition(topic)
     )
-    known = {topic: n for topic, n in metadata.partition_counts.items() if not facts.is_repartition(topic)}
-    enforced = {topic: facts.internal_topics[topic].enforced_partitions for topic in read}
+    known = {topic: n for topic, n in metadata.partition_counts.items() if not topology.is_repartition(topic)}
+    enforced = {topic: topology.internal_topics[topic].enforced_partitions for topic in read}
     known.update((topic, partitions) for topic, partitions in enforced.items() if partitions is not None)
     open_topics = [topic for topic in read if topic not in known]
-    inputs = {topic: _inputs_of_writers(topic, facts) for topic in open_topics}
+    inputs = {topic: _inputs_of_writers(topic, topology) for topic in open_topics}
     while open_topics:
         settled = [topic for topic in open_topics if inputs[topic] and inputs[topic] <= known.keys()]
         settled = settled or [topic for topic in open_topics if inputs[topic] & known.keys()]
@@ -162,14 +162,14 @@ def _repartition_counts(facts: TopologyFacts, metadata: ClusterMetadata) -> dict
     return {topic: known[topic] for topic in read}
 
 
-def _inputs_of_writers(topic: str, facts: TopologyFacts) -> frozenset[str]:
+def _inputs_of_writers(topic: str, topology: TopologyMetadata) -> frozenset[str]:
     return frozenset(
-        source for part in facts.subtopologies if topic in part.sink_topics for source in part.source_topics
+        source for part in topology.subtopologies if topic in part.sink_topics for source in part.source_topics
     )
 
 
 def _enforce_copartitioning(
-    group: Iterable[str], facts: TopologyFacts, metadata: ClusterMetadata, repartition: dict[str, int]
+    group: Iterable[str], topology: TopologyMetadata, metadata: ClusterMetadata, repartition: dict[str, int]
 ) -> None:
     """Fit the free repartition topics of the group to the others; CopartitionError if those differ.
 
@@ -183,7 +183,7 @@ def _enforce_copartitioning(
         if topic not in repartition and topic in metadata.partition_counts
     }
     enforced = {
-        topic: repartition[topic] for topic in free if facts.internal_topics[topic].enforced_partitions is not None
+        topic: repartition[topic] for topic in free if topology.internal_topics[topic].enforced_partitions is not None
     }
     fixed = {**external, **enforced}
     if len(set(fixed.values())) > 1:
@@ -198,7 +198,7 @@ def _enforce_copartitioning(
     repartition.update(dict.fromkeys(free, wanted))
 
 
-def _internal_topic(facts: TopologyFacts, name: str) -> InternalTopicFacts:
-    known = facts.internal_topics.get(name)
-    return InternalTopicFacts(name=name, is_repartition=False) if known is None else known
+def _internal_topic(topology: TopologyMetadata, name: str) -> InternalTopicConfig:
+    known = topology.internal_topics.get(name)
+    return InternalTopicConfig(name=name, is_repartition=False) if known is None else known
 

@@ -63,9 +63,9 @@ def _other_policies(plan: TopicPlan, found: TopicsFound) -> list[str]:
         f"{topic.name} has cleanup.policy={found.cleanup[topic.name]}, expected {wanted}: it was made for a store of keys and "
         "values and is to serve a store of windows or sessions; if the store is the same, alter the topic"
         for topic in plan.internal_topics
-        if not topic.facts.is_repartition
+        if not topic.config.is_repartition
         and topic.name in found.cleanup
-        and "delete" in (wanted := topic.facts.settings.get("cleanup.policy", ""))
+        and "delete" in (wanted := topic.config.settings.get("cleanup.policy", ""))
         and _policies(found.cleanup[topic.name]) == {"compact"}
     ]
 

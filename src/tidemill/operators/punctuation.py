@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidemill.java_queue import JavaPriorityQueue
+from tidemill.java_collections.priority_queue import JavaPriorityQueue
 
 
 def first_from(start: int, interval_ms: int, now: int) -> int:

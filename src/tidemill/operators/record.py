@@ -17,6 +17,8 @@ from tidemill.topology.values import Key, Value
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
 LATEST_TIME = 2**63 - 1
+UNKNOWN_TIME = -1
+"""No record has set a time yet (Kafka Streams' RecordQueue.UNKNOWN)."""
 
 
 class Record(NamedTuple):

@@ -35,7 +35,7 @@ from tidemill.operators.exception_handlers import FAILING, ErrorContext, Excepti
 from tidemill.operators.node_context import NO_ORIGIN, NodeContext
 from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
-from tidemill.operators.record import Headers, Record, SourceRecord, extracted_time, invalid_timestamp
+from tidemill.operators.record import UNKNOWN_TIME, Headers, Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
@@ -43,8 +43,6 @@ from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Key, Serde, Value
-
-UNKNOWN_TIME = -1
 
 _MADE_COLUMNS = (
     "it is called with Python values, one record at a time, and has called a function of PySpark, which makes Columns: compute "

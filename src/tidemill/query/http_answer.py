@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tidemill.query.http_values import plain, shown_key
 from tidemill.query.rows import Row
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.values import Serde
 
@@ -29,21 +29,21 @@ def to_json(answer: Mapping[str, object]) -> bytes:
     return json.dumps(plain(answer), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
-def entry(store: StoreFacts, row: Row, *, hex_keys: bool) -> dict[str, object]:
+def entry(store: StoreInfo, row: Row, *, hex_keys: bool) -> dict[str, object]:
     """SerdeError if the store's serdes can't read the row."""
     found = {"key": shown_key(store, row.key, hex_keys=hex_keys), "value": store.value(row.stored)}
     timestamp_ms = store.timestamp_ms(row.stored)
     return found if timestamp_ms is None else {**found, "timestamp": timestamp_ms}
 
 
-def to_arrow(store: StoreFacts, rows: Sequence[Row], facts: Mapping[str, object], *, hex_keys: bool) -> bytes:
-    """Columns key, value and, if the store keeps them, timestamp; ``facts`` as metadata of the schema."""
+def to_arrow(store: StoreInfo, rows: Sequence[Row], info: Mapping[str, object], *, hex_keys: bool) -> bytes:
+    """Columns key, value and, if the store keeps them, timestamp; ``info`` as metadata of the schema."""
     keys = pa.array([row.key.hex() for row in rows], pa.string()) if hex_keys else _column(store.key_serde, [r.key for r in rows])
     skipped = TIMESTAMP_SIZE if store.timestamped else 0
     columns = {"key": keys, "value": _column(store.value_serde, [row.stored[skipped:] for row in rows])}
     if store.timestamped:
         columns["timestamp"] = pa.array([store.timestamp_ms(row.stored) for row in rows], pa.timestamp("ms", "UTC"))
-    metadata = {f"tidemill.{name}": json.dumps(plain(value)) for name, value in facts.items()}
+    metadata = {f"tidemill.{name}": json.dumps(plain(value)) for name, value in info.items()}
     batch = pa.RecordBatch.from_pydict(columns, metadata=metadata)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:

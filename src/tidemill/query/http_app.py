@@ -45,7 +45,7 @@ from tidemill.query.http_request import Request
 from tidemill.query.http_status import CHANGES, HEALTH, StatusPages
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
-from tidemill.query.store_facts import StoreFacts, readable_store
+from tidemill.query.store_info import StoreInfo, readable_store
 from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
@@ -214,7 +214,7 @@ class ReadsApp:
             raise _NotFoundError("this server has no status pages and accepts no changes")
         return Answer(*done)
 
-    def _store(self, name: str) -> StoreFacts:
+    def _store(self, name: str) -> StoreInfo:
         return readable_store(self.router.directory.stores, name)
 
     async def _stores(self) -> Answer:
@@ -243,7 +243,7 @@ class ReadsApp:
         answer = {"application": self.application_id, "host": None if own is None else str(own), "stores": stores}
         return Answer(200, http_answer.to_json(answer))
 
-    async def _key(self, request: Request, store: StoreFacts, key: str) -> Answer:
+    async def _key(self, request: Request, store: StoreInfo, key: str) -> Answer:
         windowed = is_windowed(store)
         http_request.allow_only(request, ("keys", *_BOUNDS, *(("from", "to", "limit") if windowed else ())))
         data = http_request.key_bytes(request, store, key)
@@ -261,14 +261,14 @@ class ReadsApp:
             what = "window or session of this key that is shown and between these times" if windowed else "such key"
             raise _NotFoundError(f"{store.name} has no {what}")
         held_by = found.rows[0].partition
-        facts = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by], **_at(found, held_by)}
+        info = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by], **_at(found, held_by)}
         if windowed:
-            return await self._written(partial(_windows, request, store, found, question, facts))
+            return await self._written(partial(_windows, request, store, found, question, info))
         if request.wants_arrow:
-            return Answer(200, http_answer.to_arrow(store, found.rows, facts, hex_keys=hex_keys), http_answer.ARROW)
-        return Answer(200, http_answer.to_json({**facts, **http_answer.entry(store, found.rows[0], hex_keys=hex_keys)}))
+            return Answer(200, http_answer.to_arrow(store, found.rows, info, hex_keys=hex_keys), http_answer.ARROW)
+        return Answer(200, http_answer.to_json({**info, **http_answer.entry(store, found.rows[0], hex_keys=hex_keys)}))
 
-    async def _range(self, request: Request, store: StoreFacts) -> Answer:
+    async def _range(self, request: Request, store: StoreInfo) -> Answer:
         if is_windowed(store):
             raise QueryError(f"{store.name} has windows or sessions, which are asked for by key: /stores/{store.name}/{{key}}")
         http_request.allow_only(request, ("from", "to", "limit", "keys", *_BOUNDS))
@@ -281,19 +281,19 @@ class ReadsApp:
         """Off the loop: an answer may be long."""
         return await asyncio.get_running_loop().run_in_executor(self.router.here, write)
 
-    async def _read(self, request: Request, store: StoreFacts, question: RowsQuestion) -> FoundRows:
+    async def _read(self, request: Request, store: StoreInfo, question: RowsQuestion) -> FoundRows:
         max_lag = http_request.whole_number(request, "max_staleness", self.max_staleness)
         bounded = http_request.bounded(request, question, self.max_staleness_ms)
         return await self.router.read(store, bounded, max_lag=max_lag)
 
-    async def _count(self, store: StoreFacts) -> int:
+    async def _count(self, store: StoreInfo) -> int:
         """The partition count of the store's tasks, requested once: it never changes, and a local read must not wait for
         brokers."""
         if store.name not in self.counts:
             self.counts[store.name] = await self.router.call(partial(self.router.directory.partition_count, store))
         return self.counts[store.name]
 
-    async def _rows(self, request: Request, store: StoreFacts) -> Answer:
+    async def _rows(self, request: Request, store: StoreInfo) -> Answer:
         question = http_request.rows_question(request)
         max_lag = http_request.whole_number(request, "max_lag", 0) if "max_lag" in request.parameters else None
         found = await self.router.read_here(store, question, max_lag=max_lag)
@@ -308,23 +308,23 @@ def _at(found: FoundRows, *partitions: int) -> dict[str, str]:
     return {"position": position} if position else {}
 
 
-def _range_answer(request: Request, store: StoreFacts, question: RowsQuestion, found: FoundRows) -> Answer:
+def _range_answer(request: Request, store: StoreInfo, question: RowsQuestion, found: FoundRows) -> Answer:
     hex_keys = request.parameters.get("keys") == "hex"
     rows, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :]
     next_key = more[0].key if more else found.more_from
-    facts = {
+    info = {
         "store": store.name,
         "stale_by": max(found.covered.values()),
         **_at(found, *found.covered),
         "next": None if next_key is None else _next(store, next_key, hex_keys=hex_keys),
     }
     if request.wants_arrow:
-        return Answer(200, http_answer.to_arrow(store, rows, facts, hex_keys=hex_keys), http_answer.ARROW)
+        return Answer(200, http_answer.to_arrow(store, rows, info, hex_keys=hex_keys), http_answer.ARROW)
     entries = [http_answer.entry(store, row, hex_keys=hex_keys) for row in rows]
-    return Answer(200, http_answer.to_json({**facts, "entries": entries}))
+    return Answer(200, http_answer.to_json({**info, "entries": entries}))
 
 
-def _next(store: StoreFacts, key: bytes, *, hex_keys: bool) -> str:
+def _next(store: StoreInfo, key: bytes, *, hex_keys: bool) -> str:
     """Where the next page begins. QueryError if a request can't say that in text: pages would lack keys, or have them twice."""
     if not hex_keys and not http_values.has_text(store, key):
         raise QueryError(
@@ -334,14 +334,14 @@ def _next(store: StoreFacts, key: bytes, *, hex_keys: bool) -> str:
     return http_values.key_text(store, key, hex_keys=hex_keys)
 
 
-def _windows(request: Request, store: StoreFacts, found: FoundRows, question: RowsQuestion, facts: dict[str, object]) -> Answer:
+def _windows(request: Request, store: StoreInfo, found: FoundRows, question: RowsQuestion, info: dict[str, object]) -> Answer:
     if request.wants_arrow:
         raise QueryError(f"{store.name} has windows or sessions, which are answered as JSON only")
     shown, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :] or found.more_from is not None
     assert question.key is not None
     key = http_values.shown_key(store, question.key, hex_keys=request.parameters.get("keys") == "hex")
     entries = [window_entry(store, row) for row in shown]
-    return Answer(200, http_answer.to_json({**facts, "key": key, "windows": entries, "more": bool(more)}))
+    return Answer(200, http_answer.to_json({**info, "key": key, "windows": entries, "more": bool(more)}))
 
 
 def _shown(copy: CopyProgress) -> dict[str, object]:

@@ -24,7 +24,7 @@ from tidemill.query.document_reader import UnreadableDocumentError, read_documen
 from tidemill.query.group_documents import CopiesUnderWay
 from tidemill.query.http_request import to_parameters
 from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.query.windowed_rows import require_windows
 from tidemill.task.progress import CopyProgress
 
@@ -57,13 +57,13 @@ class HttpInstances:
     tls: ssl.SSLContext | None = None
 
     def read(
-        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+        self, host: HostInfo, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
     ) -> FoundRows:
         """RetriableError if no rows come."""
         return _without_its_frames(lambda: self._read(host, store, question, max_lag, timeout_s))
 
     def _read(
-        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, max_lag: int | None, timeout_s: float
+        self, host: HostInfo, store: StoreInfo, question: RowsQuestion, max_lag: int | None, timeout_s: float
     ) -> FoundRows:
         target = f"/{ROWS_PATH}/{quote(store.name, safe='')}?{urlencode(to_parameters(question, max_lag))}"
         accept = f"{MEDIA_TYPE};bytes={question.most_bytes}"

@@ -16,7 +16,7 @@ from tidemill.query import http_values
 from tidemill.query.http_values import from_hex
 from tidemill.query.position import Position
 from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, RowsQuestion
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 
 MOST_ROWS = 10_000
 DEFAULT_ROWS = 1_000
@@ -75,13 +75,13 @@ def parse_request(raw_path: bytes, query: bytes, accept: str) -> Request:
     return Request(path=path, parameters=parameters, accept=accept)
 
 
-def key_question(request: Request, store: StoreFacts, key: str, partition: int, count: int) -> RowsQuestion:
+def key_question(request: Request, store: StoreInfo, key: str, partition: int, count: int) -> RowsQuestion:
     """``partition``: the key's by the partitioner; the request may name another."""
     asked = whole_number(request, "partition", partition, most=count - 1)
     return RowsQuestion(partitions=frozenset({asked}), key=key_bytes(request, store, key))
 
 
-def windows_question(request: Request, store: StoreFacts, key: str, partition: int, count: int) -> RowsQuestion:
+def windows_question(request: Request, store: StoreInfo, key: str, partition: int, count: int) -> RowsQuestion:
     """The windows of a key that begin from ``from`` to ``to``, or the sessions that touch this time: ms, both included. One more
     than wanted is asked for."""
     asked = key_question(request, store, key, partition, count)
@@ -90,7 +90,7 @@ def windows_question(request: Request, store: StoreFacts, key: str, partition: i
     return replace(asked, times=times, limit=limit + 1)
 
 
-def range_question(request: Request, store: StoreFacts, count: int) -> RowsQuestion:
+def range_question(request: Request, store: StoreInfo, count: int) -> RowsQuestion:
     """One row more than wanted is asked for: it says whether, and where, there is more."""
     low, high = (
         key_bytes(request, store, request.parameters[name]) if name in request.parameters else None for name in ("from", "to")
@@ -172,6 +172,6 @@ def whole_number(request: Request, name: str, default: int, *, least: int = 0, m
     return int(text)
 
 
-def key_bytes(request: Request, store: StoreFacts, text: str) -> bytes:
+def key_bytes(request: Request, store: StoreInfo, text: str) -> bytes:
     """A key as the store has it. QueryError if the text is none of its keys."""
     return http_values.key_bytes(store, text, request.parameters.get("keys", "text"))

@@ -17,7 +17,7 @@ from datetime import date
 from tidemill.dsl.json_writing import members_of
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.errors import QueryError, RetriableError, SerdeError
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed
 
@@ -42,18 +42,18 @@ def plain(value: object, *, of_bytes: Callable[[bytes], str] = bytes.hex) -> obj
     return str(value) if members is None else plain(members, of_bytes=of_bytes)
 
 
-def shown_key(store: StoreFacts, key: bytes, *, hex_keys: bool) -> object:
+def shown_key(store: StoreInfo, key: bytes, *, hex_keys: bool) -> object:
     """SerdeError if the store's serde can't read it."""
     return key.hex() if hex_keys else _shown(store.key_serde, store.key(key))
 
 
-def key_text(store: StoreFacts, key: bytes, *, hex_keys: bool) -> str:
+def key_text(store: StoreInfo, key: bytes, *, hex_keys: bool) -> str:
     """A key as a request has it in its address."""
     shown = shown_key(store, key, hex_keys=hex_keys)
     return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
 
 
-def has_text(store: StoreFacts, key: bytes) -> bool:
+def has_text(store: StoreInfo, key: bytes) -> bool:
     """True if the key's text, read back, is the key."""
     try:
         return key_bytes(store, key_text(store, key, hex_keys=False), "text") == key
@@ -61,7 +61,7 @@ def has_text(store: StoreFacts, key: bytes) -> bool:
         return False
 
 
-def key_bytes(store: StoreFacts, text: str, form: str) -> bytes:
+def key_bytes(store: StoreInfo, text: str, form: str) -> bytes:
     """A key as the store has it; ``form``: how the text gives it, text or hex. QueryError if the text is none of its keys."""
     if form == "hex":
         return from_hex(text)

@@ -25,7 +25,7 @@ from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
 from tidemill.operators.key_value_store import after_prefix
 from tidemill.operators.versioned_store import NEWEST_END, as_timestamped, newest_row_key
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
 
@@ -95,7 +95,7 @@ class CopyReader:
 
     ``least_position``: what the files must hold to be believed."""
 
-    def __init__(self, state: ReadState, store: StoreFacts, copy: LocalCopy, least_position: int) -> None:
+    def __init__(self, state: ReadState, store: StoreInfo, copy: LocalCopy, least_position: int) -> None:
         self._state, self._store, self.least_position = state, store, least_position
         self.task, self.role, self.is_running = copy.task, copy.role, copy.is_running
         self._is_newest = copy.is_running and copy.is_confirmed and copy.role is Role.ACTIVE
@@ -252,7 +252,7 @@ class LocalCopies:
             self._ran_at = {task: at for task, at in self._ran_at.items() if task in tasks}
             self._close([folder for folder in self._states if directories.isdisjoint((folder, *folder.parents))])
 
-    def open(self, store: StoreFacts, *, stale: bool, partitions: Collection[int] | None = None) -> OpenCopies:
+    def open(self, store: StoreInfo, *, stale: bool, partitions: Collection[int] | None = None) -> OpenCopies:
         """The store's copies, of these partitions only if given; ``stale``: those behind, too."""
         readers: dict[int, CopyReader] = {}
         refused: dict[int, str] = {}

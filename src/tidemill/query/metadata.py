@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tidemill.ids import TopicPartition
 from tidemill.membership.wire import HostInfo, PartitionsByHost
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class HostMap:
         object.__setattr__(self, "_active_of", _turned(self.active))
         object.__setattr__(self, "_standbys_of", _turned(self.standby))
 
-    def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata:
+    def owners(self, store: StoreInfo, partition: int) -> KeyQueryMetadata:
         """Hosts of this partition of the store."""
         inputs = [TopicPartition(topic, partition) for topic in store.source_topics]
         actives = sorted({host for tp in inputs for host in self._active_of.get(tp, ())})
@@ -57,7 +57,7 @@ class HostMap:
             active_host=actives[0] if actives else None, standby_hosts=tuple(standbys), partition=partition
         )
 
-    def clients(self, stores: Iterable[StoreFacts]) -> tuple[StreamsMetadata, ...]:
+    def clients(self, stores: Iterable[StoreInfo]) -> tuple[StreamsMetadata, ...]:
         """Every host with its assignment, sorted."""
         known = list(stores)
         return tuple(
@@ -89,6 +89,6 @@ def _turned(by_host: PartitionsByHost) -> dict[TopicPartition, tuple[HostInfo, .
     return turned
 
 
-def _stores_over(stores: Iterable[StoreFacts], partitions: Iterable[TopicPartition]) -> tuple[str, ...]:
+def _stores_over(stores: Iterable[StoreInfo], partitions: Iterable[TopicPartition]) -> tuple[str, ...]:
     topics = {tp.topic for tp in partitions}
     return tuple(sorted(store.name for store in stores if not topics.isdisjoint(store.source_topics)))

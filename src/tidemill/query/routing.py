@@ -21,7 +21,7 @@ from tidemill.errors import InvalidStateStoreError, RetriableError
 from tidemill.membership.wire import HostInfo
 from tidemill.query.metadata import KeyQueryMetadata
 from tidemill.query.rows import FoundRows, RowsQuestion
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.task.progress import CopyProgress
 
 _FIRST_PAUSE_S = 0.05
@@ -40,18 +40,18 @@ class StoreDirectory(Protocol):
     """Stores of this instance (``StoreQueries``). Calls may block for as long as a broker's answer takes."""
 
     @property
-    def stores(self) -> Mapping[str, StoreFacts]:
+    def stores(self) -> Mapping[str, StoreInfo]:
         """The stores by name."""
 
     @property
     def own_host(self) -> HostInfo | None:
         """The address of this instance in others' requests (``application.server``)."""
 
-    def partition_count(self, store: StoreFacts) -> int: ...
+    def partition_count(self, store: StoreInfo) -> int: ...
 
-    def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata: ...
+    def owners(self, store: StoreInfo, partition: int) -> KeyQueryMetadata: ...
 
-    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows: ...
+    def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows: ...
 
     def progress(self) -> Sequence[CopyProgress]:
         """Progress of restoring tasks and standbys here."""
@@ -61,7 +61,7 @@ class RemoteInstances(Protocol):
     """Asks other instances; every way in which one can be away, or answer with something else, is a RetriableError."""
 
     def read(
-        self, host: HostInfo, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
+        self, host: HostInfo, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None, timeout_s: float
     ) -> FoundRows: ...
 
 
@@ -77,7 +77,7 @@ class Router:
     timeout_s: float
     away_until: dict[HostInfo, Deadline] = field(default_factory=dict, compare=False)
 
-    async def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int) -> FoundRows:
+    async def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int) -> FoundRows:
         """The rows of all partitions of the question. InvalidStateStoreError, with what each host said, if time ran out."""
         deadline = Deadline.after(self.timeout_s)
         parts: list[FoundRows] = []
@@ -93,7 +93,7 @@ class Router:
             await asyncio.sleep(min(pause_s, deadline.left_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def read_here(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
+    async def read_here(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         """Rows from the copies here. The lag of a standby is known by a broker only."""
         executor = self.here if max_lag is None else self.there
         read = partial(self.directory.read, store, question, max_lag=max_lag)
@@ -110,7 +110,7 @@ class Router:
 
     async def _round(
         self,
-        store: StoreFacts,
+        store: StoreInfo,
         question: RowsQuestion,
         max_lag: int,
         parts: list[FoundRows],
@@ -138,7 +138,7 @@ class Router:
 
     async def _ask(
         self,
-        store: StoreFacts,
+        store: StoreInfo,
         question: RowsQuestion,
         hosts: Mapping[int, Iterable[HostInfo]],
         max_lag: int | None,
@@ -176,7 +176,7 @@ class Router:
         answers = await asyncio.gather(*(ask(host, partitions) for host, partitions in sorted(partitions_of.items())))
         return _without_doubles([answer for answer in answers if answer is not None], frozenset(hosts))
 
-    def _unanswered(self, store: StoreFacts, missing: list[int], problems: list[str]) -> InvalidStateStoreError:
+    def _unanswered(self, store: StoreInfo, missing: list[int], problems: list[str]) -> InvalidStateStoreError:
         said = "; ".join(dict.fromkeys(problems)) or "it is assigned to no instance with an application.server"
         return InvalidStateStoreError(
             f"{store.name}: no copy of {_listed(missing)} could be read in {self.timeout_s:g} s ({said}); ask again",

@@ -84,10 +84,10 @@ class FoundRows:
 
     def to_bytes(self) -> bytes:
         columns = [pa.array([row[at] for row in self.rows], kind) for at, kind in enumerate(_SCHEMA.types)]
-        facts = {_COVERED: json.dumps({str(p): lag for p, lag in self.covered.items()}), _POSITION: str(self.position)}
+        metadata = {_COVERED: json.dumps({str(p): lag for p, lag in self.covered.items()}), _POSITION: str(self.position)}
         if self.more_from is not None:
-            facts[_MORE_FROM] = self.more_from.hex()
-        schema = _SCHEMA.with_metadata(facts)
+            metadata[_MORE_FROM] = self.more_from.hex()
+        schema = _SCHEMA.with_metadata(metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
@@ -103,10 +103,10 @@ class FoundRows:
             reader = pa.ipc.open_stream(data)
             if not reader.schema.equals(_SCHEMA):
                 raise ValueError(f"not rows of a store: found the columns {reader.schema.names}")
-            facts = reader.schema.metadata or {}
-            covered = _covered(json.loads(facts[_COVERED]))
-            more_from = bytes.fromhex(facts[_MORE_FROM].decode("ascii")) if _MORE_FROM in facts else None
-            position = Position.parse(facts[_POSITION].decode("ascii")) if facts.get(_POSITION) else Position()
+            metadata = reader.schema.metadata or {}
+            covered = _covered(json.loads(metadata[_COVERED]))
+            more_from = bytes.fromhex(metadata[_MORE_FROM].decode("ascii")) if _MORE_FROM in metadata else None
+            position = Position.parse(metadata[_POSITION].decode("ascii")) if metadata.get(_POSITION) else Position()
             table = reader.read_all()
             table.validate(full=True)
             if any(column.null_count for column in table.columns):

@@ -24,7 +24,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, SerdeError, StateError
 from tidemill.operators.stores import store_of
 from tidemill.query.local_copies import CopyReader
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.spark.job_thread import background_pool
 from tidemill.spark.plan.codecs import decoded
 from tidemill.spark.plan.pinned_workers import pinning
@@ -92,51 +92,51 @@ class StoreFrames:
         self._reported: Accumulator[Reported] = session.sparkContext.accumulator({}, _Merging())
         self._numbers = itertools.count(1)
 
-    def of(self, facts: StoreFacts, readers: Sequence[CopyReader]) -> StoreDataFrame:
+    def of(self, info: StoreInfo, readers: Sequence[CopyReader]) -> StoreDataFrame:
         """The copies as they are now.
 
         Raises:
             InvalidStateStoreError: a copy can't be read now.
         """
-        store = facts.store
+        store = info.store
         assert store is not None
         number = next(self._numbers)
         copies = [CopyToRead(reader.partition, str(reader.directory), reader.least_position) for reader in readers]
         with pinning(self._session, "dataframes") as pin:
             pin("store")
-            step = reading(facts, store, copies, number, self._reported)
+            step = reading(info, store, copies, number, self._reported)
             read = map_in_arrow(self._session.range(0, 1, 1, 1), step, _ROWS_DDL)
-        with background_pool(self._session, self._application_id, f"snapshot of the store {facts.name}"):
+        with background_pool(self._session, self._application_id, f"snapshot of the store {info.name}"):
             kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         reported = {copy.partition: self._reported.value.pop((number, copy.partition), None) for copy in copies}
         for partition, position in reported.items():
             if not isinstance(position, int):
                 raise InvalidStateStoreError(
-                    f"{facts.name}: partition {partition} can't be read now: {position or 'the worker said nothing of it'}; "
+                    f"{info.name}: partition {partition} can't be read now: {position or 'the worker said nothing of it'}; "
                     "ask again in a moment",
-                    store=facts.name,
+                    store=info.name,
                 )
-        offsets = {number: None if facts.changelog is None else int(at or 0) for number, at in reported.items()}
-        return StoreDataFrame(in_layer(kept).select(*columns_of(facts, store)), offsets)
+        offsets = {number: None if info.changelog is None else int(at or 0) for number, at in reported.items()}
+        return StoreDataFrame(in_layer(kept).select(*columns_of(info, store)), offsets)
 
 
-def columns_of(facts: StoreFacts, store: Store) -> list[Column]:
+def columns_of(info: StoreInfo, store: Store) -> list[Column]:
     """Typed columns of what ``reading`` gives."""
-    columns = [decoded(facts.key_serde, "key").alias("key")]
+    columns = [decoded(info.key_serde, "key").alias("key")]
     if store.kind in _WINDOWED:
         columns += [F.timestamp_millis(row(name)).alias(name) for name in ("window_start", "window_end")]
-    columns.append(decoded(facts.value_serde, "value").alias("value"))
+    columns.append(decoded(info.value_serde, "value").alias("value"))
     if store.kind in _TIMED:
         columns.append(F.timestamp_millis(row("ts")).alias("timestamp"))
     return [*columns, row("part").alias("partition")]
 
 
 def reading(
-    facts: StoreFacts, store: Store, copies: Sequence[CopyToRead], number: int, reported: Accumulator[Reported]
+    info: StoreInfo, store: Store, copies: Sequence[CopyToRead], number: int, reported: Accumulator[Reported]
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function of a worker for the snapshot ``number``, for Spark's mapInArrow."""
     raw = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
-    key_serde, value_serde = facts.key_serde, facts.value_serde
+    key_serde, value_serde = info.key_serde, info.value_serde
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:

@@ -19,8 +19,8 @@ from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, who_has_it
 from tidemill.query.position import Position
 from tidemill.query.rows import FoundRows, RowsQuestion, range_of_keys, row_of_key
-from tidemill.query.store_facts import StoreFacts, known_store, readable_store
 from tidemill.query.store_frame import StoreDataFrame, StoreFrames
+from tidemill.query.store_info import StoreInfo, known_store, readable_store
 from tidemill.query.view import ReadOnlyStore, StoreAccess
 from tidemill.query.windowed_rows import first_windows
 from tidemill.task.progress import CopyProgress
@@ -61,7 +61,7 @@ class StoreQueries:
 
     def __init__(
         self,
-        stores: Mapping[str, StoreFacts],
+        stores: Mapping[str, StoreInfo],
         copies: LocalCopies,
         *,
         hosts: Callable[[], HostMap],
@@ -151,7 +151,7 @@ class StoreQueries:
 
     # --- what the HTTP server asks ---------------------------------------------------------------------------------------
 
-    def partition_count(self, store: StoreFacts) -> int:
+    def partition_count(self, store: StoreInfo) -> int:
         """RetriableError while the topics that the store is made from are not all there yet."""
         known = self._partition_counts.get(store.subtopology)
         if known is None:
@@ -162,13 +162,13 @@ class StoreQueries:
             known = self._partition_counts[store.subtopology] = max(counts[topic] or 0 for topic in store.source_topics)
         return known
 
-    def partition_of(self, store: StoreFacts, key: bytes) -> int:
+    def partition_of(self, store: StoreInfo, key: bytes) -> int:
         return partition_of_key(key, self.partition_count(store))
 
-    def owners(self, store: StoreFacts, partition: int) -> KeyQueryMetadata:
+    def owners(self, store: StoreInfo, partition: int) -> KeyQueryMetadata:
         return self._hosts().owners(store, partition)
 
-    def read(self, store: StoreFacts, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
+    def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         """Rows from the copies here: of actives only, or with ``max_lag`` also those at most so many offsets behind, and as old
         as the question allows; in both cases from its position on.
 
@@ -202,7 +202,7 @@ class StoreQueries:
             return found
         return replace(found, position=Position({partition: readers[partition].reached for partition in found.covered}))
 
-    def _lag(self, store: StoreFacts, reader: CopyReader, most_age_ms: int | None) -> int | None:
+    def _lag(self, store: StoreInfo, reader: CopyReader, most_age_ms: int | None) -> int | None:
         """None: the copy is older than it may be. RetriableError if the broker doesn't say. Without a changelog there is nothing
         to be behind of."""
         if store.changelog is None:
@@ -214,7 +214,7 @@ class StoreQueries:
         lag, age_ms = self._ends.lag(tp, position, hold_s=most_age_ms / 2e3), self._ends.age_ms(tp, position)
         return lag if age_ms is not None and age_ms <= most_age_ms else None
 
-    def _owners_said(self, store: StoreFacts, partition: int) -> tuple[str, tuple[str, ...]]:
+    def _owners_said(self, store: StoreInfo, partition: int) -> tuple[str, tuple[str, ...]]:
         owners = self.owners(store, partition)
         hosts = ([owners.active_host] if owners.active_host else []) + list(owners.standby_hosts)
         return who_has_it(owners, self.own_host), tuple(str(host) for host in hosts if host != self.own_host)

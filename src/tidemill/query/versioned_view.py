@@ -13,8 +13,8 @@ from tidemill.errors import QueryError
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.query.position import Position
-from tidemill.query.store_facts import ValueAndTimestamp
 from tidemill.query.store_html import store_html
+from tidemill.query.store_info import ValueAndTimestamp
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import at_one_commit
 from tidemill.topology.values import Key, TableRow

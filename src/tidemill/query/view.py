@@ -15,8 +15,8 @@ from typing import TypeVar
 from tidemill.errors import InvalidStateStoreError, QueryError, SerdeError
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.position import Position
-from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_html import store_html
+from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
 from tidemill.topology.values import Key, Serde, Value
 
 T = TypeVar("T")
@@ -28,9 +28,9 @@ class StoreAccess:
     partition, and their addresses; ``require_started``: raises if the instance doesn't run."""
 
     copies: LocalCopies
-    partition_of: Callable[[StoreFacts, bytes], int]
-    partition_count: Callable[[StoreFacts], int]
-    owners: Callable[[StoreFacts, int], tuple[str, tuple[str, ...]]]
+    partition_of: Callable[[StoreInfo, bytes], int]
+    partition_count: Callable[[StoreInfo], int]
+    owners: Callable[[StoreInfo, int], tuple[str, tuple[str, ...]]]
     require_started: Callable[[], object]
 
 
@@ -39,7 +39,7 @@ class ReadOnlyStore:
     """A key-value store; of a versioned store the newest versions. Every call may raise InvalidStateStoreError: what it needs is
     being restored or is elsewhere."""
 
-    store: StoreFacts
+    store: StoreInfo
     around: StoreAccess
     stale: bool = False
     partition: int | None = None

@@ -20,7 +20,7 @@ from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader, StoreSnapshot
 from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.windows import Windowed
@@ -31,15 +31,15 @@ Kind = TypeVar("Kind", WindowStore, SessionStore, VersionedStore)
 _LONG, _TWO_LONGS = Struct(">q"), Struct(">qq")
 
 
-def kind_of(store: StoreFacts) -> StoreKind | None:
+def kind_of(store: StoreInfo) -> StoreKind | None:
     return None if store.store is None else store.store.kind
 
 
-def is_windowed(store: StoreFacts) -> bool:
+def is_windowed(store: StoreInfo) -> bool:
     return kind_of(store) in WINDOWS or kind_of(store) is StoreKind.SESSION
 
 
-def first_windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion, lag: int) -> FoundRows:
+def first_windows(reader: CopyReader, store: StoreInfo, question: RowsQuestion, lag: int) -> FoundRows:
     """Windows or sessions of a key between two times, in one copy. InvalidStateStoreError if it can't be read."""
     assert question.key is not None
     assert question.times is not None
@@ -50,7 +50,7 @@ def first_windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion,
     return FoundRows(rows=rows, covered={reader.partition: lag}, more_from=more_from)
 
 
-def require_windows(store: StoreFacts, rows: FoundRows, key: bytes) -> None:
+def require_windows(store: StoreInfo, rows: FoundRows, key: bytes) -> None:
     """ValueError if rows that another instance sent can't be a key's windows, or sessions."""
     bounds = _TWO_LONGS.size if kind_of(store) is StoreKind.SESSION else _LONG.size
     least = TIMESTAMP_SIZE if kind_of(store) is StoreKind.TIMESTAMPED_WINDOW else 0
@@ -58,7 +58,7 @@ def require_windows(store: StoreFacts, rows: FoundRows, key: bytes) -> None:
         raise ValueError("rows that are no windows of the key")
 
 
-def _windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
+def _windows(reader: CopyReader, store: StoreInfo, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
     times = question.times or (0, LONG_MAX)
     timestamped = kind_of(store) is StoreKind.TIMESTAMPED_WINDOW
     def read(kept: WindowStore) -> list[tuple[int, Any]]:
@@ -68,7 +68,7 @@ def _windows(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> I
         yield _LONG.pack(start), _LONG.pack(found[1]) + found[0] if timestamped else found
 
 
-def _sessions(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
+def _sessions(reader: CopyReader, store: StoreInfo, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
     first, last = question.times or (0, LONG_MAX)
     def read(kept: SessionStore) -> list[tuple[Windowed, Any]]:
         return list(kept.find_sessions(question.key, first, last))
@@ -77,7 +77,7 @@ def _sessions(reader: CopyReader, store: StoreFacts, question: RowsQuestion) -> 
         yield _TWO_LONGS.pack(session.end, session.start), value
 
 
-def window_entry(store: StoreFacts, row: Row) -> dict[str, object]:
+def window_entry(store: StoreInfo, row: Row) -> dict[str, object]:
     """A window as a client sees it. SerdeError if the store's serde can't read its value."""
     assert store.store is not None
     stored = row.stored
@@ -93,12 +93,12 @@ def window_entry(store: StoreFacts, row: Row) -> dict[str, object]:
     return {**bounds, "value": value, "timestamp": _LONG.unpack_from(stored)[0]}
 
 
-def opened_store(reader: CopyReader, store: StoreFacts, kind: type[Kind]) -> Kind:
+def opened_store(reader: CopyReader, store: StoreInfo, kind: type[Kind]) -> Kind:
     """The operators' store over the rows of a copy, as they are now; each chunk of a scan is a snapshot of its own."""
     return _over(_CopyRows(reader.row, reader.rows), store, kind)
 
 
-def at_one_commit(reader: CopyReader, store: StoreFacts, kind: type[Kind], read: Callable[[Kind], T]) -> T:
+def at_one_commit(reader: CopyReader, store: StoreInfo, kind: type[Kind], read: Callable[[Kind], T]) -> T:
     """What ``read`` finds in the operators' store over one snapshot of a copy: a key's windows, sessions and versions lie in
     several places, between which a batch moves them."""
 
@@ -108,7 +108,7 @@ def at_one_commit(reader: CopyReader, store: StoreFacts, kind: type[Kind], read:
     return reader.at_one_commit(from_view)
 
 
-def _over(rows: _CopyRows, store: StoreFacts, kind: type[Kind]) -> Kind:
+def _over(rows: _CopyRows, store: StoreInfo, kind: type[Kind]) -> Kind:
     assert store.store is not None
     described = replace(store.store, key_serde=store.key_serde, value_serde=store.value_serde)
     opened = store_of(described, rows, store.key_serde, store.value_serde)

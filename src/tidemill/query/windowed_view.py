@@ -17,8 +17,8 @@ from tidemill.operators.session_store import SessionStore
 from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.position import Position
-from tidemill.query.store_facts import StoreFacts, ValueAndTimestamp
 from tidemill.query.store_html import store_html
+from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import WINDOWS, Kind, at_one_commit, is_windowed, kind_of, opened_store
 from tidemill.topology.nodes import StoreKind
@@ -197,14 +197,14 @@ def session_view(copies: ReadOnlyStore) -> ReadOnlySessionStore:
     return ReadOnlySessionStore(copies)
 
 
-def require_no_windows(store: StoreFacts) -> None:
+def require_no_windows(store: StoreInfo) -> None:
     """QueryError: the store is one of windows or sessions, which key-value reads can't read."""
     if is_windowed(store):
         call = "session_store" if kind_of(store) is StoreKind.SESSION else "window_store"
         raise QueryError(f"{store.name} is a {call.replace('_', ' ')}: read it with {call}({store.name!r})")
 
 
-def _other_kind(store: StoreFacts, wanted: str) -> QueryError:
+def _other_kind(store: StoreInfo, wanted: str) -> QueryError:
     kind = kind_of(store)
     found = "key value" if kind is None else kind.value.replace("_", " ")
     return QueryError(f"{store.name} is a {found} store, not a {wanted} store: read it with the call for its kind")

@@ -10,14 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tidemill.assignment.java.java_hash import (
-    IterationOrder,
-    TaskHash,
-    hash_iteration,
-    sorted_iteration,
-    task_hash,
-    task_hash_2_7,
-)
+from tidemill.assignment.iteration_order import IterationOrder, TaskHash, hash_iteration, sorted_iteration
 from tidemill.assignment.kip441.high_availability import Compatibility, HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, ClientState, RackStrategy, TaskAssignor
 from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
@@ -25,6 +18,7 @@ from tidemill.assignment.threads import assign_stages, assign_to_threads, assign
 from tidemill.documents import Document
 from tidemill.errors import AssignmentError, ConfigError
 from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.hash_table import task_hash, task_hash_2_7
 from tidemill.replay.record_kinds import Kind
 from tidemill.replay.records import application_state, client, expected, texts
 from tidemill.replay.validation import first_fault

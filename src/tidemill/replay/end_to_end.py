@@ -18,7 +18,7 @@ from tidemill.membership.group_assignment import StreamsGroupAssignment, Streams
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicToEnsure
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import decode_assignment
 from tidemill.replay.records import topic_partition
 
@@ -35,13 +35,13 @@ def replay_rounds(
     line: Document, topologies: Mapping[str, Document]
 ) -> list[tuple[StreamsGroupAssignment, tuple[TopicToEnsure, ...]]]:
     """For each round the leader's answer and the internal topics that it wanted ready."""
-    topology = topologies.get(line["topology"])
-    if topology is None:
+    recorded = topologies.get(line["topology"])
+    if recorded is None:
         raise AssignmentError(
             f"the topology {line['topology']} of line {line.get('id')} is not known: {len(topologies)} topologies were "
             "given, expected that one among them"
         )
-    facts = facts_of(topology)
+    topology = topology_of(recorded)
     metadata = ClusterMetadata(partition_counts=line["source_topic_partitions"])
     answers: list[tuple[StreamsGroupAssignment, tuple[TopicToEnsure, ...]]] = []
     for round_ in line["rounds"]:
@@ -51,7 +51,7 @@ def replay_rounds(
             settings=_settings(line["configs"]),
             copartition_check=CopartitionCheck.AS_KAFKA,
         )
-        prepared = prepare(_subscriptions(round_["members"]), metadata, facts, config)
+        prepared = prepare(_subscriptions(round_["members"]), metadata, topology, config)
         if isinstance(prepared, StreamsGroupAssignment):
             answers.append((prepared, ()))
         else:
@@ -59,11 +59,11 @@ def replay_rounds(
     return answers
 
 
-def facts_of(topology: Document) -> TopologyFacts:
+def topology_of(topology: Document) -> TopologyMetadata:
     """A recorded topology; its copartition groups may be written as lists or as Java prints sets."""
-    return TopologyFacts(
+    return TopologyMetadata(
         subtopologies=tuple(
-            SubtopologyFacts(
+            TopicsInfo(
                 subtopology=part["subtopology"],
                 source_topics=frozenset(part["source_topics"]),
                 sink_topics=frozenset(part["sink_topics"]),
@@ -73,7 +73,7 @@ def facts_of(topology: Document) -> TopologyFacts:
             if part["source_topics"]
         ),
         internal_topics={
-            name: InternalTopicFacts(
+            name: InternalTopicConfig(
                 name=name,
                 is_repartition=entry["class"] == "RepartitionTopicConfig",
                 enforced_partitions=entry["partitions"] if entry["enforced_partitions"] else None,

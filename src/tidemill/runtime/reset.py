@@ -18,7 +18,7 @@ from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin
 from tidemill.membership.topology_fit import looks_internal
-from tidemill.runtime.thread.task_facts import task_facts
+from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.topology.nodes import SinkNode, Topology
@@ -81,7 +81,7 @@ def plan_reset(
     application = config.application_id
     require_empty(admin, application)
     there = admin.topics()
-    known = task_facts(with_topics_of_patterns(topology, application, there), application)
+    known = task_topology(with_topics_of_patterns(topology, application, there), application)
     sources = [topic for topic in known.topics if topic not in known.internal_topics]
     foreign = sorted({*inputs, *intermediate}.difference(sources))
     if foreign:

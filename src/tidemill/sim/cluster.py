@@ -18,7 +18,7 @@ from tidemill.ids import ProcessId, TaskId
 from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.leader_log import LogLevel
 from tidemill.membership.member_state import MemberConfig
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 from tidemill.sim.agenda import Agenda
 from tidemill.sim.auditors import Auditors, auditors_for
 from tidemill.sim.client import SimulatedClient
@@ -83,7 +83,7 @@ class Cluster:
         self.rounds: list[Round] = []
         self._retired: list[SimulatedStateDirectory] = []
         self._ticks: dict[str, int] = {}
-        self._facts = _facts(scenario)
+        self._topology = _topology(scenario)
         self._specs = {client.name: client for client in scenario.clients}
         is_2_7 = scenario.compatibility is Compatibility.KAFKA_2_7
         self.group = Group(
@@ -91,7 +91,7 @@ class Cluster:
             self.agenda,
             draws,
             self.logs,
-            self._facts,
+            self._topology,
             choose_assignor(scenario.assignor, scenario.compatibility),
             assign_to_threads_2_7 if is_2_7 else assign_to_threads,
             self._record,
@@ -145,7 +145,7 @@ class Cluster:
             client = self.clients[spec.name] = SimulatedClient(spec, spec.process_id, directory, self.agenda)
         self.names[client.process_id] = spec.name
         client.directory.drop_unused(self.agenda.now_ms - self.scenario.surroundings.state_cleanup_delay_ms)
-        config = MemberConfig(process_id=client.process_id, client_tags=dict(spec.tags), topology=self._facts.by_number)
+        config = MemberConfig(process_id=client.process_id, client_tags=dict(spec.tags), topology=self._topology.by_number)
         client.started([self._thread(client, config, number) for number in range(1, spec.threads + 1)])
         for thread in client.threads:
             self.group.enter(thread, spec.rack, f"{spec.name} joined")
@@ -346,17 +346,17 @@ def _plain(tasks: object) -> list[TaskId]:
     return [task for task in tasks if isinstance(task, TaskId)]
 
 
-def _facts(scenario: Scenario) -> TopologyFacts:
+def _topology(scenario: Scenario) -> TopologyMetadata:
     """Each sub-topology reads one topic of its own; one with state writes a changelog, or reads it as its source."""
     parts = []
     internal = {}
     for part in sorted(scenario.subtopologies, key=lambda part: part.number):
-        facts = SubtopologyFacts(subtopology=part.number, source_topics=frozenset({source_topic(part.number)}))
+        info = TopicsInfo(subtopology=part.number, source_topics=frozenset({source_topic(part.number)}))
         if part.is_stateful and part.is_source_changelog:
-            facts = replace(facts, changelog_topics=facts.source_topics)
+            info = replace(info, changelog_topics=info.source_topics)
         elif part.is_stateful:
             name = changelog_topic(part.number)
-            facts = replace(facts, changelog_topics=frozenset({name}))
-            internal[name] = InternalTopicFacts(name=name, is_repartition=False)
-        parts.append(facts)
-    return TopologyFacts(subtopologies=tuple(parts), internal_topics=internal)
+            info = replace(info, changelog_topics=frozenset({name}))
+            internal[name] = InternalTopicConfig(name=name, is_repartition=False)
+        parts.append(info)
+    return TopologyMetadata(subtopologies=tuple(parts), internal_topics=internal)

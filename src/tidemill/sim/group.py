@@ -21,7 +21,7 @@ from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, ToThreads, complete, prepare
 from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 from tidemill.membership.topic_plan import ClusterMetadata, TopicPlan
-from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.sim.agenda import Agenda, Turn
 from tidemill.sim.logs import SimulatedLog
 from tidemill.sim.scenario import Scenario
@@ -45,7 +45,7 @@ class Group:
         agenda: Agenda,
         draws: Draws,
         logs: dict[TaskId, SimulatedLog],
-        facts: TopologyFacts,
+        topology: TopologyMetadata,
         assignor: ChosenAssignor,
         to_threads: ToThreads,
         record: Record,
@@ -54,7 +54,7 @@ class Group:
         """The members in the order of joining; the first is the leader."""
         self.is_rebalancing = False
         self.offsets_unavailable_until_ms = -1
-        self._scenario, self._agenda, self._draws, self._logs, self._facts = scenario, agenda, draws, logs, facts
+        self._scenario, self._agenda, self._draws, self._logs, self._topology = scenario, agenda, draws, logs, topology
         self._assignor, self._to_threads, self._record = assignor, to_threads, record
         self._joined: dict[str, Subscription] = {}
         self._causes: list[str] = []
@@ -196,7 +196,7 @@ class Group:
             settings=self._scenario.settings,
             to_threads=self._to_threads,
         )
-        prepared = prepare(joined, self._metadata, self._facts, config, plan=self._plan)
+        prepared = prepare(joined, self._metadata, self._topology, config, plan=self._plan)
         answer = prepared
         if isinstance(prepared, PreparedRebalance):
             self._plan = prepared.plan

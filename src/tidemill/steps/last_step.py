@@ -41,7 +41,7 @@ from tidemill.steps.rows.writes import take_outputs, take_writes
 from tidemill.steps.step_batch import StepBatch, run_nodes
 from tidemill.steps.step_context import StepContext
 from tidemill.steps.step_spec import StepSpec
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StoresAt
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StorePositions
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import keeping
@@ -64,7 +64,7 @@ class _Progress:
     _mark: float = field(default_factory=time.perf_counter)
 
     @property
-    def stores_at(self) -> tuple[StoresAt, ...]:
+    def stores_at(self) -> tuple[StorePositions, ...]:
         return tuple(store.at for store in self.batch.stores.values())
 
     def reached(self, step: CommitStep) -> None:
@@ -191,7 +191,7 @@ def _committed(progress: _Progress) -> BatchReport:
         records_out=progress.sent,
         dropped=state.dropped + progress.unreadable,
         skipped=progress.unreadable + state.passed_over.count,
-        arrived=marker.arrived,
+        partition_stats=marker.partition_stats,
         is_full=marker.is_full,
         has_read_sources=marker.has_read_sources,
         source_ms=marker.source_ms,

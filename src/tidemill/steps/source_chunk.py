@@ -16,15 +16,14 @@ import pyarrow as pa
 
 from tidemill.errors import ConfigError, RecordError, RetriableError
 from tidemill.ids import TopicPartition
-from tidemill.operators.record import Record, SourceRecord, extracted_time, invalid_timestamp
+from tidemill.operators.record import UNKNOWN_TIME, Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
 from tidemill.steps.rows.order import sequence
-from tidemill.steps.rows.partition_stats import add_arrivals
+from tidemill.steps.rows.partition_stats import add_chunk
 from tidemill.steps.rows.schema import CHUNK, DROPPED_COUNT, REFUSED, SCHEMA, SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS
 from tidemill.steps.step_spec import SourceSpec, SourceTopic
-from tidemill.task.batch import Arrived, BatchRequest, RefusedRecord
-from tidemill.task.partition_time import UNKNOWN_TIME
+from tidemill.task.batch import BatchRequest, PartitionStats, RefusedRecord
 from tidemill.task.raw_records import FetchedRecord, Headers
 from tidemill.topology.values import Key, Value
 
@@ -40,7 +39,7 @@ class Arriving:
 
     times: dict[TopicPartition, int]
     """The highest timestamps, those of before included; kept up to date where the source has a timestamp extractor."""
-    arrived: dict[TopicPartition, Arrived] = field(default_factory=dict)
+    partition_stats: dict[TopicPartition, PartitionStats] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -56,7 +55,7 @@ def chunk_rows(
     chunk.refuse(request.refused)
     chunk.convert()
     rows = chunk.rows(before, request.now_ms, index)
-    add_arrivals(arriving.arrived, arriving.ends, chunk.topics, chunk.distinct, rows)
+    add_chunk(arriving.partition_stats, arriving.ends, chunk.topics, chunk.distinct, rows)
     return rows
 
 

@@ -18,7 +18,7 @@ from tidemill.ids import TopicPartition
 from tidemill.steps.rows.schema import MARKER, control_row
 from tidemill.steps.source_chunk import Arriving, chunk_rows, restored_rows
 from tidemill.steps.step_spec import SourceSpec
-from tidemill.task.batch import BatchRequest, Marker, Taken
+from tidemill.task.batch import BatchRequest, Marker, SourceProgress
 from tidemill.task.message_pack import pack
 from tidemill.task.raw_records import FetchedRecord
 
@@ -68,21 +68,21 @@ class _Spent:
 
 
 def source_rows(
-    reader: SourceReader, request: BatchRequest, spec: SourceSpec, taking: Callable[[Taken], None] | None = None
+    reader: SourceReader, request: BatchRequest, spec: SourceSpec, advanced: Callable[[SourceProgress], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """One micro-batch; ``taking`` is called before each chunk with what is handed over by then."""
+    """One micro-batch; ``advanced`` is called before each chunk with what is handed over by then."""
     arriving = Arriving({tp: time.ms for tp, time in request.times.items()})
     if request.reads:
         reader.place(request)
     chunks = rows = 0
     spent = _Spent()
-    so_far = Taken()
+    so_far = SourceProgress()
     for restoring, messages in reader.read(request) if request.reads else ():
         spent.on("read")
         made = restored_rows(messages, spec, chunks) if restoring else chunk_rows(messages, spec, arriving, request, chunks, rows)
-        if taking is not None:
+        if advanced is not None:
             so_far = _with_chunk(so_far, messages, request, arriving, restoring=restoring)
-            taking(so_far)
+            advanced(so_far)
         spent.on("convert")
         yield made
         spent.on("hand on")
@@ -100,7 +100,7 @@ def source_rows(
         out_of_range=reader.out_of_range() if request.reads else (),
         high_watermarks=reader.high_watermarks(),
         global_ends=reader.global_ends() if request.globals else {},
-        arrived=arriving.arrived,
+        partition_stats=arriving.partition_stats,
         is_full=request.reads and reader.is_full,
         has_read_sources=request.reads and reader.has_read_sources,
         source_ms=spent.ms,
@@ -109,8 +109,8 @@ def source_rows(
 
 
 def _with_chunk(
-    so_far: Taken, messages: Sequence[FetchedRecord], request: BatchRequest, arriving: Arriving, *, restoring: bool
-) -> Taken:
+    so_far: SourceProgress, messages: Sequence[FetchedRecord], request: BatchRequest, arriving: Arriving, *, restoring: bool
+) -> SourceProgress:
     """With a chunk, which is of one kind; records for global stores count as restored."""
     tp = TopicPartition(messages[0].topic(), messages[0].partition())
     if restoring or tp not in request.inputs:

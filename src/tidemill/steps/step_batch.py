@@ -63,7 +63,7 @@ class StepBatch:
             marker=marker,
             stores=stores,
             state=StepState(stores, spec.stores, handlers=context.unreadable.handlers),
-            times=times_after(request.times, marker.arrived),
+            times=times_after(request.times, marker.partition_stats),
         )
 
 

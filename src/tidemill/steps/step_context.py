@@ -11,7 +11,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.step_state import StoreReader
-from tidemill.task.batch import CommittingMember, Positions, StoresAt, TaskRun
+from tidemill.task.batch import CommittingMember, Positions, StorePositions, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import Times
@@ -22,7 +22,7 @@ class TaskStore(StoreReader, Protocol):
     """One task's stores, as its owner has them open."""
 
     @property
-    def at(self) -> StoresAt:
+    def at(self) -> StorePositions:
         """Positions of the stores; ``is_behind`` if they are not those that the driver expects."""
 
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None:

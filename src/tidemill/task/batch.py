@@ -32,7 +32,7 @@ class Outcome(Enum):
     """A record or a store makes going on impossible; the message says which."""
 
 
-class Arrived(NamedTuple):
+class PartitionStats(NamedTuple):
     """Statistics of the records read of an input partition; timestamps are of those that have one."""
 
     records: int
@@ -42,11 +42,11 @@ class Arrived(NamedTuple):
     sum_ms: float
     """Not an int: timestamps are any 64 bits, and their sum has more."""
 
-    def plus(self, other: Arrived) -> Arrived:
+    def plus(self, other: PartitionStats) -> PartitionStats:
         if not (self.timed and other.timed):
             times = self if self.timed else other
             return times._replace(records=self.records + other.records)
-        return Arrived(
+        return PartitionStats(
             self.records + other.records,
             self.timed + other.timed,
             min(self.oldest_ms, other.oldest_ms),
@@ -75,7 +75,7 @@ class TaskRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoresAt:
+class StorePositions:
     """Positions of a task's stores after a batch. ``note``: the measures that opening them took (wiped after a power cut ...)."""
 
     task: TaskId
@@ -100,7 +100,7 @@ class RefusedRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class SourceProgress:
     """The source step's progress in a batch: input records handed over, the first of them, and restored ones."""
 
     records: int = 0
@@ -178,7 +178,7 @@ class Marker:
     out_of_range: tuple[TopicPartition, ...] = ()
     high_watermarks: Positions = field(default_factory=dict)
     global_ends: Positions = field(default_factory=dict)
-    arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
+    partition_stats: Mapping[TopicPartition, PartitionStats] = field(default_factory=dict)
     is_full: bool = False
     """More is there, but the batch holds as many bytes as it may."""
     has_read_sources: bool = True
@@ -218,7 +218,7 @@ class BatchReport:
     changelog_ends: Positions = field(default_factory=dict)
     out_of_range: tuple[TopicPartition, ...] = ()
     high_watermarks: Positions = field(default_factory=dict)
-    stores: tuple[StoresAt, ...] = ()
+    stores: tuple[StorePositions, ...] = ()
     """Positions of the stores of every task in the request; one that is behind must restore before it runs again."""
     records_in: int = 0
     records_restored: int = 0
@@ -228,7 +228,7 @@ class BatchReport:
     dropped: int = 0
     skipped: int = 0
     """Records that could not be read, processed or written, and that were skipped, with or without a dead letter."""
-    arrived: Mapping[TopicPartition, Arrived] = field(default_factory=dict)
+    partition_stats: Mapping[TopicPartition, PartitionStats] = field(default_factory=dict)
     """Statistics of the records of each input."""
     written: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
     """The number of keys written, by task and store."""
@@ -258,10 +258,10 @@ class CommittingMember:
     may_commit: bool
 
 
-def times_after(times: Times, arrived: Mapping[TopicPartition, Arrived]) -> dict[TopicPartition, PartitionTime]:
+def times_after(times: Times, stats: Mapping[TopicPartition, PartitionStats]) -> dict[TopicPartition, PartitionTime]:
     """The partition times when what has arrived is taken."""
     after = dict(times)
-    for tp, found in arrived.items():
+    for tp, found in stats.items():
         if found.timed:
             before = times.get(tp)
             if before is None or found.newest_ms > before.ms:

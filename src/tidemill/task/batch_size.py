@@ -1,6 +1,6 @@
 """The size of the next batch after batches that failed because of a record in them.
 
-Decides, from what a failed batch had taken, how many input records the next one gets, so that no batch is run again unchanged:
+Decides, from how far a failed batch had come, how many input records the next one gets, so that no batch is run again unchanged:
 
     what failed                    the next batch
     a function of Columns raised   half of the records; each batch that succeeds halves what is left of those under suspicion,
@@ -20,7 +20,7 @@ from enum import Enum
 
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
-from tidemill.task.batch import Positions, RefusedRecord, Taken
+from tidemill.task.batch import Positions, RefusedRecord, SourceProgress
 
 MOST_DEATHS = 5
 """Limit of failures in a row: worker deaths with one and the same record, or function errors in a batch that has read nothing."""
@@ -82,33 +82,33 @@ class BatchSize:
         return any((found.at, found.offset) == record for found in self.refused)
 
 
-def failed(size: BatchSize, failure: Failure, taken: Taken) -> BatchSize:
-    """After a batch that had taken so much.
+def failed(size: BatchSize, failure: Failure, progress: SourceProgress) -> BatchSize:
+    """After a batch with this progress.
 
     Raises:
         StopError: nothing is left to be made smaller.
     """
     size = replace(size, since=0)
     if failure.cause is Cause.FUNCTION:
-        return _function_raised(size, failure, taken)
-    if taken.restored:
-        size = replace(size, restored=max(1, taken.restored // 2))
-    if taken.records > 1:
-        return replace(size, most=taken.records // 2, suspects=0, until={}, below=taken.records)
+        return _function_raised(size, failure, progress)
+    if progress.restored:
+        size = replace(size, restored=max(1, progress.restored // 2))
+    if progress.records > 1:
+        return replace(size, most=progress.records // 2, suspects=0, until={}, below=progress.records)
     if failure.cause is Cause.TIME:
-        is_empty = not taken.records and not taken.restored  # its workers may take so long to start
-        is_stuck = not taken.has_run and (is_empty or taken.records == 1 or taken.restored == 1)
+        is_empty = not progress.records and not progress.restored  # its workers may take so long to start
+        is_stuck = not progress.has_run and (is_empty or progress.records == 1 or progress.restored == 1)
         most = max(size.patience, TO_START) if is_empty else MOST_PATIENCE
         patience = min(most, size.patience * 2) if is_stuck else size.patience
-        return replace(size, most=1 if taken.records else size.most, patience=patience, last=taken.first)
-    return _one_has_ended_its_worker(size, failure, taken)
+        return replace(size, most=1 if progress.records else size.most, patience=patience, last=progress.first)
+    return _one_has_ended_its_worker(size, failure, progress)
 
 
-def _function_raised(size: BatchSize, failure: Failure, taken: Taken) -> BatchSize:
-    if taken.records > 1:
-        return replace(size, most=taken.records // 2, suspects=taken.records, until=taken.ends, in_vain=0)
-    if taken.first is not None and not size.refuses(taken.first):
-        tp, offset = taken.first
+def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress) -> BatchSize:
+    if progress.records > 1:
+        return replace(size, most=progress.records // 2, suspects=progress.records, until=progress.ends, in_vain=0)
+    if progress.first is not None and not size.refuses(progress.first):
+        tp, offset = progress.first
         found = RefusedRecord(topic=tp.topic, partition=tp.partition, offset=offset, error=failure.error, message=failure.message)
         return replace(size, most=1, suspects=0, until={}, refused=(*size.refused, found), in_vain=0)
     if size.in_vain + 1 >= MOST_DEATHS:
@@ -119,17 +119,17 @@ def _function_raised(size: BatchSize, failure: Failure, taken: Taken) -> BatchSi
     return replace(size, in_vain=size.in_vain + 1)
 
 
-def _one_has_ended_its_worker(size: BatchSize, failure: Failure, taken: Taken) -> BatchSize:
-    if taken.first is None:
+def _one_has_ended_its_worker(size: BatchSize, failure: Failure, progress: SourceProgress) -> BatchSize:
+    if progress.first is None:
         return size
-    in_vain = size.in_vain + 1 if taken.first == size.last else 1
+    in_vain = size.in_vain + 1 if progress.first == size.last else 1
     if in_vain >= MOST_DEATHS:
-        tp, offset = taken.first
+        tp, offset = progress.first
         raise StopError(
             f"{tp} at offset {offset}: a batch of this record alone has ended its worker {in_vain} times in a row "
             f"({failure.message}): give the workers more memory, or mend the function that it goes to"
         )
-    return replace(size, most=1, suspects=0, until={}, below=1, in_vain=in_vain, last=taken.first)
+    return replace(size, most=1, suspects=0, until={}, below=1, in_vain=in_vain, last=progress.first)
 
 
 def succeeded(

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StoresAt, TaskRun, times_after
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StorePositions, TaskRun, times_after
 from tidemill.task.partition_time import PartitionTime, Times, keeping
 
 
@@ -138,9 +138,9 @@ def _without_bounds(before: ActiveTask, gone: frozenset[TopicPartition], task: A
 
 
 def _read_on(task: ActiveTask, report: BatchReport) -> ActiveTask:
-    arrived = {tp: report.arrived[tp] for tp in task.inputs if tp in report.arrived}
+    stats = {tp: report.partition_stats[tp] for tp in task.inputs if tp in report.partition_stats}
     positions = {tp: report.ends.get(tp, offset) for tp, offset in task.positions.items()}
-    times = keeping(times_after(task.times, arrived), task.inputs, report.emitted.get(task.task, {}))
+    times = keeping(times_after(task.times, stats), task.inputs, report.emitted.get(task.task, {}))
     return replace(task, positions=positions, times=times)
 
 
@@ -152,7 +152,7 @@ def lost(tasks: Tasks) -> dict[TaskId, ActiveTask]:
     }
 
 
-def _with_stores(task: ActiveTask, at: StoresAt) -> ActiveTask:
+def _with_stores(task: ActiveTask, at: StorePositions) -> ActiveTask:
     if task.phase is Phase.RUNNING and at.is_behind:
         return replace(task, phase=Phase.CREATED, bounds=None, stores=dict(at.changelog), wipe=False)
     return _moved_on(replace(task, stores=dict(at.changelog), wipe=False))

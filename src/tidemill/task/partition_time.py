@@ -20,8 +20,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from tidemill.ids import TopicPartition
+from tidemill.operators.record import UNKNOWN_TIME
 
-UNKNOWN_TIME = -1
 _LATEST_VERSION = 2
 _VERSION_AND_TIME = struct.Struct(">bq")
 _INT, _LONG = struct.Struct(">i"), struct.Struct(">q")

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StoresAt, TaskRun
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StorePositions, TaskRun
 from tidemill.task.lifecycle import ActiveTask, is_foreign
 
 
@@ -141,7 +141,7 @@ def lost(standbys: Standbys) -> dict[TaskId, StandbyTask]:
 
 
 def _after(
-    standby: StandbyTask, at: StoresAt | None, gone: frozenset[TopicPartition], report: BatchReport
+    standby: StandbyTask, at: StorePositions | None, gone: frozenset[TopicPartition], report: BatchReport
 ) -> StandbyTask:
     was_unknown = standby.stores is None
     if at is not None:

@@ -36,7 +36,7 @@ from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import configured_topology
 from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
 from tidemill.runtime.instance.machine_jvm import machine_jvm
-from tidemill.runtime.thread.batch_handover import BatchHandover
+from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.worker.read_stores import ReadStores
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.launch.session import SparkHandle
@@ -114,7 +114,7 @@ class TopologyTestDriver:
             one_by_one=takes_one_by_one(self._exceptions), owner=session,
         )  # fmt: skip
         self._engine = self._make_engine(plans, self._compiled)
-        self._handover = BatchHandover(session, plans, self._application, self._compiled.batch_functions)
+        self._foreach_batch = ForeachBatchCalls(session, plans, self._application, self._compiled.batch_functions)
 
     # --- topics and time ---
 
@@ -289,7 +289,7 @@ class TopologyTestDriver:
             raise StopError(carried["said"])
         self._take(report)
         for node, path, batch_id in carried["handed_over"]:
-            failed = self._handover.call(node, path, BatchId.from_rows(batch_id))
+            failed = self._foreach_batch.call(node, path, BatchId.from_rows(batch_id))
             if failed:
                 raise StopError(failed)
         return [from_json(row) for row in carried["sent"]], [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
@@ -297,8 +297,8 @@ class TopologyTestDriver:
     def _take(self, report: BatchReport) -> None:
         self._batch = report.batch_id
         self._positions.update(report.ends)
-        arrived = {tp: found for tp, found in report.arrived.items() if tp in self._positions}
-        self._times = times_after(self._times, arrived)
+        stats = {tp: found for tp, found in report.partition_stats.items() if tp in self._positions}
+        self._times = times_after(self._times, stats)
         self._globals.update(report.globals)
         self.dropped += report.dropped
         self.skipped += report.skipped

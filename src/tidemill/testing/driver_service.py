@@ -19,7 +19,7 @@ from tidemill.forked import leaves_to_parent
 from tidemill.ids import TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.spark.engine import BatchEngine
-from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, SourceProgress
 from tidemill.task.batch_id import BatchId
 
 log = logging.getLogger("tidemill.testing")
@@ -92,7 +92,7 @@ class SharedDriverService:
         del node, path, batch_id
         raise StopError("a test driver calls functions of foreach_batch itself, when the batch is over")
 
-    def taking(self, batch_id: int, taken: Taken) -> None: ...
+    def source_advanced(self, batch_id: int, progress: SourceProgress) -> None: ...
 
     def has_run(self, batch_id: int) -> None: ...
 

@@ -11,9 +11,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tidemill.java_collections.hash_table import HashTable, hash_order, string_hash
+from tidemill.java_collections.tree_set import TreeSet
 from tidemill.topology.functions import PerRecord
 from tidemill.topology.graph import node_groups
-from tidemill.topology.java_order import TreeSet, copied_capacity, hash_order
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Topology
 
 _GLOBAL = " for global store (will not generate tasks)"
@@ -33,7 +34,8 @@ class DescribedNode:
         match self.node:
             case SourceNode():
                 # twice a set: the source's own, and the copy that is described
-                return hash_order(hash_order(self.node.topics, copied_capacity), copied_capacity)
+                own = HashTable.copy_of(string_hash, dict.fromkeys(self.node.topics))
+                return tuple(HashTable.copy_of(string_hash, own))
             case SinkNode():
                 return (self.node.topic,) if self.node.topic_extractor is None else ()
             case ProcessorNode():
@@ -44,7 +46,7 @@ class DescribedNode:
         """The stores of a processor, in Kafka's order."""
         if not isinstance(self.node, ProcessorNode):
             return ()
-        return hash_order(hash_order(self.node.stores), copied_capacity)
+        return tuple(HashTable.copy_of(string_hash, HashTable(string_hash, self.node.stores)))
 
 
 def described(topology: Topology) -> tuple[tuple[DescribedNode, ...], ...]:
@@ -133,7 +135,7 @@ def _by_size_then_name(one: _Sized, other: _Sized) -> int:
 
 
 def _described_group(topology: Topology, group: tuple[str, ...]) -> tuple[DescribedNode, ...]:
-    sized = {name: _Sized(name) for name in hash_order(group)}
+    sized = {name: _Sized(name) for name in hash_order(group, string_hash)}
     for name, node in sized.items():
         for parent in topology.parents[name]:
             above = sized[parent]

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tidemill.java_collections.hash_table import hash_order, string_hash
 from tidemill.topology import naming
-from tidemill.topology.java_order import hash_order
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.operations import ProcessRecords, TableTransformValues
 from tidemill.topology.windows import MAX_TIME
@@ -248,7 +248,7 @@ def copartition_groups(topology: Topology, application_id: str) -> tuple[tuple[s
     """
     group_of: dict[str, set[str]] = {}
     for asked in topology.copartition_groups:
-        topics = hash_order(sorted(broker_topic(topology, application_id, topic) for topic in asked))
+        topics = hash_order(sorted(broker_topic(topology, application_id, topic) for topic in asked), string_hash)
         group = next((group_of[topic] for topic in topics if topic in group_of), set())
         group.update(topics)
         group_of.update(dict.fromkeys(topics, group))

@@ -10,7 +10,7 @@ from tests.assignment.groups import application_states
 from tests.assignment.recorded import examples
 from tidemill.assignment.balanced.load_tree import LoadTree
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
-from tidemill.java_queue import JavaPriorityQueue
+from tidemill.java_collections.priority_queue import JavaPriorityQueue
 
 
 def agree(state, version):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.assignment.recorded import recorded
-from tidemill.assignment.java.java_hash import sorted_iteration
+from tidemill.assignment.iteration_order import sorted_iteration
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import ApplicationState, AssignmentConfig, ClientState, RackStrategy, TaskInfo
 from tidemill.assignment.rack import aware as rack

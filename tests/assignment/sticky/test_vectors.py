@@ -3,9 +3,10 @@
 import pytest
 
 from tests.assignment.recorded import recorded
-from tidemill.assignment.java.java_hash import sorted_iteration, task_hash_2_7
+from tidemill.assignment.iteration_order import sorted_iteration
 from tidemill.assignment.model import CopyRole
 from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
+from tidemill.java_collections.hash_table import task_hash_2_7
 from tidemill.replay.records import application_state, expected, texts
 
 

@@ -19,7 +19,7 @@ from tidemill.kafka.group import protocol as group_protocol
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.membership import member_state as machine
-from tidemill.membership.topology_facts import topology_facts
+from tidemill.membership.topology_metadata import topology_metadata
 from tidemill.membership.wire import AssignmentInfo, decode_assignment
 from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
@@ -51,7 +51,7 @@ class ActingMember:
         builder = StreamsBuilder()
         builder.stream(topic, key=Serdes.string(), value=Serdes.string()).to(f"{topic}-out")
         self.process_id = ProcessId(number, 0)
-        facts = topology_facts(builder.build(), application, topic_defaults={})
+        facts = topology_metadata(builder.build(), application, topic_defaults={})
         clients = config.slice(ClientsConfig)
         producer, group = data_client_settings(clients, ClientRole.PRODUCER), group_client_settings(clients)
         admin = make_admin(data_client_settings(clients, ClientRole.ADMIN))

@@ -15,12 +15,12 @@ from tests.runtime.group.test_rebalance_history import ONE, TASKS, TWO, group_th
 from tidemill.deadline import Deadline
 from tidemill.documents import Document
 from tidemill.runtime.group.history_file import ASIDE, FILE, HistoryFile, HistoryKeeper
-from tidemill.runtime.group.rebalance_history import KEPT, LedRebalances
+from tidemill.runtime.group.rebalance_history import KEPT, RebalanceHistory
 
 
-def kept_by(directory: Path, *times_ms: int) -> LedRebalances:
+def kept_by(directory: Path, *times_ms: int) -> RebalanceHistory:
     """An instance's life, in which it leads at these times."""
-    led = LedRebalances()
+    led = RebalanceHistory()
     keeper = HistoryKeeper(led, directory)
     keeper.start()
     for at_ms in times_ms:
@@ -57,7 +57,7 @@ def test_only_the_last_hundred_are_kept_and_the_file_stays_small(tmp_path: Path)
     assert len((tmp_path / FILE).read_bytes().splitlines()) <= 2 * KEPT
 
 
-class Busy(LedRebalances):
+class Busy(RebalanceHistory):
     """Leads another rebalance right after each look at the history, up to ``last_ms``."""
 
     at_ms, last_ms = 1_000, 1_000 + 5 * KEPT
@@ -107,7 +107,7 @@ def room_for(size: int) -> Iterator[None]:
 
 
 def test_a_disk_without_room_costs_no_line_before_and_none_after(tmp_path: Path) -> None:
-    led = LedRebalances()
+    led = RebalanceHistory()
     keeper = HistoryKeeper(led, tmp_path)
     joins(led, (ONE, "one:1", {}, []), at_ms=1_000)
     keeper._write()
@@ -157,7 +157,7 @@ def test_a_second_line_that_is_none_is_named_by_its_number(tmp_path: Path) -> No
 
 def test_the_first_rebalance_after_a_restart_is_reported_without_those_before(tmp_path: Path) -> None:
     """Who joined and left since is not known: members' own words count."""
-    led = LedRebalances()
+    led = RebalanceHistory()
     led.remember(group_that_grows().history())
     running = dict.fromkeys(TASKS, -2)
     joins(led, (ONE, "one:1", running, [0, 1, 2, 3]), (TWO, "two:2", {}, []), at_ms=9_000)

@@ -13,7 +13,7 @@ from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka.admin.client import GroupMemberState, GroupState, TopicSpec
 from tidemill.membership.joined_group import Subscription
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.runtime.group import leading
 
@@ -49,11 +49,11 @@ class Brokers:
 
 
 def lead(brokers: Brokers, *members: str, partitions: int = 2) -> Any:
-    part = SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG}))
-    internal = {CHANGELOG: InternalTopicFacts(name=CHANGELOG, is_repartition=False)}
-    facts = TopologyFacts(subtopologies=(part,), internal_topics=internal)
+    part = TopicsInfo(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG}))
+    internal = {CHANGELOG: InternalTopicConfig(name=CHANGELOG, is_repartition=False)}
+    topology = TopologyMetadata(subtopologies=(part,), internal_topics=internal)
     config = StreamsConfig.read_slice(GroupConfig, {"application.id": "app"})
-    leader = leading.Leader(config, brokers, PROCESS, facts, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
+    leader = leading.Leader(config, brokers, PROCESS, topology, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
     told = Subscription(user_data=encode_subscription(SubscriptionInfo(process_id=PROCESS)))
     return leader.assign(members[0], {"in": partitions}, dict.fromkeys(members, told))
 

@@ -11,26 +11,26 @@ from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import InternalTopicFacts, SubtopologyFacts, TopologyFacts
+from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.query.document_reader import read_document, to_plain
 from tidemill.query.group_documents import LedDecisions, RebalanceDocument
-from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.runtime.group.rebalance_history import RebalanceHistory
 
 ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
 CHANGELOG = "app-store-changelog"
-FACTS = TopologyFacts(
+FACTS = TopologyMetadata(
     subtopologies=(
-        SubtopologyFacts(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG})),
+        TopicsInfo(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG})),
     ),
-    internal_topics={CHANGELOG: InternalTopicFacts(name=CHANGELOG, is_repartition=False)},
+    internal_topics={CHANGELOG: InternalTopicConfig(name=CHANGELOG, is_repartition=False)},
 )
 TASKS = [TaskId(0, number) for number in range(4)]
 END = 100_000
 
 
 def joins(
-    led: LedRebalances,
+    led: RebalanceHistory,
     *members: tuple[ProcessId, str, dict[TaskId, int], list[int]],
     at_ms: int,
     assignor: TaskAssignor = HighAvailabilityTaskAssignor(),  # noqa: B008  # it has no state
@@ -56,8 +56,8 @@ def joins(
     led.add(prepared, complete(prepared, FetchedOffsets(end_offsets=ends), at_ms), at_ms, 5)
 
 
-def group_that_grows() -> LedRebalances:
-    led = LedRebalances()
+def group_that_grows() -> RebalanceHistory:
+    led = RebalanceHistory()
     joins(led, (ONE, "one:1", {}, []), at_ms=1_000)
     running = dict.fromkeys(TASKS, -2)
     joins(led, (ONE, "one:1", running, [0, 1, 2, 3]), (TWO, "two:2", {}, []), at_ms=2_000)
@@ -105,13 +105,13 @@ def test_one_that_leaves_is_named_by_the_address_it_had_and_a_copy_that_takes_ov
 
 
 def test_a_leader_that_is_new_takes_the_members_word_for_what_was_before() -> None:
-    led = LedRebalances()
+    led = RebalanceHistory()
     joins(led, (ONE, "one:1", dict.fromkeys(TASKS, -2), [0, 1, 2, 3]), at_ms=1_000)
     assert led.to_json()[0]["moves"] == []
 
 
 def test_the_last_thirty_are_reported_whoever_has_asked_before() -> None:
-    led = LedRebalances()
+    led = RebalanceHistory()
     for number in range(40):
         joins(led, (ONE, "one:1", {}, []), *([(TWO, "two:2", {}, [])] if number % 2 else []), at_ms=1_000 + number)
     told = led.to_json()
@@ -129,7 +129,7 @@ def test_decisions_are_those_of_the_newest_rebalance_and_name_instances_by_addre
         assert decision["task"] == "0_0"
         assert decision["on"] in ("one:1", "two:2", None)
         assert "1111" not in decision["reason"]
-    assert LedRebalances().decisions(None) is None
+    assert RebalanceHistory().decisions(None) is None
 
 
 class AsksAgain:
@@ -145,7 +145,7 @@ class AsksAgain:
 
 @pytest.mark.parametrize(("deadline_ms", "next_ms"), [(7_000, 7_000), (0, 1_000), (500, 1_000)])
 def test_a_custom_assignors_own_deadline_is_reported_and_is_no_hand_over(deadline_ms: int, next_ms: int) -> None:
-    led = LedRebalances()
+    led = RebalanceHistory()
     joins(led, (ONE, "one:1", {}, []), at_ms=1_000, assignor=AsksAgain(deadline_ms))
     (told,) = led.to_json()
     assert (told["next_ms"], told["hands_over"], told["stable"]) == (next_ms, False, False)

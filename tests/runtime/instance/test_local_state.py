@@ -28,7 +28,7 @@ from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.meta import StateIdentity
 from tidemill.state.store import Positions
-from tidemill.task.batch import BatchReport, Outcome, StoresAt
+from tidemill.task.batch import BatchReport, Outcome, StorePositions
 from tidemill.task.lifecycle import Bounds, Phase
 from tidemill.task.tasks import (
     BatchReported,
@@ -253,10 +253,10 @@ def test_what_is_restored_is_told_from_the_beginning_where_stores_are_emptied_in
     bounds = Bounds(inputs={TopicPartition("in", 0): 0}, changelog_begins={log: 0}, changelog_ends={log: 10})
     held.registry.handle(BoundsFetched(bounds={ONE: bounds}))
     assert held.now.active[ONE].phase is Phase.RESTORING
-    emptied = StoresAt(task=ONE, changelog={}, is_behind=True, note="a page is broken")
+    emptied = StorePositions(task=ONE, changelog={}, is_behind=True, note="a page is broken")
     held.registry.handle(BatchReported(report=BatchReport(batch_id=1, outcome=Outcome.LOST, stores=(emptied,))))
     with caplog.at_level(logging.INFO, "tidemill.thread"):
-        full = StoresAt(task=ONE, changelog={"counts": 10})
+        full = StorePositions(task=ONE, changelog={"counts": 10})
         report = BatchReport(batch_id=2, outcome=Outcome.COMMITTED, stores=(full,), changelog_ends={log: 10})
         held.registry.handle(BatchReported(report=report))
     assert held.now.active[ONE].phase is Phase.RUNNING

@@ -14,7 +14,7 @@ from tidemill import JoinWindows, Serdes, StreamsBuilder, TimeWindows
 from tidemill.config.slices import TopicsConfig
 from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchError
 from tidemill.ids import TaskId
-from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
 from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
@@ -57,7 +57,7 @@ def counting(store: str = "counts") -> Topology:
 def check(brokers: Brokers, topology: Topology | None = None) -> None:
     topology = topology or counting()
     admin: Any = brokers
-    facts: TopologyFacts = topology_facts(topology, "app")
+    facts: TopologyMetadata = topology_metadata(topology, "app")
     require_fitting_topics("app", facts, require_topics(CONFIG, topology, admin), admin)
 
 

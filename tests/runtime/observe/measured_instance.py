@@ -12,10 +12,10 @@ from tidemill.membership.member_state import MemberConfig, TimePassed
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.metrics.sensor import Window
 from tidemill.runtime.instance.instance_state import State
-from tidemill.runtime.observe.instance_metrics import InstanceFacts, instance_metrics
+from tidemill.runtime.observe.instance_metrics import ClientInfo, instance_metrics
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
-from tidemill.task.batch import Arrived, BatchReport, FunctionCalls, Outcome
+from tidemill.task.batch import BatchReport, FunctionCalls, Outcome, PartitionStats
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.lost_batches import LostInARow
 from tidemill.task.progress import CopyProgress
@@ -24,7 +24,7 @@ from tidemill.task.tasks import BatchReported, TaskLayout, Tasks, no_tasks
 
 RUNS, RESTORES, FOLLOWS = TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)
 INPUT = TopicPartition("app-counts-repartition", 0)
-FACTS = InstanceFacts(
+CLIENT = ClientInfo(
     client_id="app-1", process_id="p-1", application_id="app", version="1.2.3", topology="Topologies:",
     source_node={"app-counts-repartition": "counts-source"},
 )  # fmt: skip
@@ -71,7 +71,7 @@ def report(now_ms: int, *, records: int = 100, outcome: Outcome = Outcome.COMMIT
         records_out=records,
         dropped=3,
         skipped=2,
-        arrived={INPUT: Arrived(records, records, now_ms - 30, now_ms - 10, (now_ms - 20) * records)},
+        partition_stats={INPUT: PartitionStats(records, records, now_ms - 30, now_ms - 10, (now_ms - 20) * records)},
         written={RUNS: {"counts": records // 2}},
         functions=FUNCTIONS,
         timings_ms={"wait": 10.0, "run": 4.0, "produce": 5.0, "commit": 6.0, "apply": 1.0},
@@ -115,4 +115,4 @@ def measured(
     clock = Clock()
     thread = measured_thread(clock, now_ms)
     thread.is_paused = is_paused
-    return instance_metrics(FACTS, State.RUNNING, [thread], level=level, led=3, now_s=clock)
+    return instance_metrics(CLIENT, State.RUNNING, [thread], level=level, led=3, now_s=clock)

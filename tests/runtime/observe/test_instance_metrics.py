@@ -27,7 +27,7 @@ from tidemill.query.group_documents import InstanceDocument
 from tidemill.query.http_answer import to_json
 from tidemill.query.http_metrics import all_exported_names, to_prometheus
 from tidemill.query.metadata import HostMap
-from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.runtime.group.rebalance_history import RebalanceHistory
 from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.observe.instance_status import InstanceStatus
@@ -151,7 +151,7 @@ def test_who_is_to_have_what_is_told_from_the_assignments_partitions() -> None:
     lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())
     lines.group_by_key().count(store="counts").to_stream().to("out", key=Serdes.string(), value=Serdes.long())
     config = StreamsConfig.read_slice(StatusConfig, {"application.id": "app"})
-    led = LedRebalances()
+    led = RebalanceHistory()
     status = InstanceStatus(
         config, builder.build(), ProcessId(1, 1), InstanceState("app"), [], led, host="one:1", error=lambda: None,
         draining=no_drain(),
@@ -174,7 +174,7 @@ def test_what_an_instance_tells_of_its_threads_is_what_others_can_read() -> None
     standbys = {FOLLOWS: StandbyTask(task=FOLLOWS, changelogs={}, directory="", epoch="")}
     vars(thread).update(number=1, why_waiting="", is_running=True, standbys=standbys)
     status = InstanceStatus(
-        config, builder.build(), ProcessId(1, 1), InstanceState("app"), [thread], LedRebalances(),
+        config, builder.build(), ProcessId(1, 1), InstanceState("app"), [thread], RebalanceHistory(),
         host="one:1", error=lambda: None, draining=no_drain(),
     )  # fmt: skip
     told = json.loads(to_json(status.status()))

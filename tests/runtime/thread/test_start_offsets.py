@@ -14,7 +14,7 @@ from tidemill.errors import RetriableError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group.metadata import OffsetAndMetadata
 from tidemill.runtime.thread.start_offsets import StartOffsets
-from tidemill.runtime.thread.task_facts import task_facts
+from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.task.lifecycle import ActiveTask, Bounds
 from tidemill.task.partition_time import PartitionTime, metadata_of
 from tidemill.task.standby import StandbyBounds, StandbyTask
@@ -71,7 +71,7 @@ def test_a_changelog_that_was_deleted_is_waited_for_no_longer_than_brokers_that_
     builder = StreamsBuilder()
     builder.stream("words", key=STRING, value=STRING).group_by_key().count(store="counts")
     brokers: Any = WithoutChangelog(there=there)
-    offsets = StartOffsets(task_facts(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, lambda: None)
+    offsets = StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, lambda: None)
     task: Any = ActiveTask(
         task=TaskId(0, 0), directory="", epoch="", inputs=(at("words"),), changelogs={"counts": at("app-counts-changelog")}
     )
@@ -94,7 +94,7 @@ def bounds(brokers: Brokers, default: str, **policies: str | None) -> Bounds:
     for topic, policy in policies.items():
         builder.stream(topic, key=STRING, value=STRING, offset_reset=policy).to("out")
     offsets: Any = StartOffsets(
-        task_facts(builder.build(), "app"), offset_reset(default), brokers, brokers, lambda: None  # type: ignore[arg-type]
+        task_topology(builder.build(), "app"), offset_reset(default), brokers, brokers, lambda: None  # type: ignore[arg-type]
     )
     inputs = tuple(at(topic) for topic in policies)
     tasks = {TaskId(0, 0): ActiveTask(task=TaskId(0, 0), directory="", epoch="", inputs=inputs, changelogs={})}
@@ -132,7 +132,7 @@ def offsets_of(brokers: Brokers, policy: str) -> Any:
     builder = StreamsBuilder()
     builder.stream("a", key=STRING, value=STRING, offset_reset=policy).to("out")
     anything: Any = brokers
-    return StartOffsets(task_facts(builder.build(), "app"), OffsetReset.EARLIEST, anything, anything, lambda: None)
+    return StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, anything, anything, lambda: None)
 
 
 def test_a_committed_offset_that_is_gone_is_replaced_by_the_policy_and_committed() -> None:
@@ -167,8 +167,8 @@ def source_changelog_bounds(committed: dict[TopicPartition, int], policy: str = 
     builder = StreamsBuilder()
     builder.table("rows", key=STRING, value=STRING, store="rows")
     anything: Any = Brokers(committed)
-    facts = task_facts(builder.build(optimization="all"), "app")
-    offsets = StartOffsets(facts, offset_reset(policy), anything, anything, lambda: None)
+    topology = task_topology(builder.build(optimization="all"), "app")
+    offsets = StartOffsets(topology, offset_reset(policy), anything, anything, lambda: None)
     what: Any = {"task": TaskId(0, 0), "directory": "d", "epoch": "e", "changelogs": {"rows": at("rows")}}
     active, copy = ActiveTask(inputs=(at("rows"),), **what), StandbyTask(**what)
     return offsets.bounds({active.task: active})[active.task], offsets.standby_bounds({copy.task: copy})[copy.task]

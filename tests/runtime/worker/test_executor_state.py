@@ -15,7 +15,7 @@ from tidemill.errors import BatchLostError, InvalidStateStoreError, QueryError, 
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
 from tidemill.query.local_copies import CopyReader, LocalCopy, StoreSnapshot
-from tidemill.query.store_facts import StoreFacts
+from tidemill.query.store_info import StoreInfo
 from tidemill.runtime.reads.executor_reads import RemoteState
 from tidemill.runtime.worker import executor_state
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
@@ -132,11 +132,11 @@ def test_reads_of_one_commit_are_made_again_if_a_batch_comes_between_them(tmp_pa
     state = TaskState.open(disk.directory.task_path(TASK), ["counts"])
     position = [state.claim("e")]
     far = RemoteState(tmp_path / "nowhere" / "1_0", partial(disk.answer, TASK, ""))
-    facts = StoreFacts(
+    info = StoreInfo(
         name="counts", subtopology=1, key_serde=Serdes.bytes(), value_serde=Serdes.bytes(), timestamped=False, changelog="counts",
         source_topics=("in",), is_placed=True,
     )  # fmt: skip
-    reader = CopyReader(far, facts, LocalCopy(task=TASK, directory=tmp_path, role=Role.ACTIVE), 0)
+    reader = CopyReader(far, info, LocalCopy(task=TASK, directory=tmp_path, role=Role.ACTIVE), 0)
     calls = itertools.count(1)
 
     def twice(view: StoreSnapshot) -> list[bytes | None]:

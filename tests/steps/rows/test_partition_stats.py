@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.steps.rows.partition_stats import add_arrivals
-from tidemill.task.batch import Arrived, BatchReport, Marker, Outcome
+from tidemill.steps.rows.partition_stats import add_chunk
+from tidemill.task.batch import BatchReport, Marker, Outcome, PartitionStats
 from tidemill.task.message_pack import pack, unpack
 
 records = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.integers(-1, 2**41)), max_size=40)
@@ -18,7 +18,7 @@ records = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.intege
 
 @given(chunks=st.lists(records.filter(bool), max_size=4))
 def test_chunks_add_up_to_what_counting_one_by_one_gives(chunks: list[list[tuple[str, int, int]]]) -> None:
-    found: dict[TopicPartition, Arrived] = {}
+    found: dict[TopicPartition, PartitionStats] = {}
     ends: dict[TopicPartition, int] = {}
     read: Counter[TopicPartition] = Counter()
     for chunk in chunks:
@@ -29,7 +29,7 @@ def test_chunks_add_up_to_what_counting_one_by_one_gives(chunks: list[list[tuple
             read[tp] += 1
         columns = {"part": pa.array([*partitions, -1], pa.int32()), "ts": pa.array([*stamps, len(chunk)], pa.int64())}
         columns["off"] = pa.array([*offsets, 0], pa.int64())
-        add_arrivals(found, ends, topics, set(topics), pa.RecordBatch.from_pydict(columns))
+        add_chunk(found, ends, topics, set(topics), pa.RecordBatch.from_pydict(columns))
     assert ends == dict(read)
     expected: dict[TopicPartition, list[int]] = {}
     for topic, partition, stamp in (record for chunk in chunks for record in chunk):
@@ -44,8 +44,8 @@ def test_chunks_add_up_to_what_counting_one_by_one_gives(chunks: list[list[tuple
 
 
 def test_markers_and_reports_carry_what_arrived_and_what_was_written() -> None:
-    arrived = {TopicPartition("in", 3): Arrived(5, 4, 10, 20, 60)}
-    marker = Marker(batch_id=1, starts={}, ends={}, changelog_ends={}, chunks=1, rows=5, arrived=arrived)
+    arrived = {TopicPartition("in", 3): PartitionStats(5, 4, 10, 20, 60)}
+    marker = Marker(batch_id=1, starts={}, ends={}, changelog_ends={}, chunks=1, rows=5, partition_stats=arrived)
     assert unpack(pack(marker), Marker) == marker
-    report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, arrived=arrived, written={TaskId(1, 0): {"counts": 7}})
+    report = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, partition_stats=arrived, written={TaskId(1, 0): {"counts": 7}})
     assert unpack(pack(report), BatchReport) == report

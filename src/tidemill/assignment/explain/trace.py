@@ -17,7 +17,7 @@ from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import ApplicationState
 from tidemill.assignment.placement import TaskPlacement
 from tidemill.ids import TaskId
-from tidemill.java_queue import JavaPriorityQueue
+from tidemill.java_collections.priority_queue import JavaPriorityQueue
 
 ActiveStages = Sequence[tuple[Rule, Sequence[int]]]
 StandbyStages = Sequence[tuple[Rule, Sequence[Sequence[int]]]]

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import NamedTuple
 
-from tidemill.assignment.java.java_hash import hash_order, process_hash
 from tidemill.assignment.placement import TaskPlacement
+from tidemill.java_collections.hash_table import hash_order, process_hash
 
 MOST_STEPS = 50_000
 """Number of clients that the heap may hand out in one phase before being exact costs more than it is worth."""

@@ -17,7 +17,7 @@ from tidemill.assignment.kip441.client_queue import ClientQueue
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import LATEST_OFFSET
 from tidemill.assignment.placement import TaskPlacement
-from tidemill.java_queue import JavaPriorityQueue
+from tidemill.java_collections.priority_queue import JavaPriorityQueue
 
 
 class Kept(Enum):

@@ -13,12 +13,12 @@ from math import inf
 
 from tidemill.assignment.balanced.load_tree import LoadTree
 from tidemill.assignment.explain.rules import Rule
-from tidemill.assignment.java.java_hash import HashTable, task_hash
 from tidemill.assignment.kip441.balancing import Destinations
 from tidemill.assignment.kip441.standby import LeastLoaded, Shortfall, StandbyPlacing, place_on_least_loaded
 from tidemill.assignment.model import ApplicationState, ClientState
 from tidemill.assignment.placement import TaskPlacement
 from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.hash_table import HashTable, task_hash
 
 Tags = Mapping[str, str]
 Range = tuple[int, int]

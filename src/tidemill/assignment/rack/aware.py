@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from tidemill.assignment.java.java_hash import int32
 from tidemill.assignment.model import ApplicationState, AssignmentConfig, RackStrategy, TaskInfo
 from tidemill.assignment.rack.graph import FlowGraph
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.java_collections.hash_table import int32
 
 STANDBY_ROUNDS = 4
 """Passes over all pairs of clients for standby tasks, at most."""

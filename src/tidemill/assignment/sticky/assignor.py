@@ -12,20 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tidemill.assignment.java.java_hash import (
-    HashTable,
-    IterationOrder,
-    TaskHash,
-    hash_iteration,
-    hash_order,
-    process_hash,
-    task_hash,
-)
+from tidemill.assignment.iteration_order import IterationOrder, TaskHash, hash_iteration
 from tidemill.assignment.model import ApplicationState, Assignment, ClientAssignment, RackStrategy, TaskInfo
 from tidemill.assignment.rack import aware as rack
 from tidemill.assignment.rack.aware import RackCosts
 from tidemill.assignment.sticky.placing import StickyPlacing, fullness, fullness_by_load
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.java_collections.hash_table import HashTable, hash_order, process_hash, task_hash
 
 STATEFUL_COSTS = RackCosts(traffic=1, non_overlap=10)
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from tidemill.assignment.java.java_hash import HashTable, IterationOrder, TaskHash, process_hash
+from tidemill.assignment.iteration_order import IterationOrder, TaskHash
 from tidemill.assignment.model import ApplicationState, ClientState, CopyRole, Decision
 from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.hash_table import HashTable, process_hash
 
 FullnessOf = Callable[[int, int], tuple[float, int]]
 """(tasks, threads) of a client -> its place among clients; less = more room."""

@@ -16,11 +16,11 @@ from itertools import chain
 from struct import Struct
 from typing import TypeAlias
 
-from tidemill.assignment.java.java_hash import hash_order, int32, string_hash
 from tidemill.assignment.model import LONG_MAX
 from tidemill.endpoint import HostInfo
 from tidemill.errors import WireFormatError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.java_collections.hash_table import hash_order, int32, string_hash
 from tidemill.membership.wire.java_data import DataReader, DataWriter
 from tidemill.membership.wire.subscription import LATEST_SUPPORTED_VERSION, UNKNOWN_VERSION
 from tidemill.membership.wire.task_ids import NamedTaskId, WireTaskId

@@ -15,10 +15,10 @@ from functools import lru_cache
 from struct import Struct
 from typing import TypeAlias
 
-from tidemill.assignment.java.java_hash import hash_order
 from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.hash_table import hash_order
 from tidemill.membership.wire.java_data import DataReader, DataWriter
 from tidemill.membership.wire.task_ids import NamedTaskId, WireTaskId, wire_task_hash
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, TypeAlias
 
-from tidemill.assignment.java.java_hash import int32, string_hash, task_hash
 from tidemill.ids import TaskId
+from tidemill.java_collections.hash_table import int32, string_hash, task_hash
 
 _NAMED_TASK = re.compile(r"(.+)__(\d+)_(\d+)\Z", re.ASCII | re.DOTALL)
 

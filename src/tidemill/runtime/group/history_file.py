@@ -19,7 +19,7 @@ from tidemill.documents import Document
 from tidemill.log_format import LogEvent
 from tidemill.query.document_reader import UnreadableDocumentError, read_document
 from tidemill.query.group_documents import RebalanceDocument
-from tidemill.runtime.group.rebalance_history import KEPT, LedRebalances
+from tidemill.runtime.group.rebalance_history import KEPT, RebalanceHistory
 
 log = logging.getLogger("tidemill.leader")
 
@@ -100,15 +100,15 @@ def _rebalance(number: int, line: bytes) -> Document:
 class HistoryKeeper:
     """Writes the rebalances that the instance leads, on a thread of its own: the group waits for its leader meanwhile."""
 
-    def __init__(self, led: LedRebalances, directory: Path) -> None:
-        self._led, self._file = led, HistoryFile(directory)
+    def __init__(self, history: RebalanceHistory, directory: Path) -> None:
+        self._history, self._file = history, HistoryFile(directory)
         self._added, self._ends = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemill-history", daemon=True)
 
     def start(self) -> None:
         """Reads the rebalances of earlier starts, then starts the thread."""
-        self._led.remember(*self._file.load())
-        self._led.on_added = self._added.set
+        self._history.remember(*self._file.load())
+        self._history.on_added = self._added.set
         self._thread.start()
 
     def close(self) -> None:
@@ -126,9 +126,9 @@ class HistoryKeeper:
 
     def _write(self) -> None:
         try:
-            new, kept = self._led.unkept()
+            new, kept = self._history.unkept()
             if new:
                 self._file.append(new, kept)
-                self._led.are_kept(kept)
+                self._history.are_kept(kept)
         except Exception as problem:  # a full disk must not end the leader
             log.warning(LogEvent("history-not-kept", problem=repr(problem)))

@@ -31,8 +31,8 @@ from tidemill.membership.leader import (
 )
 from tidemill.membership.leader_log import LogLevel, LogLine
 from tidemill.membership.topic_plan import ClusterMetadata
-from tidemill.membership.topology_facts import TopologyFacts
-from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.membership.topology_metadata import TopologyMetadata
+from tidemill.runtime.group.rebalance_history import RebalanceHistory
 
 log = logging.getLogger("tidemill.leader")
 _LEVELS = {LogLevel.INFO: logging.INFO, LogLevel.WARNING: logging.WARNING, LogLevel.ERROR: logging.ERROR}
@@ -50,14 +50,14 @@ class Leader:
         config: GroupConfig,
         admin: Admin,
         process_id: ProcessId,
-        facts: TopologyFacts,
+        topology: TopologyMetadata,
         group_settings: GroupClientSettings,
         producer_settings: DataClientSettings,
         now_ms: Callable[[], int] = lambda: int(time.time() * 1000),
-        led: LedRebalances | None = None,
+        history: RebalanceHistory | None = None,
     ) -> None:
-        self._config, self._admin, self._facts, self._now_ms = config, admin, facts, now_ms
-        self._led = led or LedRebalances()
+        self._config, self._admin, self._topology, self._now_ms = config, admin, topology, now_ms
+        self._history = history or RebalanceHistory()
         self._group_settings, self._producer_settings = group_settings, producer_settings
         compatibility = Compatibility(config.compatibility)
         chosen = choose_assignor(config.task_assignor_class, compatibility)
@@ -83,7 +83,7 @@ class Leader:
     ) -> group_protocol.GroupAssignment:
         """The whole of a rebalance; RetriableError where it should be tried again."""
         began_ms = self._now_ms()
-        prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._facts, self._leader_config)
+        prepared = prepare(members, ClusterMetadata(partition_counts=partition_counts), self._topology, self._leader_config)
         if isinstance(prepared, StreamsGroupAssignment):
             return self._answer(member, prepared, partition_counts)
         self._tell_hosts_of_shared(prepared)
@@ -91,7 +91,7 @@ class Leader:
         processes = {str(client.process_id) for client in prepared.group.clients}
         fence_vanished(self._group_settings, self._producer_settings, self._config.application_id, processes)
         done = complete(prepared, self._offsets(prepared, created), self._now_ms())
-        self._led.add(prepared, done, began_ms, self._now_ms() - began_ms)
+        self._history.add(prepared, done, began_ms, self._now_ms() - began_ms)
         return self._answer(member, done, prepared.partition_counts)
 
     def _answer(self, member: str, done: StreamsGroupAssignment, counts: Mapping[str, int]) -> group_protocol.GroupAssignment:
@@ -123,7 +123,7 @@ class Leader:
                     name=name,
                     partitions=topic.partitions,
                     replication_factor=self._config.replication_factor,
-                    configs=dict(topic.facts.settings),
+                    configs=dict(topic.config.settings),
                 )
                 for name, topic in wanted.items()
             )

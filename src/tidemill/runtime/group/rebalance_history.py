@@ -46,7 +46,7 @@ class LedRebalance:
     remarks: tuple[str, ...]
 
 
-class LedRebalances:
+class RebalanceHistory:
     """Shared by the instance's threads: any of them may be asked to lead."""
 
     def __init__(self) -> None:

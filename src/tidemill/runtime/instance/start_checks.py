@@ -19,9 +19,9 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.rights import Operation
 from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
-from tidemill.membership.topology_facts import TopologyFacts
 from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
-from tidemill.runtime.thread.task_facts import task_facts
+from tidemill.membership.topology_metadata import TopologyMetadata
+from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.commit.store_layout import form_of, is_other_changelog
@@ -40,7 +40,7 @@ def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> di
     """
     _require_separate_topics(config, topology)
     require_rights(admin, needed_operations(topology, config))
-    known = task_facts(topology, config.application_id)
+    known = task_topology(topology, config.application_id)
     aside = [config.dead_letter_topic] if config.dead_letter_topic else []
     sources = [name for name in known.topics if name not in known.internal_topics]
     counts = admin.partitions([*sources, *aside])
@@ -75,11 +75,11 @@ def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
         )
 
 
-def require_fitting_topics(application: str, facts: TopologyFacts, sources: Mapping[str, int], admin: Admin) -> None:
+def require_fitting_topics(application: str, topology: TopologyMetadata, sources: Mapping[str, int], admin: Admin) -> None:
     """TopologyMismatchError if the topology does not fit the existing internal topics; ConfigError if no leader of the group
     could assign its tasks, because the topics of a join have different numbers of partitions."""
     try:
-        plan = plan_topics(facts, ClusterMetadata(partition_counts=sources), CopartitionCheck.ALWAYS)
+        plan = plan_topics(topology, ClusterMetadata(partition_counts=sources), CopartitionCheck.ALWAYS)
     except AssignmentError as problem:
         raise ConfigError(str(problem)) from problem
     if not plan.internal_topics:
@@ -98,7 +98,7 @@ def _found(plan: TopicPlan, admin: Admin) -> TopicsFound:
     names = admin.topics()
     counts = admin.partitions([topic.name for topic in plan.internal_topics])
     there = {name: count for name, count in counts.items() if count is not None}
-    logs = [topic.name for topic in plan.internal_topics if topic.name in there and not topic.facts.is_repartition]
+    logs = [topic.name for topic in plan.internal_topics if topic.name in there and not topic.config.is_repartition]
     return TopicsFound(
         names=names | there.keys(),
         partitions=there,
@@ -158,7 +158,7 @@ _READ_AND_WRITTEN = frozenset({Operation.READ, Operation.WRITE})
 
 def needed_operations(topology: Topology, config: TopicsConfig) -> dict[str, frozenset[Operation]]:
     """Operations by topic. Topics of a topic extractor are not known before."""
-    known = task_facts(topology, config.application_id)
+    known = task_topology(topology, config.application_id)
     needs: dict[str, set[Operation]] = {topic: {Operation.READ} for topic in known.topics}
     for changelogs in known.changelogs.values():
         for topic in changelogs.values():

@@ -37,7 +37,7 @@ from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings
 from tidemill.log_format import LogEvent
-from tidemill.membership.topology_facts import TopologyFacts, topology_facts
+from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
 from tidemill.operators.operation_table import global_stores
 from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
@@ -56,10 +56,10 @@ from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
 from tidemill.runtime.instance.thread_maker import ThreadMaker, WorkerStarters, thread_name
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.observe.instance_status import InstanceStatus
-from tidemill.runtime.reads.queries import InstanceReads, store_facts
-from tidemill.runtime.thread.batch_handover import new_batch_folder
+from tidemill.runtime.reads.queries import InstanceReads, store_info
+from tidemill.runtime.thread.foreach_batch import new_batch_folder
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks
-from tidemill.runtime.thread.task_facts import TaskFacts, task_facts
+from tidemill.runtime.thread.task_topology import TaskTopology, task_topology
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spark.batch_failures import needing_the_jvm
 from tidemill.spark.launch.session import SparkHandle, adopt_session, require_classic
@@ -180,22 +180,22 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
     threads = instance.threads.threads
     status = InstanceStatus(
-        config.slice(StatusConfig), topology, process_id, instance.state, threads, reads.led,
+        config.slice(StatusConfig), topology, process_id, instance.state, threads, reads.history,
         host=reads.application_server, error=instance.error, draining=instance.draining, spark_ui=engine.spark.ui,
     )  # fmt: skip
     with span("reads of state, HTTP"):
         reads.start(
-            store_facts(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
+            store_info(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
             shared=global_stores(engine.compiled.topology),
         )  # fmt: skip
-    known = task_facts(topology, config.application_id)
+    known = task_topology(topology, config.application_id)
     logged = [subtopology for subtopology, changelogs in known.changelogs.items() if changelogs]
     local = LocalState(directory, lock, logged=logged, reporter=thread_name(config, process_id, 1))
     maker = ThreadMaker(
         config=config,
         process_id=process_id,
-        facts=known,
-        topology_facts=topics,
+        task_topology=known,
+        topology_metadata=topics,
         admin=admin,
         local=local,
         server=server,
@@ -214,7 +214,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     with span("stream threads made"):
         instance.threads.begin(maker, config.num_stream_threads)
     background: list[HistoryKeeper | LookupRefresher | PeriodicThread] = [
-        HistoryKeeper(reads.led, directory.path),
+        HistoryKeeper(reads.history, directory.path),
         LookupRefresher(engine.compiled.lookups),
         *_periodic(instance, config, written, known, local, admin),
     ]
@@ -238,7 +238,7 @@ def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> 
 
 
 def _periodic(
-    instance: StartContext, config: StreamsConfig, written: Topology, known: TaskFacts, local: LocalState, admin: Admin
+    instance: StartContext, config: StreamsConfig, written: Topology, known: TaskTopology, local: LocalState, admin: Admin
 ) -> Iterator[PeriodicThread]:
     """``written``: the topology with its patterns; the instance has the topics of the start in their place."""
     delay_ms = config.state_cleanup_delay_ms
@@ -274,15 +274,15 @@ def remove_local_state(config: StateConfig) -> None:
             log.info(LogEvent("state-removed", task=task, cause="clean_up() was called"))
 
 
-def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> TopologyFacts:
+def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> TopologyMetadata:
     """The topology's topics, once it is known that they are there or can be created."""
-    facts = topology_facts(
+    metadata = topology_metadata(
         topology, config.application_id, topic_defaults=config.topic,
         additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
     )  # fmt: skip
     sources = require_topics(config.slice(TopicsConfig), topology, admin)
-    require_fitting_topics(config.application_id, facts, sources, admin)
-    return facts
+    require_fitting_topics(config.application_id, metadata, sources, admin)
+    return metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,17 +24,17 @@ from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
-from tidemill.membership.topology_facts import TopologyFacts
+from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
 from tidemill.runtime.instance.exception_policies import unreadable_of
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.reads.queries import InstanceReads
-from tidemill.runtime.thread.batch_handover import BatchHandover
+from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
-from tidemill.runtime.thread.task_facts import TaskFacts
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.worker.executor_state import ExecutorDisk
 from tidemill.runtime.worker.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.batch_failures import needing_the_jvm
@@ -88,8 +88,8 @@ class ThreadMaker:
 
     config: StreamsConfig
     process_id: ProcessId
-    facts: TaskFacts
-    topology_facts: TopologyFacts
+    task_topology: TaskTopology
+    topology_metadata: TopologyMetadata
     admin: Admin
     local: LocalState
     server: ControlServer
@@ -120,15 +120,16 @@ class ThreadMaker:
         clients = config.slice(ClientsConfig)
         producer = data_client_settings(clients, ClientRole.PRODUCER)
         leader = Leader(
-            config.slice(GroupConfig), self.admin, self.process_id, self.topology_facts, group_client_settings(clients), producer,
-            led=self.reads.led,
+            config.slice(GroupConfig), self.admin, self.process_id, self.topology_metadata,
+            group_client_settings(clients), producer, history=self.reads.history,
         )  # fmt: skip
         exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            handover = BatchHandover(self.spark.session, self.plans, config.application_id, self.compiled.batch_functions)
-            self.server.register(thread.name, thread.driver_service(handover))
+            functions = self.compiled.batch_functions
+            foreach_batch = ForeachBatchCalls(self.spark.session, self.plans, config.application_id, functions)
+            self.server.register(thread.name, thread.driver_service(foreach_batch))
             engine = self._engine(thread, own_id)
             # A batch that met a busy worker would get a second worker next to it.
             with span("workers waited for"):
@@ -143,14 +144,14 @@ class ThreadMaker:
             name=name,
             number=number,
             config=config.slice(ThreadConfig),
-            facts=self.facts,
+            topology=self.task_topology,
             admin=self.admin,
             leader=leader,
             identity=MemberConfig(
                 process_id=self.process_id,
                 endpoint=self.reads.application_server or None,
                 client_tags=dict(config.client_tags),
-                topology=self.topology_facts.by_number,
+                topology=self.topology_metadata.by_number,
             ),
             local=self.local,
             make_member=make_member,

@@ -31,7 +31,7 @@ _ALL_TASKS = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstanceFacts:
+class ClientInfo:
     """Facts about the instance for its metrics. ``source_node``: the source node of each input topic."""
 
     client_id: str
@@ -43,7 +43,7 @@ class InstanceFacts:
 
 
 def instance_metrics(
-    facts: InstanceFacts,
+    info: ClientInfo,
     state: State,
     threads: Sequence[StreamThread],
     *,
@@ -53,7 +53,7 @@ def instance_metrics(
 ) -> dict[MetricName, Metric]:
     """The metrics up to ``level``, by name."""
     found: dict[MetricName, Metric] = {}
-    for group, name, tags, value in _all(facts, state, threads, level, led, now_s()):
+    for group, name, tags, value in _all(info, state, threads, level, led, now_s()):
         metric_name, of = names.known(name, group, tags)
         if of <= level:
             found[metric_name] = Metric(metric_name, value, of)
@@ -61,15 +61,15 @@ def instance_metrics(
 
 
 def _all(
-    facts: InstanceFacts, state: State, threads: Sequence[StreamThread], level: RecordingLevel, led: int, now_s: float
+    info: ClientInfo, state: State, threads: Sequence[StreamThread], level: RecordingLevel, led: int, now_s: float
 ) -> Found:
-    client: Tags = (("client-id", facts.client_id),)
-    numbered: Tags = (*client, ("process-id", facts.process_id))
-    yield names.CLIENT, "version", client, facts.version
-    yield names.CLIENT, "application-id", client, facts.application_id
-    yield names.CLIENT, "topology-description", client, facts.topology
+    client: Tags = (("client-id", info.client_id),)
+    numbered: Tags = (*client, ("process-id", info.process_id))
+    yield names.CLIENT, "version", client, info.version
+    yield names.CLIENT, "application-id", client, info.application_id
+    yield names.CLIENT, "topology-description", client, info.topology
     yield names.CLIENT, "state", client, state.value
-    yield names.CLIENT, "client-state", (*numbered, ("application-id", facts.application_id)), _STATE_NUMBERS[state]
+    yield names.CLIENT, "client-state", (*numbered, ("application-id", info.application_id)), _STATE_NUMBERS[state]
     yield names.CLIENT, "recording-level", numbered, int(level)
     yield names.CLIENT, "alive-stream-threads", client, sum(thread.is_alive() for thread in threads)
     yield names.CLIENT, "failed-stream-threads", client, sum(thread.error is not None for thread in threads)
@@ -77,7 +77,7 @@ def _all(
     for thread in threads:
         yield from _thread(thread, now_s)
         yield from _functions(thread, now_s)
-        yield from _tasks(thread, facts, now_s)
+        yield from _tasks(thread, info, now_s)
         yield from _consumer(thread, now_s)
 
 
@@ -130,7 +130,7 @@ def _functions(thread: StreamThread, now_s: float) -> Found:
                 yield from _sum(group, str(what), tags, sensor, now_s)
 
 
-def _tasks(thread: StreamThread, facts: InstanceFacts, now_s: float) -> Found:
+def _tasks(thread: StreamThread, info: ClientInfo, now_s: float) -> Found:
     metrics = thread.metrics
     sensors = metrics.sensors
 
@@ -155,7 +155,7 @@ def _tasks(thread: StreamThread, facts: InstanceFacts, now_s: float) -> Found:
         yield names.COPY, "copy-lag", kind, copy.lag
         yield names.COPY, "copy-seconds-left", kind, math.nan if copy.seconds_left is None else copy.seconds_left
     for (of_task, topic), found in sensors.of("age").items():
-        node = facts.source_node.get(str(topic), str(topic))
+        node = info.source_node.get(str(topic), str(topic))
         yield from _ages(names.NODE, (*tags(str(of_task)), ("processor-node-id", node)), found, now_s)
     for (of_task, store), found in sensors.of("put").items():
         yield names.STORE, "put-rate", (*tags(str(of_task)), ("lmdb-state-id", str(store))), found.rate(now_s)

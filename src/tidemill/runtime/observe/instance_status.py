@@ -17,10 +17,10 @@ from tidemill.errors import TidemillError
 from tidemill.ids import ProcessId, TaskId
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.query.metadata import HostMap
-from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.runtime.group.rebalance_history import RebalanceHistory
 from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.instance_state import InstanceState, State
-from tidemill.runtime.observe.instance_metrics import InstanceFacts, instance_metrics
+from tidemill.runtime.observe.instance_metrics import ClientInfo, instance_metrics
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, lags
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.task.lifecycle import ActiveTask, Phase
@@ -42,7 +42,7 @@ class InstanceStatus:
         process_id: ProcessId,
         state: InstanceState,
         threads: Sequence[StreamThread],
-        led: LedRebalances,
+        history: RebalanceHistory,
         *,
         host: str,
         error: Callable[[], TidemillError | None],
@@ -50,12 +50,12 @@ class InstanceStatus:
         spark_ui: str | None = None,
     ) -> None:
         self._config, self._topology, self._process_id = config, topology, process_id
-        self._state, self._threads, self._led, self._host, self._error = state, threads, led, host, error
+        self._state, self._threads, self._history, self._host, self._error = state, threads, history, host, error
         self._draining, self._spark_ui = draining, spark_ui
         self._started_ms = _now_ms()
         parts = subtopologies(topology, config.application_id)
         self._reader_of = {topic: part.id for part in parts for topic in part.source_topics}
-        self._facts = InstanceFacts(
+        self._client = ClientInfo(
             client_id=config.client_id or f"{config.application_id}-{process_id}",
             process_id=str(process_id),
             application_id=config.application_id,
@@ -78,7 +78,7 @@ class InstanceStatus:
             "application": config.application_id,
             "process": str(self._process_id),
             "host": self._host or None,
-            "version": self._facts.version,
+            "version": self._client.version,
             "state": self._state.now.value,
             "ready": ready,
             "why": list(why),
@@ -99,7 +99,7 @@ class InstanceStatus:
             "drain": self._draining.to_json(),
             "spark_ui": self._spark_ui,
             "threads": [_thread(thread) for thread in threads],
-            "led": self._led.to_json(),
+            "led": self._history.to_json(),
         }
 
     def restoring(self) -> dict[str, object] | None:
@@ -119,14 +119,14 @@ class InstanceStatus:
         self._draining.begin(timeout_s)
 
     def decisions(self, task: TaskId | None) -> dict[str, object] | None:
-        return self._led.decisions(task)
+        return self._history.decisions(task)
 
     def history(self) -> dict[str, object]:
-        return {"rebalances": self._led.history(), "problem": self._led.problem or None}
+        return {"rebalances": self._history.history(), "problem": self._history.problem or None}
 
     def topology(self) -> dict[str, object]:
         described: dict[str, object] = json.loads(to_json(self._topology))
-        return {"application": self._config.application_id, **described, "text": self._facts.topology}
+        return {"application": self._config.application_id, **described, "text": self._client.topology}
 
     def assigned(self, hosts: HostMap) -> dict[str, list[str]]:
         return {
@@ -139,11 +139,11 @@ class InstanceStatus:
 
     def metrics(self) -> Mapping[MetricName, Metric]:
         return instance_metrics(
-            self._facts,
+            self._client,
             self._state.now,
             list(self._threads),
             level=RecordingLevel[self._config.metrics_recording_level],
-            led=self._led.total,
+            led=self._history.total,
         )
 
     def alive(self) -> tuple[bool, tuple[str, ...]]:

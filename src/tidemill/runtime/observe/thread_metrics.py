@@ -17,7 +17,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.metrics.sensor import Sensor, Window
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
-from tidemill.task.batch import Arrived, BatchReport, FunctionCalls, Outcome
+from tidemill.task.batch import BatchReport, FunctionCalls, Outcome, PartitionStats
 from tidemill.task.commit import CommitStep
 from tidemill.task.tasks import BatchReported, Event, Tasks
 
@@ -150,17 +150,17 @@ class ThreadMetrics:
             at("in-flight").record(calls.most_in_flight, now_s)
 
     def _record_tasks(self, report: BatchReport, now_s: float, now_ms: int) -> None:
-        of_task: dict[TaskId, Arrived] = {}
-        for partition, arrived in report.arrived.items():
+        of_task: dict[TaskId, PartitionStats] = {}
+        for partition, stats in report.partition_stats.items():
             task = self.task_of.get(partition)
             if task is None:
                 continue
-            of_task[task] = of_task[task].plus(arrived) if task in of_task else arrived
-            _record_age(self.sensors.at("age", task, partition.topic), arrived, now_s, now_ms)
-        for task, arrived in of_task.items():
-            self.sensors.at("process", task).record(arrived.records, now_s)
-            self.live.at("process", task).record(arrived.records, now_s)
-            _record_age(self.live.at("age"), arrived, now_s, now_ms)
+            of_task[task] = of_task[task].plus(stats) if task in of_task else stats
+            _record_age(self.sensors.at("age", task, partition.topic), stats, now_s, now_ms)
+        for task, stats in of_task.items():
+            self.sensors.at("process", task).record(stats.records, now_s)
+            self.live.at("process", task).record(stats.records, now_s)
+            _record_age(self.live.at("age"), stats, now_s, now_ms)
         for task, stores in report.written.items():
             for store, keys in stores.items():
                 self.sensors.at("put", task, store).record(keys, now_s)
@@ -218,10 +218,10 @@ def _roles(tasks: Tasks) -> dict[str, tuple[TaskId, bool]]:
     return standbys | {task.epoch: (name, True) for name, task in tasks.active.items()}
 
 
-def _record_age(sensor: Sensor, arrived: Arrived, now_s: float, now_ms: int) -> None:
-    if arrived.timed:
-        total = now_ms * arrived.timed - arrived.sum_ms
-        sensor.record_all(total, now_ms - arrived.newest_ms, now_ms - arrived.oldest_ms, now_s, times=arrived.timed)
+def _record_age(sensor: Sensor, stats: PartitionStats, now_s: float, now_ms: int) -> None:
+    if stats.timed:
+        total = now_ms * stats.timed - stats.sum_ms
+        sensor.record_all(total, now_ms - stats.newest_ms, now_ms - stats.oldest_ms, now_s, times=stats.timed)
 
 
 def metrics_window(config: ThreadConfig) -> Window:

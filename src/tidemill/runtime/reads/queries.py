@@ -29,11 +29,11 @@ from tidemill.query.http_tls import HttpAccess
 from tidemill.query.local_copies import LocalCopies, LocalCopy, OpenState, Wanted
 from tidemill.query.metadata import HostMap
 from tidemill.query.status_source import StatusSource
-from tidemill.query.store_facts import StoreFacts
 from tidemill.query.store_frame import StoreFrames
+from tidemill.query.store_info import StoreInfo
 from tidemill.query.store_queries import Broker, StoreQueries
 from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.group.rebalance_history import LedRebalances
+from tidemill.runtime.group.rebalance_history import RebalanceHistory
 from tidemill.runtime.reads.executor_reads import ExecutorReads
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.runtime.worker.task_store import VOLATILE_FOLDER
@@ -53,12 +53,12 @@ log = logging.getLogger("tidemill.reads")
 _BROKER_LIMIT_S = 5.0
 
 
-def store_facts(compiled: CompiledTopology, application_id: str) -> dict[str, StoreFacts]:
+def store_info(compiled: CompiledTopology, application_id: str) -> dict[str, StoreInfo]:
     """Every store of the topology, with the serdes that the compiler found."""
     parts: dict[int, Subtopology] = {part.id: part for part in subtopologies(compiled.topology, application_id)}
     specs = {name: spec for step in compiled.steps for name, spec in step.stores.items()}
     return {
-        name: StoreFacts(
+        name: StoreInfo(
             name=name,
             subtopology=spec.subtopology,
             key_serde=spec.key_serde or Serdes.bytes(),
@@ -124,12 +124,12 @@ class InstanceReads:
         self._threads: list[StreamThread] = []
         self._mapped: tuple[PartitionsByHost, PartitionsByHost] | None = None
         self._map = HostMap()
-        self.led = LedRebalances()
+        self.history = RebalanceHistory()
         """Rebalances that this instance led, for the status page."""
 
     def start(
         self,
-        stores: Mapping[str, StoreFacts],
+        stores: Mapping[str, StoreInfo],
         admin: Admin,
         threads: list[StreamThread],
         session: SparkSession,

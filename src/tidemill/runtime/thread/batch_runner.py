@@ -29,7 +29,7 @@ from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import FIRST_OUTPUT, span, tell_moment
-from tidemill.task.batch import BatchReport, Outcome, Taken
+from tidemill.task.batch import BatchReport, Outcome, SourceProgress
 from tidemill.task.lost_batches import LostInARow
 from tidemill.task.tasks import BatchLost, BatchReported, is_other_phase
 
@@ -68,7 +68,7 @@ class BatchRunner:
         self._rebalance, self._metrics, self._on_change = rebalance, metrics, on_change
         self._engine: BatchEngine | None = None
         self._under_way: Batch | None = None
-        self._taken = Taken()
+        self._progress = SourceProgress()
         self._asked_s = 0.0
         self._lost_in_a_row = LostInARow()
         self._has_failed = False
@@ -89,15 +89,15 @@ class BatchRunner:
         """The batches that were lost since the last committed one."""
         return self._lost_in_a_row
 
-    def is_taking(self, batch_id: int, taken: Taken) -> None:
+    def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         """Keeps which records the source step of the batch under way hands over."""
         if self._under_way is not None and self._under_way.request.batch_id == batch_id:
-            self._taken = taken
+            self._progress = progress
 
     def has_run(self, batch_id: int) -> None:
         """Its functions are done with the batch under way."""
         if self._under_way is not None and self._under_way.request.batch_id == batch_id:
-            self._taken = replace(self._taken, has_run=True)
+            self._progress = replace(self._progress, has_run=True)
 
     def begin_commit(self) -> None:
         """Before the generation is read for the commit of the batch under way: no join begins until that is over."""
@@ -171,12 +171,12 @@ class BatchRunner:
     def _run(self, batch: Batch) -> BatchReport:
         """NoExecutorError if it did not begin, BatchLostError if it failed or took too long: a broker knows if it counts."""
         assert self._engine is not None
-        self._under_way, self._taken = batch, Taken()
+        self._under_way, self._progress = batch, SourceProgress()
         self._asked_s = time.monotonic()
         try:
             report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)
         except BatchLostError as lost:
-            self._batches.lost(lost, self._taken)
+            self._batches.lost(lost, self._progress)
             self._globals.lost()
             raise
         finally:
@@ -279,4 +279,4 @@ class BatchRunner:
     def _has_written(self, report: BatchReport) -> bool:
         """True if the batch has read anything whose results go to the user's topics."""
         writing = [task for name, task in self._registry.now.active.items() if name.subtopology in self._writes]
-        return any(partition in report.arrived for task in writing for partition in task.inputs)
+        return any(partition in report.partition_stats for task in writing for partition in task.inputs)

@@ -13,18 +13,18 @@ from tidemill.errors import BatchLostError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.member import GroupMember
 from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.batch_runner import BatchRunner
+from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.micro_batches import Batch
-from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, SourceProgress
 from tidemill.task.batch_id import BatchId
 
 
 class DriverService:
     """Implements ``ControlHandler``."""
 
-    def __init__(self, runner: BatchRunner, group: GroupSide, member: GroupMember, handover: BatchHandover) -> None:
-        self._runner, self._group, self._member, self._handover = runner, group, member, handover
+    def __init__(self, runner: BatchRunner, group: GroupSide, member: GroupMember, foreach_batch: ForeachBatchCalls) -> None:
+        self._runner, self._group, self._member, self._foreach_batch = runner, group, member, foreach_batch
 
     def next_request(self, run: int) -> BatchRequest | None:
         engine = self._runner.engine
@@ -60,12 +60,12 @@ class DriverService:
         elif not self._may_commit(batch):
             why_not = "the group has moved on while the batch ran: its partitions may have another owner"
         if why_not:
-            self._handover.drop(path)
+            self._foreach_batch.drop(path)
             raise BatchLostError(why_not)
-        return self._handover.call(node, path, batch_id)
+        return self._foreach_batch.call(node, path, batch_id)
 
-    def taking(self, batch_id: int, taken: Taken) -> None:
-        self._runner.is_taking(batch_id, taken)
+    def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
+        self._runner.source_advanced(batch_id, progress)
 
     def has_run(self, batch_id: int) -> None:
         self._runner.has_run(batch_id)

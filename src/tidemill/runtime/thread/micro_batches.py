@@ -21,10 +21,10 @@ from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.local_tasks import LocalTasks
-from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.task import lifecycle, standby
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Taken
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
 from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.pacing import BACKLOG, Due, has_backlog, next_cap, next_due
@@ -61,7 +61,7 @@ class MicroBatches:
         self,
         thread: str,
         config: ThreadConfig,
-        facts: TaskFacts,
+        topology: TaskTopology,
         *,
         registry: TaskRegistry,
         local: LocalTasks,
@@ -69,11 +69,11 @@ class MicroBatches:
         fence: Callable[[], None],
         is_paused: Callable[[], bool],
     ) -> None:
-        self._thread, self._config, self._facts = thread, config, facts
+        self._thread, self._config, self._topology = thread, config, topology
         self._registry, self._local, self._globals = registry, local, global_topics
         self._fence, self._is_paused = fence, is_paused
         self._fences = self._failures = self._batch_id = self._counted = 0
-        self._wait_ms = _PUNCTUATING_WAIT_MS if facts.punctuates else _IDLE_WAIT_MS
+        self._wait_ms = _PUNCTUATING_WAIT_MS if topology.punctuates else _IDLE_WAIT_MS
         self._max_records = config.batch_max_records
         self._has_backlog = False
         self._size = BatchSize()
@@ -184,7 +184,7 @@ class MicroBatches:
         request = lifecycle.request(
             active,
             batch_id=self._batch_id,
-            internal=self._facts.internal_topics,
+            internal=self._topology.internal_topics,
             max_records=self._max_records if self._has_backlog else min(self._max_records, BACKLOG),
             max_restore_records=self._config.restore_max_records if runs else self._config.batch_max_records,
             wait_ms=self._wait_ms if runs or not active else _RESTORING_WAIT_MS,
@@ -224,14 +224,14 @@ class MicroBatches:
             usual=self._max_records,
         )
 
-    def lost(self, lost: BatchLostError, taken: Taken) -> None:
-        """A batch was lost that had read ``taken``: the next one is smaller. StopError if that can't help."""
+    def lost(self, lost: BatchLostError, progress: SourceProgress) -> None:
+        """A batch was lost that had come so far: the next one is smaller. StopError if that can't help."""
         self._failures += 1
         failure = _failure(lost)
         if failure is None:
             return
         before = self._size
-        after = self._size = failed(before, failure, taken)
+        after = self._size = failed(before, failure, progress)
         limit_s = self._config.batch_timeout_ms / 1e3
         log.log(
             logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,
@@ -239,9 +239,9 @@ class MicroBatches:
                 "batch-resized",
                 thread=self._thread,
                 cause=failure.cause.value,
-                records=taken.records,
-                restored=taken.restored,
-                first="-" if taken.first is None else f"{taken.first[0]}@{taken.first[1]}",
+                records=progress.records,
+                restored=progress.restored,
+                first="-" if progress.first is None else f"{progress.first[0]}@{progress.first[1]}",
                 next_records="-" if after.most is None else after.most,
                 next_limit_s=limit_s * after.patience,
             ),

@@ -19,7 +19,7 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.group.member import GroupMember
 from tidemill.kafka.group.metadata import OffsetAndMetadata
 from tidemill.log_format import LogEvent
-from tidemill.runtime.thread.task_facts import ResetPolicy, TaskFacts
+from tidemill.runtime.thread.task_topology import ResetPolicy, TaskTopology
 from tidemill.task.lifecycle import ActiveTask, Bounds
 from tidemill.task.partition_time import PartitionTime, from_metadata
 from tidemill.task.standby import StandbyBounds, StandbyTask
@@ -33,9 +33,9 @@ class StartOffsets:
     """``fence`` ends what an own producer has left open."""
 
     def __init__(
-        self, facts: TaskFacts, default: ResetPolicy, member: GroupMember, admin: Admin, fence: Callable[[], None]
+        self, topology: TaskTopology, default: ResetPolicy, member: GroupMember, admin: Admin, fence: Callable[[], None]
     ) -> None:
-        self._facts, self._default = facts, default
+        self._topology, self._default = topology, default
         self._member, self._admin, self._fence = member, admin, fence
 
     def bounds(self, tasks: Mapping[TaskId, ActiveTask]) -> dict[TaskId, Bounds]:
@@ -50,7 +50,7 @@ class StartOffsets:
         starts.update(self._policy([tp for tp in inputs if tp not in committed]))
         times = {tp: _time_of(tp, at) for tp, at in committed.items()}
         ends = self._ends(changelogs)
-        sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
+        sources = [tp for tp in changelogs if tp.topic in self._topology.source_changelogs]
         limits = {tp: min(at, ends[tp]) for tp, at in _processed(sources, committed).items()}
         ends.update(limits)
         begins = self._admin.beginning_offsets(changelogs)
@@ -86,7 +86,7 @@ class StartOffsets:
     def standby_limits(self, standbys: Mapping[TaskId, StandbyTask]) -> dict[TopicPartition, int]:
         """Offsets up to which source topics among the changelogs may be followed now. RetriableError as above."""
         changelogs = [tp for standby in standbys.values() for tp in standby.changelogs.values()]
-        sources = [tp for tp in changelogs if tp.topic in self._facts.source_changelogs]
+        sources = [tp for tp in changelogs if tp.topic in self._topology.source_changelogs]
         found = self._member.committed(sources, require_stable=False) if sources else {}
         return _processed(sources, found)
 
@@ -101,7 +101,7 @@ class StartOffsets:
         begins, ends = self._admin.beginning_offsets(list(committed)), self._admin.end_offsets(list(committed))
         gone = [tp for tp, at in committed.items() if not begins[tp] <= at.offset <= ends[tp]]
         for tp in gone:
-            if tp.topic in self._facts.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
+            if tp.topic in self._topology.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
                 raise StopError(
                     f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
                     "was created again. Commit an offset that exists, or set auto.offset.reset for a source topic"
@@ -117,7 +117,7 @@ class StartOffsets:
         except RetriableError:
             # The client has retried: a changelog that is missing now was deleted, and only the leader of a new start creates it
             # again.
-            own = sorted({tp.topic for tp in changelogs} - set(self._facts.source_changelogs))
+            own = sorted({tp.topic for tp in changelogs} - set(self._topology.source_changelogs))
             gone = [topic for topic, found in self._admin.describe_topics(own).items() if found is None]
             if not gone:
                 raise
@@ -153,9 +153,9 @@ class StartOffsets:
         return found
 
     def _policy_of(self, tp: TopicPartition) -> ResetPolicy:
-        if tp.topic in self._facts.internal_topics:
+        if tp.topic in self._topology.internal_topics:
             return OffsetReset.EARLIEST
-        return self._facts.offset_resets.get(tp.topic, self._default)
+        return self._topology.offset_resets.get(tp.topic, self._default)
 
 
 def _processed(

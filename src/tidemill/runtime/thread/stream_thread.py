@@ -34,9 +34,9 @@ from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.observe.restore_watch import RestoreWatch
 from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
-from tidemill.runtime.thread.batch_handover import BatchHandover
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.driver_service import DriverService
+from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.leaving import Leaving
 from tidemill.runtime.thread.load_watch import LoadWatch
@@ -46,8 +46,8 @@ from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.start_offsets import StartOffsets
 from tidemill.runtime.thread.task_changes import TaskChanges
-from tidemill.runtime.thread.task_facts import TaskFacts
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import span
 from tidemill.task.lifecycle import ActiveTask, Phase
@@ -92,7 +92,7 @@ class StreamThread(threading.Thread):
         name: str,
         number: int,
         config: ThreadConfig,
-        facts: TaskFacts,
+        topology: TaskTopology,
         admin: Admin,
         leader: Leader,
         identity: machine.MemberConfig,
@@ -115,28 +115,28 @@ class StreamThread(threading.Thread):
         self._restoring = RestoreWatch(name, instance.listeners)
         self._rebalance = RebalanceWatch(name)
         layout = TaskLayout(
-            changelogs=facts.changelogs, has_stores=facts.has_stores, directory=str(local.directory.path)
+            changelogs=topology.changelogs, has_stores=topology.has_stores, directory=str(local.directory.path)
         )
         self._registry = TaskRegistry(no_tasks(identity, layout, session=str(uuid4())))
         self._registry.observe(TaskLog(name), self._rebalance, self.metrics, self._restoring)
         self._local = LocalTasks(name, self._registry, local)
         self._loads = LoadWatch(config, self._registry, self.metrics, local.directory)
-        self._group = GroupSide(name, facts.topics, self._registry, leader, self._offset_sums, self._loads.joins)
+        self._group = GroupSide(name, topology.topics, self._registry, leader, self._offset_sums, self._loads.joins)
         self._member = make_member(self._group)
         self._group.bind(self._member)
         self._member.on_heartbeat = self.metrics.heartbeat
         self._member.on_event = hurry
         self._batches = MicroBatches(
-            name, config, facts, registry=self._registry, local=self._local, global_topics=global_topics,
+            name, config, topology, registry=self._registry, local=self._local, global_topics=global_topics,
             fence=fence, is_paused=instance.is_paused,
         )  # fmt: skip
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._commits = OffsetCommitter(name, self._member, config.commit_interval_ms)
-        start_offsets = StartOffsets(facts, config.auto_offset_reset, self._member, admin, self._batches.fence)
+        start_offsets = StartOffsets(topology, config.auto_offset_reset, self._member, admin, self._batches.fence)
         self._offsets = OffsetFetcher(name, self._registry, start_offsets)
         self._globals = global_topics
         self._runner = BatchRunner(
-            name, config, batches=self._batches, registry=self._registry, group=self._group, writes=facts.has_output,
+            name, config, batches=self._batches, registry=self._registry, group=self._group, writes=topology.has_output,
             commits=self._commits, offsets=self._offsets, member=self._member, global_topics=global_topics,
             rebalance=self._rebalance, metrics=self.metrics, on_change=instance.on_change,
         )  # fmt: skip
@@ -147,7 +147,7 @@ class StreamThread(threading.Thread):
         )  # fmt: skip
         self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
-        self._handover: BatchHandover | None = None
+        self._foreach_batch: ForeachBatchCalls | None = None
         self._has_plan = False
         self._leave_group: bool | None = None
         self._drain_wanted = self._drains = False
@@ -253,7 +253,7 @@ class StreamThread(threading.Thread):
 
     def waits_for(self, caller: threading.Thread) -> bool:
         """True for the thread itself, and for the one that calls a function of ``foreach_batch`` for its batch."""
-        return caller is self or (self._handover is not None and self._handover.caller is caller)
+        return caller is self or (self._foreach_batch is not None and self._foreach_batch.caller is caller)
 
     def expect_rebalance(self) -> None:
         """Another thread of the instance is about to join or leave."""
@@ -307,10 +307,10 @@ class StreamThread(threading.Thread):
             self.response = response
             self._on_change()
 
-    def driver_service(self, handover: BatchHandover) -> DriverService:
-        """The service for its workers; ``handover`` calls the user's functions on batches."""
-        self._handover = handover
-        return DriverService(self._runner, self._group, self._member, handover)
+    def driver_service(self, foreach_batch: ForeachBatchCalls) -> DriverService:
+        """The service for its workers; ``foreach_batch`` calls the user's functions on batches."""
+        self._foreach_batch = foreach_batch
+        return DriverService(self._runner, self._group, self._member, foreach_batch)
 
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)

@@ -16,7 +16,7 @@ from tidemill.state.lmdb import TaskState
 from tidemill.steps.rows.task_rows import NO_STATE
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StoreView
-from tidemill.task.batch import StoresAt, TaskRun
+from tidemill.task.batch import StorePositions, TaskRun
 
 
 class ReadStores:
@@ -28,8 +28,8 @@ class ReadStores:
         self._states: dict[bool, TaskState] = {}
 
     @property
-    def at(self) -> StoresAt:
-        return StoresAt(task=self.run.task, changelog={})
+    def at(self) -> StorePositions:
+        return StorePositions(task=self.run.task, changelog={})
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         state = self._state_of(store)

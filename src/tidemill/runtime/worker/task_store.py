@@ -33,7 +33,7 @@ from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
 from tidemill.steps.commit.store_layout import form_of
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StoreView
-from tidemill.task.batch import StoresAt, TaskRun
+from tidemill.task.batch import StorePositions, TaskRun
 
 log = logging.getLogger("tidemill.state")
 
@@ -161,8 +161,8 @@ class OwnedStores:
         return {store: at for positions in self._positions for store, at in positions.changelog.items()}
 
     @property
-    def at(self) -> StoresAt:
-        return StoresAt(task=self.run.task, changelog=self._changelog(), is_behind=self._is_behind, note=self._note)
+    def at(self) -> StorePositions:
+        return StorePositions(task=self.run.task, changelog=self._changelog(), is_behind=self._is_behind, note=self._note)
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         with self._sound():

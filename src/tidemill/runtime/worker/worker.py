@@ -261,7 +261,8 @@ def _asked(worker: Worker, run: int) -> bytes | None:
 def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
     worker.begins(request)
     worker.strike("start")
-    for rows in source_rows(worker.reader, request, worker.spec.source, partial(worker.control.taking, request.batch_id)):
+    advanced = partial(worker.control.source_advanced, request.batch_id)
+    for rows in source_rows(worker.reader, request, worker.spec.source, advanced):
         worker.strike("chunk")
         yield rows
     worker.strike("end")

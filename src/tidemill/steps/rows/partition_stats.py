@@ -12,15 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.ids import TopicPartition
-from tidemill.task.batch import Arrived
+from tidemill.task.batch import PartitionStats
 
 _LATEST = np.iinfo(np.int64).max
 
 
-def add_arrivals(
-    known: dict[TopicPartition, Arrived], ends: dict[TopicPartition, int], topics: Sequence[str], distinct: Collection[str],
+def add_chunk(
+    known: dict[TopicPartition, PartitionStats],
+    ends: dict[TopicPartition, int],
+    topics: Sequence[str],
+    distinct: Collection[str],
     rows: pa.RecordBatch,
-) -> None:  # fmt: skip
+) -> None:
     """Adds a chunk: the topic of each of its records, the different ones, and its rows with the control row at their end.
     ``ends``: behind the last record of each partition."""
     parts, times, offsets = (rows.column(name).to_numpy()[:-1] for name in ("part", "ts", "off"))
@@ -34,9 +37,13 @@ def add_arrivals(
 
 
 def _add(
-    known: dict[TopicPartition, Arrived], ends: dict[TopicPartition, int], topic: str, parts: np.ndarray, times: np.ndarray,
+    known: dict[TopicPartition, PartitionStats],
+    ends: dict[TopicPartition, int],
+    topic: str,
+    parts: np.ndarray,
+    times: np.ndarray,
     offsets: np.ndarray,
-) -> None:  # fmt: skip
+) -> None:
     order = np.argsort(parts, kind="stable")
     numbers, begins, counts = np.unique(parts[order], return_index=True, return_counts=True)
     times = times[order]
@@ -54,6 +61,6 @@ def _add(
         partition = TopicPartition(topic, number)
         ends[partition] = end + 1
         records, timed, oldest_ms, newest_ms = found
-        arrived = Arrived(records, timed, oldest_ms if timed else 0, newest_ms, sum_ms)
+        stats = PartitionStats(records, timed, oldest_ms if timed else 0, newest_ms, sum_ms)
         before = known.get(partition)
-        known[partition] = arrived if before is None else before.plus(arrived)
+        known[partition] = stats if before is None else before.plus(stats)

@@ -31,9 +31,9 @@ from tidemill.steps.rows.records import Records, side_bytes
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
+from tidemill.steps.vector.arrays import Longs, coded_keys, longs
 from tidemill.steps.vector.record_calls import function_failed
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
-from tidemill.steps.vector.window_count import Longs, coded_keys, longs
 from tidemill.topology.operations import Aggregating, Counting, SessionAggregate
 from tidemill.topology.values import Serde
 

@@ -16,24 +16,21 @@ from functools import partial
 from struct import Struct
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.ids import TaskId
 from tidemill.operators.segments import LONG_MAX, Clock, Segments, pack_time
-from tidemill.steps.rows.codecs_wire import fixed_width
 from tidemill.steps.rows.headers import unpacked
-from tidemill.steps.rows.records import Records, side_bytes
+from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
+from tidemill.steps.vector.arrays import Longs, coded_keys, longs, plus
 from tidemill.topology.operations import WindowAggregate
-from tidemill.topology.values import Serde
 from tidemill.topology.windows import TimeWindows
 
 _PAIR = Struct(">qq")
 _SUFFIX = Struct(">qi")
-Longs = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,30 +73,6 @@ def count_windows(node: NodeSpec, operation: WindowAggregate, table: pa.Table, s
                     _forward(out, part, results, table.take(pa.array(sums.last)))
             segments.flush()
     return out
-
-
-def coded_keys(table: pa.Table, serde: Serde) -> tuple[Longs, list[bytes]]:
-    """The key of each row as a number, -1 for null, and the bytes of each; numbered in the order of their bytes."""
-    fixed = fixed_width(serde.sql_type)
-    name = "key" if fixed is None else "key" + fixed.kind.value
-    encoded = table.column(name).combine_chunks().dictionary_encode()
-    codes: Longs = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    found = side_bytes(pa.table({name: encoded.dictionary}), "key", serde)
-    keys = [b"" if key is None else key for key in found]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    rank = np.empty(len(keys) + 1, np.int64)
-    rank[order] = np.arange(len(keys))
-    rank[-1] = -1
-    return rank[codes], [keys[at] for at in order]
-
-
-def longs(table: pa.Table, name: str) -> Longs:
-    return table.column(name).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-
-
-def plus(times: Longs, amount: Longs | int) -> Longs:
-    """The sums, at most the latest time that there is."""
-    return np.where(times > LONG_MAX - np.maximum(amount, 0), LONG_MAX, times + amount)
 
 
 def _sums(windows: TimeWindows, clock: Clock, codes: Longs, timestamps: Longs, at: Longs, keys: int) -> _Sums:

@@ -17,7 +17,6 @@ from struct import Struct
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tidemill.operators.record import record_of
 from tidemill.operators.segments import DAY_MS, LONG_MAX, Segments, pack_time
@@ -25,17 +24,15 @@ from tidemill.operators.stored_serdes import reading
 from tidemill.operators.stream_join import Joiner, with_key
 from tidemill.steps.rows.task_rows import Headers, TaskRows
 from tidemill.steps.step_spec import WindowJoin
+from tidemill.steps.vector.arrays import Flags, Longs, plus
 from tidemill.steps.vector.join_waiting import JoinerError, JoinResults, Waiting
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
-from tidemill.steps.vector.window_count import plus
 from tidemill.topology.nodes import Store
 
 _SUFFIX = Struct(">qi")
 _SUFFIX_TYPE = np.dtype([("time", ">i8"), ("number", ">i4")])
 _MANY = 8
 """Number of rows of a key from which on those of the window are found by bisection."""
-Longs = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 import pytest
 
 from tests.assignment.recorded import recorded
-from tidemill.assignment.java.java_hash import (
+from tidemill.assignment.iteration_order import hash_iteration
+from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.hash_table import (
     HashTable,
-    hash_iteration,
     hash_order,
     process_hash,
     string_hash,
@@ -13,8 +14,7 @@ from tidemill.assignment.java.java_hash import (
     task_hash,
     task_hash_2_7,
 )
-from tidemill.assignment.java.java_tree_bin import TreeBin
-from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.tree_bin import TreeBin
 from tidemill.replay.records import application_state
 
 
@@ -36,6 +36,23 @@ def test_string_hash_is_that_of_java():
     assert string_hash("hello") == 99162322
     assert string_hash("the quick brown fox jumps over the lazy dog") == -2082818701
     assert string_hash("𝄞") == 1772394
+
+
+def test_names_are_in_the_order_in_which_kafka_prints_topics():
+    assert hash_order(["in-b", "in-a", "in-c"], string_hash) == ["in-a", "in-c", "in-b"]
+    assert string_hash("Aa") == string_hash("BB")
+    assert hash_order(["BB", "Aa"], string_hash) == ["BB", "Aa"]
+    assert hash_order(["Aa", "BB", "Aa"], string_hash) == ["Aa", "BB"]
+
+
+def test_a_table_that_is_made_for_few_keys_has_fewer_buckets():
+    def of(*names):
+        return list(HashTable(string_hash, names, capacity=len(names)))
+
+    assert [of("a"), of("b", "a"), of("c", "b", "a"), of("st2", "st1", "st2")] == [
+        ["a"], ["a", "b"], ["a", "b", "c"], ["st2", "st1"],
+    ]
+    assert of("t1-STATE-STORE-0000000001", "st2") == ["t1-STATE-STORE-0000000001", "st2"]
 
 
 def test_strings_sort_by_utf16_units_not_by_code_points():

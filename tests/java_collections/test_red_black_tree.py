@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.java_tree import Entry, RedBlackTree
+from tidemill.java_collections.red_black_tree import Entry, RedBlackTree
 
 
 def put(tree: RedBlackTree[int], number: int) -> Entry[int]:

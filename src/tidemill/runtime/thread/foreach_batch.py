@@ -1,7 +1,7 @@
 """Calls of ``foreach_batch`` functions: in the driver, before the batch is committed, while its worker waits.
 
 Decides that a thread's calls never overlap: one whose batch was given up meanwhile (it took longer than a batch may) ends
-before the records come again. An exception ends the stream thread, as one of ``foreach`` does. What the function gets is
+before the records come again. An exception ends the stream thread, as one of ``foreach`` does. what the function gets is
 ``batch_sinks``'.
 """
 
@@ -31,7 +31,7 @@ def new_batch_folder(state: Path) -> str:
     return str(folder)
 
 
-class BatchHandover:
+class ForeachBatchCalls:
     """One stream thread's; called on the control channel's threads, while the thread waits for its batch."""
 
     def __init__(

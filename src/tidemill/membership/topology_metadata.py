@@ -1,7 +1,7 @@
 """Description of a topology for the leader: sub-topologies with their topics, internal topics, copartition groups.
 
 Decides the shape only. Topics have their names on the broker. A sub-topology without source topics has no tasks
-and no entry. The leader works on these facts alone, so that it can be driven by a built topology, by a recorded run or
+and no entry. The leader works on this alone, so that it can be driven by a built topology, by a recorded run or
 by a simulated one.
 """
 
@@ -22,8 +22,9 @@ from tidemill.topology.nodes import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubtopologyFacts:
-    """Topics of one sub-topology; ``changelog_topics`` holds source topics too where they serve as changelogs."""
+class TopicsInfo:
+    """Topics of one sub-topology (Kafka Streams' TopicsInfo). ``changelog_topics`` has source topics too where they serve as
+    changelogs."""
 
     subtopology: int
     source_topics: frozenset[str]
@@ -42,7 +43,7 @@ class SubtopologyFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InternalTopicFacts:
+class InternalTopicConfig:
     """A topic that the leader makes. ``enforced_partitions``: the program's own number, which nothing changes."""
 
     name: str
@@ -52,11 +53,11 @@ class InternalTopicFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopologyFacts:
+class TopologyMetadata:
     """``subtopologies`` in the order of their numbers; ``internal_topics`` by name."""
 
-    subtopologies: tuple[SubtopologyFacts, ...]
-    internal_topics: Mapping[str, InternalTopicFacts] = field(default_factory=dict)
+    subtopologies: tuple[TopicsInfo, ...]
+    internal_topics: Mapping[str, InternalTopicConfig] = field(default_factory=dict)
     copartition_groups: tuple[frozenset[str], ...] = ()
 
     @property
@@ -65,25 +66,25 @@ class TopologyFacts:
         return frozenset(topic for each in self.subtopologies for topic in each.source_topics)
 
     @property
-    def by_number(self) -> dict[int, SubtopologyFacts]:
+    def by_number(self) -> dict[int, TopicsInfo]:
         return {part.subtopology: part for part in self.subtopologies}
 
     def is_repartition(self, topic: str) -> bool:
-        facts = self.internal_topics.get(topic)
-        return facts is not None and facts.is_repartition
+        config = self.internal_topics.get(topic)
+        return config is not None and config.is_repartition
 
 
-def topology_facts(
+def topology_metadata(
     topology: Topology,
     application_id: str,
     *,
     topic_defaults: Mapping[str, str] | None = None,
     additional_retention_ms: int = ADDITIONAL_RETENTION_MS,
-) -> TopologyFacts:
-    """The facts of a built topology. ``topic_defaults``: settings of ``topic.*``; ``additional_retention_ms``: how much longer
+) -> TopologyMetadata:
+    """The metadata of a built topology. ``topic_defaults``: settings of ``topic.*``; ``additional_retention_ms``: how much longer
     than their stores the changelogs of windows keep rows. Patterns have been replaced by topics (``topology.patterns``)."""
     parts = tuple(
-        SubtopologyFacts(
+        TopicsInfo(
             subtopology=part.id,
             source_topics=frozenset(part.source_topics),
             sink_topics=frozenset(part.sink_topics),
@@ -91,10 +92,10 @@ def topology_facts(
         )
         for part in subtopologies(topology, application_id)
     )
-    return TopologyFacts(
+    return TopologyMetadata(
         subtopologies=tuple(part for part in parts if part.source_topics),
         internal_topics={
-            name: InternalTopicFacts(
+            name: InternalTopicConfig(
                 name=name,
                 is_repartition=topic.kind is InternalTopicKind.REPARTITION,
                 enforced_partitions=topic.partitions,

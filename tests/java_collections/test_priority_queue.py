@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tidemill.java_queue import JavaPriorityQueue
+from tidemill.java_collections.priority_queue import JavaPriorityQueue
 
 
 def test_a_collection_becomes_a_heap_at_once() -> None:

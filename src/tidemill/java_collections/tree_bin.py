@@ -2,7 +2,7 @@
 
 Decides that list order: a new key is right after its parent in the tree, and the root is always brought to the
 front. So the shape of the tree matters only through its root and the place of each insertion. When to make such a
-bucket, and when to give it up while growing, is left to ``java_hash``.
+bucket, and when to give it up while growing, is left to ``hash_table``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-from tidemill.java_tree import Entry, RedBlackTree
+from tidemill.java_collections.red_black_tree import Entry, RedBlackTree
 
 K = TypeVar("K")
 _Ranked = tuple[tuple[int, Any], K]

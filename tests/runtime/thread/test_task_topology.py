@@ -9,7 +9,7 @@ import pytest
 
 from tidemill import Serdes, StreamsBuilder, Suppressed
 from tidemill.operators.wrapped import wrapped_topology
-from tidemill.runtime.thread.task_facts import task_facts
+from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.topology.nodes import Topology
 
 TEXT = Serdes.string()
@@ -48,4 +48,4 @@ def processor() -> Topology:
     ],
 )
 def test_a_thread_looks_at_the_wall_clock_where_it_may_matter(topology: Topology, punctuates: bool) -> None:
-    assert task_facts(topology, "app").punctuates is punctuates
+    assert task_topology(topology, "app").punctuates is punctuates

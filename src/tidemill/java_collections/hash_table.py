@@ -1,23 +1,18 @@
-"""The order in which ``java.util.HashMap`` and ``HashSet`` iterate: some of Kafka's answers depend on it.
+"""The order in which ``java.util.HashMap`` and ``HashSet`` iterate: some of Kafka's answers and texts depend on it.
 
 Decides hash codes (of strings, task ids, process ids), buckets, growth, and what a removal does to the order. Equal insertions
 and removals give the order of the JDK: by bucket, in a bucket by insertion; a bucket of more than eight keys becomes a tree
-(``java_tree_bin``), or makes a table of fewer than 64 buckets grow. Values are kept nowhere, only keys.
-
-Also decides in which order an assignor's inputs iterate, Java's or sorted; assignors whose ties depend on it take it as a
-value.
+(``tree_bin``), or makes a table of fewer than 64 buckets grow. Values are kept nowhere, only keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from tidemill.assignment.java.java_tree_bin import TreeBin
-from tidemill.assignment.model import ApplicationState
 from tidemill.ids import ProcessId, TaskId
+from tidemill.java_collections.tree_bin import TreeBin
 
 K = TypeVar("K")
 
@@ -173,33 +168,3 @@ def hash_order(keys: Iterable[K], hash_of: Callable[[K], int], *, capacity: int 
 def _spread(code: int) -> int:
     """HashMap's own mixing of a hash code, as a signed int (trees compare it so)."""
     return int32(code ^ ((code & 0xFFFFFFFF) >> 16))
-
-
-TaskHash = Callable[[TaskId], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IterationOrder:
-    """The iteration order of the map of clients, the set of all tasks and the set of stateful tasks."""
-
-    clients: tuple[ProcessId, ...]
-    tasks: tuple[TaskId, ...]
-    stateful_tasks: tuple[TaskId, ...]
-
-
-def hash_iteration(state: ApplicationState, hash_of_task: TaskHash = task_hash) -> IterationOrder:
-    """Order of Kafka's HashMap and HashSets: clients inserted in the order of ``state``, tasks in the order of their ids."""
-    return IterationOrder(
-        clients=tuple(hash_order((client.process_id for client in state.clients), process_hash)),
-        tasks=tuple(hash_order(state.tasks, hash_of_task)),
-        stateful_tasks=tuple(hash_order(sorted(state.stateful_tasks), hash_of_task)),
-    )
-
-
-def sorted_iteration(state: ApplicationState) -> IterationOrder:
-    """Order of sorted maps and sets."""
-    return IterationOrder(
-        clients=tuple(sorted(client.process_id for client in state.clients)),
-        tasks=tuple(sorted(state.tasks)),
-        stateful_tasks=tuple(sorted(state.stateful_tasks)),
-    )

@@ -1,4 +1,4 @@
-"""Facts of an application's sub-topologies that a stream thread needs: changelogs, internal topics, reset policies.
+"""What stream threads and their tasks need of a topology: changelogs, internal topics, reset policies.
 
 Decides nothing: all of it follows from the topology.
 """
@@ -17,7 +17,7 @@ ResetPolicy = OffsetReset | OffsetResetByDuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskFacts:
+class TaskTopology:
     """Sub-topologies are by their number, topics by their real names."""
 
     changelogs: Mapping[int, Mapping[str, str]]
@@ -37,15 +37,15 @@ class TaskFacts:
     """Sub-topologies that write to topics of the user's."""
 
 
-def task_facts(topology: Topology, application: str) -> TaskFacts:
-    """The facts of all sub-topologies of ``topology``."""
+def task_topology(topology: Topology, application: str) -> TaskTopology:
+    """Of all sub-topologies of ``topology``."""
     parts = subtopologies(topology, application)
     changelogs = {
         part.id: {s: topic for s in part.state_stores if (topic := changelog_of(topology, application, s)) is not None}
         for part in parts
     }
     internal = frozenset(topic for part in parts for topic in part.repartition_source_topics)
-    return TaskFacts(
+    return TaskTopology(
         changelogs=changelogs,
         has_stores=frozenset(part.id for part in parts if part.state_stores),
         internal_topics=internal,

@@ -21,7 +21,7 @@ class ValueAndTimestamp(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreFacts:
+class StoreInfo:
     """A store. ``folder``: where its files lie below a task's directory; ``source_topics``: what its sub-topology reads."""
 
     name: str
@@ -78,7 +78,7 @@ class StoreFacts:
 _KEPT_FOR_OPERATORS = (StoreKind.SUPPRESS_BUFFER, StoreKind.GRACE_BUFFER, StoreKind.OUTER_JOIN, StoreKind.SUBSCRIPTIONS)
 
 
-def readable_store(stores: Mapping[str, StoreFacts], name: str) -> StoreFacts:
+def readable_store(stores: Mapping[str, StoreInfo], name: str) -> StoreInfo:
     """UnknownStoreError if the topology has none of this name, QueryError if its rows mean something to operators only."""
     found = known_store(stores, name)
     if found.store is not None and found.store.kind in _KEPT_FOR_OPERATORS:
@@ -89,7 +89,7 @@ def readable_store(stores: Mapping[str, StoreFacts], name: str) -> StoreFacts:
     return found
 
 
-def known_store(stores: Mapping[str, StoreFacts], name: str) -> StoreFacts:
+def known_store(stores: Mapping[str, StoreInfo], name: str) -> StoreInfo:
     """UnknownStoreError if the topology has none of this name."""
     found = stores.get(name)
     if found is None:

@@ -1,1 +1,0 @@
-"""Orders that an answer of Java's depends on: HashMap, TreeMap and PriorityQueue."""
