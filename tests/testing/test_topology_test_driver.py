@@ -33,6 +33,7 @@ from tidemill import (
     per_record,
 )
 from tidemill.errors import StopError, TopologyError
+from tidemill.spark.run import Run
 from tidemill.testing import TestRecord, TopologyTestDriver
 
 pytestmark = pytest.mark.spark
@@ -471,6 +472,29 @@ def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:
         folder = Path(driver._folder)
         assert folder.is_dir()
     assert not folder.exists()
+
+
+def test_an_interrupted_driver_is_refused_and_the_next_one_begins_afresh(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Ctrl-C in a cell of a notebook, while a batch is under way."""
+
+    def interrupted(_: Run, limit_s: float) -> None:
+        raise KeyboardInterrupt
+
+    topology = wordcount().build()
+    with TopologyTestDriver(topology, session=spark) as driver:
+        lines = driver.create_input_topic("lines", Serdes.string(), Serdes.string())
+        lines.pipe_input("", "a")
+        with monkeypatch.context() as patched:
+            patched.setattr(Run, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                lines.pipe_input("", "b")
+        with pytest.raises(StopError, match="a call of this driver was interrupted"):
+            lines.pipe_input("", "c")
+    with TopologyTestDriver(topology, session=spark) as driver:
+        driver.create_input_topic("lines", Serdes.string(), Serdes.string()).pipe_input("", "b")
+        assert [(word, count) for word, (count, _) in driver.store("counts").all()] == [("b", 1)]
 
 
 def test_a_driver_stays_its_parents_in_a_forked_process_that_ends(spark: SparkSession) -> None:

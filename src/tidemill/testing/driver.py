@@ -85,6 +85,7 @@ class TopologyTestDriver:
         self._exceptions = StreamsConfig.read_slice(ExceptionConfig, settings)
         topology = with_topics_of_patterns(configured_topology(topology, program), program.application_id, topics)
         self._service, self._server = shared_driver_service()
+        self._is_interrupted = False
         self._folder = tempfile.mkdtemp(prefix="tidemill-driver-")
         self._remove_folder = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         leaves_to_parent(self)
@@ -270,6 +271,8 @@ class TopologyTestDriver:
         """Records that one batch sent, and the rows of the global store to show."""
         if self._is_parents:
             raise StopError("this driver runs in the process from which this one was forked: use it there")
+        if self._is_interrupted:
+            raise StopError("a call of this driver was interrupted, so what it had processed is not known: make another driver")
         request = BatchRequest(
             batch_id=self._batch + 1,
             inputs=dict(self._positions),
@@ -283,7 +286,11 @@ class TopologyTestDriver:
         with open(self._address, "w", encoding="utf-8") as file:
             rows = [to_json(record) for record in records]
             json.dump({"records": rows, "show": show}, file)
-        report = self._service.run(self._engine, request)
+        try:
+            report = self._service.run(self._engine, request)
+        except BaseException as cause:
+            self._is_interrupted = not isinstance(cause, Exception)
+            raise
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise StopError(carried["said"])
