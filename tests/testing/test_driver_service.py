@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -50,3 +54,23 @@ def test_a_forked_process_has_a_service_of_its_own() -> None:
 
     assert in_a_fork(child) == 0
     assert shared_driver_service() == (service, server)
+
+
+FORKS_AND_ENDS = """
+import os, sys, tempfile
+from tidemill.testing.driver_service import shared_driver_service
+
+shared_driver_service()
+child = os.fork()
+if child == 0:
+    sys.exit(0)  # in order, with all that a process does at its end
+_, status = os.waitpid(child, 0)
+print(status, len(os.listdir(tempfile.gettempdir())))
+"""
+
+
+def test_a_process_leaves_no_folder_of_its_service_and_a_forked_one_touches_none(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", FORKS_AND_ENDS], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0", "1"]
+    assert list(tmp_path.iterdir()) == []

@@ -6,6 +6,7 @@ all are served by the same workers, one after the other.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from collections.abc import Sequence
@@ -99,11 +100,17 @@ class SharedDriverService:
 
 @cache
 def _service_of(process: int) -> tuple[SharedDriverService, ControlServer]:
-    del process
     service, server = SharedDriverService(), ControlServer()
     leaves_to_parent(server)
+    atexit.register(_close, server, process)
     server.register(THREAD, service)
     return service, server
+
+
+def _close(server: ControlServer, process: int) -> None:
+    """Removes the server's folder with its process; one that is forked from it ends without that."""
+    if process == os.getpid():
+        server.close()
 
 
 def shared_driver_service() -> tuple[SharedDriverService, ControlServer]:
