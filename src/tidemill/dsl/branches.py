@@ -45,7 +45,7 @@ class BranchedKStream(Generic[Stream]):
             split, ``consumer`` together with ``function``, or a second default branch.
     """
 
-    recorder: Recorder
+    recorder: Recorder = field(repr=False)
     node: int
     name: str
     stream_at: StreamAt[Stream]

@@ -35,7 +35,7 @@ class CogroupedKStream:
     were added (org.apache.kafka.streams.kstream.CogroupedKStream, KIP-150). Functions get Python values.
     """
 
-    recorder: Recorder
+    recorder: Recorder = field(repr=False)
     groups: tuple[tuple[KGroupedStream, AggregatorFunction], ...] = ()
     repartitioned: dict[int, tuple[KGroupedStream, int]] = field(default_factory=dict)
     """The repartition of each stream, once it is made: all aggregations share it. By ``id`` of the stream, which is kept here

@@ -39,7 +39,7 @@ class KGroupedStream:
             topic can't have.
     """
 
-    recorder: Recorder
+    recorder: Recorder = field(repr=False)
     node: int
     group_name: str | None
     sources: frozenset[str]

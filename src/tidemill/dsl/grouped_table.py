@@ -36,7 +36,7 @@ class KGroupedTable:
         TopologyError: from every method, for a function with other arguments than it is called with, or an illegal name.
     """
 
-    recorder: Recorder
+    recorder: Recorder = field(repr=False)
     node: int
     group_name: str | None
     key_serde: Serde | None = None

@@ -67,7 +67,7 @@ class KStream:
             would refuse, what is no serde, or a stream of another builder.
     """
 
-    recorder: Recorder
+    recorder: Recorder = field(repr=False)
     node: int
     name: str
     sources: frozenset[str]

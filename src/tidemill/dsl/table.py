@@ -7,7 +7,7 @@ them. Joins are made in ``table_joins`` and ``foreign_key``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 
 from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of, takes_key
@@ -53,7 +53,7 @@ class KTable:
             of another builder.
     """
 
-    recorder: Recorder
+    recorder: Recorder = field(repr=False)
     node: int
     name: str
     sources: frozenset[str]
@@ -325,7 +325,7 @@ class GlobalKTable:
     ``store_name`` is None where the store can't be queried. It is read from its beginning at every start, before any task runs.
     """
 
-    recorder: Recorder
+    recorder: Recorder = field(repr=False)
     store: str
     key_serde: Serde | None = None
     value_serde: Serde | None = None
