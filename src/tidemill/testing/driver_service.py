@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tidemill.control.channel import ControlServer
+from tidemill.control.sockets import LocalListener
 from tidemill.control.worker_process import WorkerProcess
 from tidemill.deadline import Deadline
 from tidemill.errors import NoSlotError, StopError
@@ -100,17 +101,18 @@ class SharedDriverService:
 
 @cache
 def _service_of(process: int) -> tuple[SharedDriverService, ControlServer]:
-    service, server = SharedDriverService(), ControlServer()
+    listener = LocalListener()
+    service, server = SharedDriverService(), ControlServer(listener=listener)
     leaves_to_parent(server)
-    atexit.register(_close, server, process)
+    atexit.register(_close, listener, process)
     server.register(THREAD, service)
     return service, server
 
 
-def _close(server: ControlServer, process: int) -> None:
-    """Removes the server's folder with its process; one that is forked from it ends without that."""
+def _close(listener: LocalListener, process: int) -> None:
+    """The socket's folder goes with its process, not with one that is forked from it. Workers end by themselves then."""
     if process == os.getpid():
-        server.close()
+        listener.close()
 
 
 def shared_driver_service() -> tuple[SharedDriverService, ControlServer]:
