@@ -1,7 +1,7 @@
 """A package's public names, each loaded on first use.
 
 Decides what an import says whose module can't be loaded. An AttributeError in it, as of a file of the program's with the name of
-a module that is needed here (``json.py`` beside the script), would be taken for the name's own absence.
+a module that is needed here (``json.py`` next to the script), would be taken for the name's own absence.
 """
 
 from __future__ import annotations

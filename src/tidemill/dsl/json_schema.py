@@ -323,4 +323,9 @@ def _digits(tokens: _Tokens) -> int:
 
 def quoted_name(name: str) -> str:
     """A name as DDL has it."""
-    return name if _PLAIN_NAME.match(name) else "`" + name.replace("`", "``") + "`"
+    return name if _PLAIN_NAME.match(name) else in_backticks(name)
+
+
+def in_backticks(name: str) -> str:
+    """A name as DDL has it, whatever words are reserved."""
+    return "`" + name.replace("`", "``") + "`"

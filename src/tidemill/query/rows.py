@@ -134,7 +134,7 @@ class FoundRows:
         elif any(not _is_within(key, question) for key in keys) or any(one > other for one, other in pairwise(keys)):
             raise ValueError("keys beyond the bounds, or not in order")
         elif self.more_from is not None and (not keys or self.more_from <= keys[-1] or not _is_within(self.more_from, question)):
-            raise ValueError("more rows from a key on where the next page can't begin")  # who pages would ask for ever
+            raise ValueError("more rows from a key on where the next page can't begin")  # reading page by page would never end
 
 
 def _is_compressed(message: pa.ipc.Message) -> bool:

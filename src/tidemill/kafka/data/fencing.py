@@ -19,7 +19,7 @@ from tidemill.log_format import LogEvent
 log = logging.getLogger("tidemill.fencing")
 
 _LIMIT_S = 15.0
-"""From which on no other one is begun: by then the broker ends them itself, where ``transaction.timeout.ms`` is the usual one."""
+"""Seconds after which no further transaction is aborted: brokers do it after ``transaction.timeout.ms``, 10 s by default."""
 
 
 def transactional_id(application_id: str, process_id: str, thread: int) -> str:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as spark
 
 from tidemill.dsl.json_reading import MAX_NAME
-from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, ScalarType, StructType, parts_of
+from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, ScalarType, StructType, in_backticks, parts_of
 from tidemill.errors import TopologyError
 
 _WIDER = {
@@ -112,7 +112,7 @@ def _ddl(kind: JsonType) -> str:
     """As Spark reads it whatever ``spark.sql.timestampType`` and ``spark.sql.ansi.enforceReservedKeywords`` are."""
     match kind:
         case StructType(fields):
-            return f"struct<{','.join(f'{_quoted(name)}:{_ddl(inner)}' for name, inner in fields)}>"
+            return f"struct<{','.join(f'{in_backticks(name)}:{_ddl(inner)}' for name, inner in fields)}>"
         case ArrayType(element):
             return f"array<{_ddl(element)}>"
         case MapType(inner):
@@ -121,10 +121,6 @@ def _ddl(kind: JsonType) -> str:
             return "timestamp_ltz"
         case _:
             return kind.ddl
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def has_times(kind: JsonType) -> bool:
