@@ -97,6 +97,59 @@ def test_a_second_close_waits_until_the_first_has_ended_everything(scene: Scene)
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
 
 
+def test_a_second_close_between_the_end_of_all_and_the_state_that_says_so_ends_nothing_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other thread asks in the moment in which threads and parts have ended, and the state is PENDING_SHUTDOWN still."""
+    others: list[object] = []
+    state, move = scene.streams._state, scene.streams._state.move
+
+    def moved(to: State, cause: str) -> None:
+        if to is State.NOT_RUNNING:
+            thread, answers = in_background(lambda: scene.streams.close(timeout=0.01))
+            thread.join(LIMIT_S)
+            others.extend(answers)
+        move(to, cause)
+
+    scene.streams.start()
+    monkeypatch.setattr(state, "move", moved)
+    scene.may_end.set()
+    assert scene.streams.close(LIMIT_S)
+    assert others == [False], "asked once, and it has waited"
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_an_instance_that_another_thread_closes_as_soon_as_its_threads_run_was_started(scene: Scene) -> None:
+    """Not "closed while it was being started", which would close the parts below the threads that run."""
+    starter, state = threading.current_thread(), scene.streams._state
+    closers: list[tuple[threading.Thread, list[object]]] = []
+
+    class ThenClosed(threading.Condition):
+        """The other thread's ``close`` begins when ``start`` has let go of it, and before it goes on."""
+
+        held = 0
+
+        def __enter__(self) -> bool:
+            entered = super().__enter__()
+            self.held += threading.current_thread() is starter
+            return entered
+
+        def __exit__(self, *raised: Any) -> None:
+            self.held -= threading.current_thread() is starter
+            super().__exit__(*raised)
+            if state.now is State.REBALANCING and not self.held and not closers:
+                closers.append(in_background(scene.streams.close))
+                assert scene.streams.wait(State.PENDING_SHUTDOWN, timeout=LIMIT_S) is State.PENDING_SHUTDOWN
+
+    state.changed = ThenClosed(threading.RLock())
+    scene.streams.start()
+    assert "parts closed" not in scene.happened, "its thread runs still"
+    scene.may_end.set()
+    closers[0][0].join(LIMIT_S)
+    assert closers[0][1] == [True]
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
 def test_an_instance_that_another_thread_closes_while_it_starts_runs_no_thread(scene: Scene) -> None:
     closers: list[tuple[threading.Thread, list[object]]] = []
 

@@ -278,10 +278,10 @@ class KafkaStreams:
             raise
         with self._state.changed:  # a close() comes before or after, never between the state and the threads
             self._state.move(State.REBALANCING, "it was started")
-            if self._state.now is State.REBALANCING:
+            if runs := self._state.now is State.REBALANCING:
                 self._changing = None
                 self._set.start()
-        if self._changing is not None:
+        if not runs:
             self._never_ran()
             raise StopError("this instance was closed while it was being started")
         says = f"stream-client [{self.config.application_id}] Started {len(self._threads)} stream threads"
@@ -389,9 +389,9 @@ class KafkaStreams:
         try:
             ended = self._set.end(timeout, leave_group)
             self._parts.close()
+            self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
         finally:
-            self._changing = None  # one that was interrupted can be asked for again
-        self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
+            self._changing = None  # not before the state: one that was interrupted can be asked for again, no other
         return ended
 
     def _end_failed(self, timeout: float, leave_group: bool | None) -> bool:
