@@ -56,3 +56,13 @@ def test_a_batch_without_records_leaves_times_as_they_are() -> None:
     known = {IN: PartitionTime(8, (("kept by Java", 7),))}
     assert Sources().batch([], known) == known
     assert Sources().batch(["-1"], known) == known
+
+
+def test_records_that_cannot_be_read_leave_times_as_they_are() -> None:
+    long = Serdes.long()
+    source = SourceTopic(
+        tag=0, node="source", index=0, key=Intake(TEXT), value=Intake(long), serdes=(TEXT, long)
+    )  # fmt: skip
+    reader = GivenReader([RawRecord("in", None, bytes(8), 5), RawRecord("in", None, b"bad", 9)])
+    *_, marker = source_rows(reader, BatchRequest(batch_id=1, inputs={IN: 0}), SourceSpec(topics={"in": source}, changelogs={}))
+    assert times_after({}, unpack(marker.column("value")[0].as_py(), Marker).partition_stats) == {IN: PartitionTime(5)}

@@ -191,7 +191,7 @@ def _committed(progress: _Progress) -> BatchReport:
         records_out=progress.sent,
         dropped=state.dropped + progress.unreadable,
         skipped=progress.unreadable + state.passed_over.count,
-        partition_stats=marker.partition_stats,
+        partition_stats=batch.partition_stats,
         is_full=marker.is_full,
         has_read_sources=marker.has_read_sources,
         source_ms=marker.source_ms,

@@ -8,6 +8,7 @@ on the way leaves a batch that is seen to be cut short (rule 1).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from tidemill.steps.rows.order import first_child
 from tidemill.steps.rows.records import to_rows
 from tidemill.steps.rows.schema import MARKER, OUTPUT, SCHEMA
 from tidemill.steps.rows.writes import outputs_as_rows, writes_as_rows
+from tidemill.steps.source_step import marker_rows
 from tidemill.steps.step_batch import StepBatch, run_nodes
 from tidemill.steps.step_context import StepContext
 from tidemill.steps.step_spec import StepSpec
@@ -60,7 +62,7 @@ def run_middle_step(
         batch.outputs.add(ToDeadLetters(letters_topic), batch.state.passed_over.letters)
     yield from _onward(batch)
     # Only now: a worker that dies on the way must leave a batch that is seen to be cut short.
-    yield from marker
+    yield from marker if not batch.unreadable else [marker_rows(replace(batch.marker, partition_stats=batch.partition_stats))]
 
 
 def _where(rows: pa.RecordBatch, mask: npt.NDArray[np.bool_]) -> list[pa.RecordBatch]:

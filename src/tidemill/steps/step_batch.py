@@ -6,12 +6,12 @@ does with a batch is ``vector_step``'s and ``graph_step``'s; what becomes of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from tidemill.ids import TaskId
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.operation_table import Enters, entry_of, tables_of
 from tidemill.steps.commit.dead_letters import PassedOver
 from tidemill.steps.commit.sinks import as_its_serdes_write
@@ -19,12 +19,15 @@ from tidemill.steps.gather import Gathered
 from tidemill.steps.graph.graph_step import run_graph
 from tidemill.steps.graph.kept_graphs import running_tasks, stream_times
 from tidemill.steps.outputs import Outputs, ToNode, ToSink
+from tidemill.steps.rows.decoded import DecodedRows, decoded_rows
+from tidemill.steps.rows.order import topic_index
+from tidemill.steps.rows.partition_stats import without_unreadable
 from tidemill.steps.rows.records import Records, from_rows, in_order
 from tidemill.steps.step_context import StepContext, TaskStore
 from tidemill.steps.step_spec import GraphExit, GraphSpec, NodeSpec, StepSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.vector_step import run_on_records, run_on_rows, takes_rows
-from tidemill.task.batch import BatchRequest, Marker, times_after
+from tidemill.task.batch import BatchRequest, Marker, PartitionStats, times_after
 from tidemill.task.partition_time import Times
 
 
@@ -40,6 +43,8 @@ class StepBatch:
     marker: Marker
     stores: Mapping[TaskId, TaskStore]
     state: StepState
+    partition_stats: Mapping[TopicPartition, PartitionStats]
+    """The marker's; timestamps of what this step can't read don't count."""
     times: Times
     """Partition times of the inputs at the batch's end."""
     outputs: Outputs = field(default_factory=Outputs)
@@ -63,8 +68,18 @@ class StepBatch:
             marker=marker,
             stores=stores,
             state=StepState(stores, spec.stores, handlers=context.unreadable.handlers),
+            partition_stats=marker.partition_stats,
             times=times_after(request.times, marker.partition_stats),
         )
+
+    def found_unreadable(self, found: DecodedRows, unreadable: pa.Table) -> None:
+        """Records of an input can't be read, which the source step has counted with their timestamps."""
+        topics = found.entry.topics
+        places = zip(unreadable.column("seq").to_pylist(), unreadable.column("part").to_pylist(), strict=True)
+        partitions = {TopicPartition(topics[topic_index(seq)], part) for seq, part in places}
+        readable = zip(map(TopicPartition, found.topics(), found.parts.tolist()), found.timestamps, strict=True)
+        self.partition_stats = without_unreadable(self.partition_stats, partitions, readable)
+        self.times = times_after(self.request.times, self.partition_stats)
 
 
 def run_nodes(batch: StepBatch) -> None:
@@ -73,6 +88,7 @@ def run_nodes(batch: StepBatch) -> None:
     waiting: dict[str, list[Records]] = {}
     tables_of_others = {table for node in spec.nodes.values() for table in tables_of(node.operation)}
     running, kept = running_tasks(spec, batch.request), batch.context.graphs
+    arrived = [_arrived(batch, graph) for graph in spec.graphs]
     kept.begin(batch.request, running, (stream_times(spec, batch.request.times), stream_times(spec, batch.times)))
     batch.state.memory = kept.memory
     for tag, node in spec.nodes.items():
@@ -92,7 +108,22 @@ def run_nodes(batch: StepBatch) -> None:
         if node.name in tables_of_others:
             batch.state.forwarded[node.name] = made
         _deliver(batch, node, made, waiting)
-    _run_graphs(batch, running)
+    _run_graphs(batch, arrived, running)
+
+
+def _arrived(batch: StepBatch, graph: GraphSpec) -> list[DecodedRows]:
+    """A part's rows, decoded, before any clock of the batch moves: what its serdes can't read is set aside, and moves none."""
+    arrived = []
+    for tag, entry in graph.entries.items():
+        table = batch.tables.pop(tag, None)
+        if table is None:
+            continue
+        found, unreadable = decoded_rows(table, entry)
+        arrived.append(found)
+        if unreadable is not None and (batch.spec.last or not graph.is_global):  # the last step keeps global stores, too
+            batch.unreadable.append(unreadable)
+            batch.found_unreadable(found, unreadable)
+    return arrived
 
 
 def _without_null_values(records: Records) -> Records:
@@ -103,29 +134,28 @@ def _without_null_values(records: Records) -> Records:
     return replace(records, keys=[None if value is None else key for key, value in sides])
 
 
-def _run_graphs(batch: StepBatch, running: Mapping[TaskId, str]) -> None:
-    graphs = batch.spec.graphs
-    if not graphs:
+def _run_graphs(batch: StepBatch, arrived: Sequence[Sequence[DecodedRows]], running: Mapping[TaskId, str]) -> None:
+    if not batch.spec.graphs:
         return
-    for graph in graphs:
+    graphs = list(zip(batch.spec.graphs, arrived, strict=True))
+    for graph, rows in graphs:
         if graph.is_global:
-            _run_graph(batch, graph, running)
+            _run_graph(batch, graph, rows, running)
     # Not before: where what their serdes need does not answer, the batch is lost, and their records must be read again.
     batch.context.graphs.shared.read(batch.marker.global_ends)
-    for graph in graphs:
+    for graph, rows in graphs:
         if not graph.is_global:
-            _run_graph(batch, graph, running)
+            _run_graph(batch, graph, rows, running)
 
 
-def _run_graph(batch: StepBatch, graph: GraphSpec, running: Mapping[TaskId, str]) -> None:
+def _run_graph(batch: StepBatch, graph: GraphSpec, arrived: Sequence[DecodedRows], running: Mapping[TaskId, str]) -> None:
     state = batch.state
     if graph.is_global and not batch.spec.last:
         # The last step keeps these stores, too, and reports their records that were dropped, skipped or unreadable.
         state = replace(state, passed_over=PassedOver())
-        run_graph(graph, batch.tables, state, batch.context.graphs, batch.request, running)
+        run_graph(graph, arrived, state, batch.context.graphs, batch.request, running)
         return
-    made = run_graph(graph, batch.tables, state, batch.context.graphs, batch.request, running)
-    batch.unreadable += made.unreadable
+    made = run_graph(graph, arrived, state, batch.context.graphs, batch.request, running)
     for to, records in made.sent:
         batch.outputs.add(to, records)
     batch.onward.append([(graph.exits[node], records) for node, records in made.onward.items()])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.operators.step_harness import StepRun
+from tests.operators.step_harness import StepRun, Worker
 from tidemill import PunctuationType, Record, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
 from tidemill.ids import TopicPartition
-from tidemill.task.partition_time import PartitionTime
+from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.task.partition_time import PartitionTime, from_metadata
 
 STRING = Serdes.string()
+_CONTINUE = Unreadable(handler=OnUnreadable.CONTINUE, topic=None, expected={0: ""})
 
 
 class Clocked:
@@ -118,6 +121,39 @@ def test_records_that_come_to_no_operator_move_the_stream_time_too() -> None:
     run.times = {TopicPartition("in", 0): PartitionTime(12_000)}
     assert said(run) == [b"called at 12000"]
     assert said(run, 6_000) == [b"-1, now 12000"]
+
+
+def _in_one_step(run: StepRun) -> StepRun:
+    return run
+
+
+def _in_an_earlier_step(run: StepRun) -> StepRun:
+    """With a step behind it, as a plan with functions of Columns below has it."""
+    [step] = run.compiled.steps
+    run.compiled.steps = (replace(step, last=False), replace(step, number=2, graphs=()))
+    return run
+
+
+@pytest.mark.parametrize("arranged", [_in_one_step, _in_an_earlier_step])
+def test_records_that_the_parts_serdes_cannot_read_move_no_stream_time(arranged: Callable[[StepRun], StepRun]) -> None:
+    """Kafka Streams' ``RecordQueue`` passes over them: neither punctuators nor the next owner hear of their times."""
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=Serdes.long()).process(StreamTimes).to("out", value=STRING)
+    run = arranged(StepRun(builder.build()))
+    run._workers = [Worker(run.stores, unreadable=_CONTINUE) for _ in run.compiled.steps]
+
+    def said_of(*records: tuple[bytes, int]) -> list[bytes | None]:
+        before = len(run.written)
+        run.pipe([("in", b"k", value, time, ()) for value, time in records])
+        return [record[2] for record in run.written[before:]]
+
+    good, bad = bytes(8), b"bad"
+    assert said_of((bad, 30_000)) == []
+    assert run.times == {}
+    assert said_of((good, 5_000), (bad, 40_000), (good, 4_000)) == [b"-1, now 5000", b"called at 5000", b"-1, now 5000"]
+    assert run.times == {TopicPartition("in", 0): PartitionTime(5_000)}
+    assert from_metadata(run._workers[-1].output.committed[TopicPartition("in", 0)]) == (PartitionTime(5_000), "")
+    assert said_of((bad, 50_000), (good, 11_000)) == [b"-1, now 11000", b"called at 11000"]
 
 
 @pytest.mark.parametrize("windows", [TimeWindows.of_size(1_000), SessionWindows.of_inactivity_gap(1_000)], ids=["time", "gap"])

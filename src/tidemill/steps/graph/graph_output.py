@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import pyarrow as pa
-
 from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.record import Change, Record
@@ -28,8 +26,6 @@ class GraphOutput:
     spec: GraphSpec
     onward: dict[str, Records] = field(default_factory=dict)
     """Records for columns, by node."""
-    unreadable: list[pa.Table] = field(default_factory=list)
-    """Rows that no serde could read."""
     _sent: dict[Destination, Records] = field(default_factory=dict)
     _by_sink: dict[tuple[str, str], Records] = field(default_factory=dict)
     """The lists of ``_sent`` by sink and topic."""

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-import pyarrow as pa
-
 from tidemill.errors import SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import RecordMetadata
@@ -20,7 +18,7 @@ from tidemill.operators.record import Record
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.graph.graph_output import GraphOutput
 from tidemill.steps.graph.kept_graphs import KeptGraphs
-from tidemill.steps.rows.decoded import DecodedRows, decoded_rows, source_bytes
+from tidemill.steps.rows.decoded import DecodedRows, source_bytes
 from tidemill.steps.rows.merged import Merged
 from tidemill.steps.rows.order import LAST_SEQUENCE
 from tidemill.steps.rows.task_rows import opened
@@ -33,19 +31,11 @@ from tidemill.topology.nodes import SinkNode
 
 
 def run_graph(
-    spec: GraphSpec, tables: dict[int, pa.Table], state: StepState, kept: KeptGraphs, request: BatchRequest,
+    spec: GraphSpec, arrived: Sequence[DecodedRows], state: StepState, kept: KeptGraphs, request: BatchRequest,
     running: Mapping[TaskId, str],
 ) -> GraphOutput:
     """Runs one part of all running tasks on the rows that have arrived for it; what is due by the wall clock runs last."""
     output = GraphOutput(spec)
-    arrived = []
-    for tag, entry in spec.entries.items():
-        table = tables.pop(tag, None)
-        if table is not None:
-            found, unreadable = decoded_rows(table, entry)
-            arrived.append(found)
-            if unreadable is not None:
-                output.unreadable.append(unreadable)
     if spec.window_join is not None and kept.handlers.are_failing:  # which can't leave a single record out
         _run_joins(output, spec.window_join, arrived, state, kept, running, request.now_ms)
         return output

@@ -1,17 +1,20 @@
 """Statistics of the records that a micro-batch has read of each input partition: number, last offset, timestamps.
 
 Decides that this is counted on whole chunks, in columns: a record costs nothing of its own. Records without a usable timestamp
-(a negative one) count, and have no age.
+(a negative one), and those that can't be read, count and have no age: time moves on by what is processed alone, as in Kafka
+Streams, whose ``RecordQueue`` passes over the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from tidemill.ids import TopicPartition
+from tidemill.operators.record import UNKNOWN_TIME
+from tidemill.steps.rows.schema import UNREADABLE
 from tidemill.task.batch import PartitionStats
 
 _LATEST = np.iinfo(np.int64).max
@@ -26,7 +29,8 @@ def add_chunk(
 ) -> None:
     """Adds a chunk: the topic of each of its records, the different ones, and its rows with the control row at their end.
     ``ends``: behind the last record of each partition."""
-    parts, times, offsets = (rows.column(name).to_numpy()[:-1] for name in ("part", "ts", "off"))
+    nodes, parts, times, offsets = (rows.column(name).to_numpy()[:-1] for name in ("node", "part", "ts", "off"))
+    times = np.where(nodes == UNREADABLE, UNKNOWN_TIME, times)
     if len(distinct) == 1:
         _add(known, ends, next(iter(distinct)), parts, times, offsets)
         return
@@ -64,3 +68,17 @@ def _add(
         stats = PartitionStats(records, timed, oldest_ms if timed else 0, newest_ms, sum_ms)
         before = known.get(partition)
         known[partition] = stats if before is None else before.plus(stats)
+
+
+def without_unreadable(
+    stats: Mapping[TopicPartition, PartitionStats],
+    unreadable: Collection[TopicPartition],
+    readable: Iterable[tuple[TopicPartition, int]],
+) -> dict[TopicPartition, PartitionStats]:
+    """The statistics when a step has found records of these partitions unreadable, which had counted with their timestamps.
+    ``readable``: partition and timestamp of each record that it could read."""
+    after = {**stats, **{tp: PartitionStats(stats[tp].records, 0, 0, 0, 0.0) for tp in unreadable}}
+    for tp, ms in readable:
+        if tp in unreadable:
+            after[tp] = after[tp].plus(PartitionStats(0, 1, ms, ms, float(ms)))
+    return after
