@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.operators.harness import MemoryRows
-from tidemill import JoinWindows, PunctuationType, Record, Serdes, StreamJoined, StreamsBuilder
+from tidemill import Joined, JoinWindows, Materialized, PunctuationType, Record, Serdes, StreamJoined, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.errors import RecordError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import RecordMetadata
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.nodes import SourceNode
 
 STRING, LONG = Serdes.string(), Serdes.long()
 SOURCE = "KSTREAM-SOURCE-0000000000"
@@ -68,6 +70,90 @@ def test_a_self_join_forwards_nothing_of_a_record_that_its_joiner_fails_on_and_m
         graph.process(SOURCE, Record("k", value, time), RecordMetadata("in", 0, offset))
     assert [made.record.value for made in graph.take_produced()] == ["aa", "bb"]
     assert graph.dropped == 2
+
+
+class TwoTopics:
+    """A graph that reads two topics, and what its handler was told."""
+
+    def __init__(self, builder: StreamsBuilder, response: ExceptionResponse = ExceptionResponse.DEAD_LETTER) -> None:
+        topology, rows = builder.build(), dict[str, MemoryRows]()
+        self.asked: list[tuple[str, int | None, Any]] = []
+
+        def handler(context: ErrorContext, record: Record | None, error: Exception) -> ExceptionResponse:
+            self.asked.append((context.topic, context.offset, record))
+            return response
+
+        self.graph = TaskGraph(
+            topology, TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()), key_serde=STRING, value_serde=STRING,
+            handlers=ExceptionHandlers(processing=handler, dead_letter_topic="dead"),
+        )  # fmt: skip
+        self._sources = {node.topics[0]: name for name, node in topology.nodes.items() if isinstance(node, SourceNode)}
+        self._offset = 0
+
+    def send(self, topic: str, value: str, timestamp: int) -> list[tuple[Any, int]]:
+        """Value and timestamp of each result."""
+        origin = RecordMetadata(topic, 0, self._offset)
+        self.graph.process(self._sources[topic], Record("k", value, timestamp, (("h", b"1"),)), origin)
+        self._offset += 1
+        return [(made.record.value, made.record.timestamp) for made in self.graph.take_produced()]
+
+
+def failing_on_bad(left: str, right: str | None) -> str:
+    if left == "bad":
+        raise ValueError("no")
+    return f"{left}+{right}"
+
+
+def table_join_with_grace() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    table = builder.table("table", store=Materialized(name="kept", history_retention=100))
+    builder.stream("in").left_join(table, per_record(failing_on_bad), joined=Joined(grace=5)).to("out")
+    return builder
+
+
+def test_of_records_that_have_waited_for_a_table_only_those_that_the_joiner_fails_on_are_skipped_in_their_own_names() -> None:
+    run = TwoTopics(table_join_with_grace())
+    run.send("table", "t", 0)
+    assert [run.send("in", value, at) for at, value in enumerate(["a", "bad", "c"], start=1)] == [[], [], []]
+    assert run.send("in", "d", 20) == [("a+t", 1), ("c+t", 3)]
+    assert run.send("in", "e", 40) == [("d+t", 20)]
+    assert run.asked == [("in", 2, Record("k", "bad", 2, (("h", b"1"),)))]
+    assert run.graph.dropped == 1
+    assert [refused.data for refused in run.graph.take_refused()] == [(b"k", b"bad")]
+
+
+def left_join() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    windows = JoinWindows.of_time_difference(5)
+    builder.stream("in").left_join(builder.stream("other"), per_record(failing_on_bad), windows).to("out")
+    return builder
+
+
+def test_of_records_that_have_waited_for_a_match_only_those_that_the_joiner_fails_on_are_skipped_and_none_comes_twice() -> None:
+    run = TwoTopics(left_join())
+    for at, value in enumerate(["a", "b", "bad", "c"], start=1):
+        run.send("in", value, at)
+    run.send("in", "bad", 3)  # and two values in one row
+    run.send("in", "d", 3)
+    first = run.send("other", "x", 30)
+    assert first == [("a+None", 1), ("b+None", 2), ("d+None", 3), ("c+None", 4)]
+    assert run.send("in", "e", 31) == [("e+x", 31)], "what has come does not come again"
+    assert run.asked == [("", None, Record("k", "bad", 3))] * 2
+    assert [refused.data for refused in run.graph.take_refused()] == [(b"k", b"bad")] * 2
+
+
+@pytest.mark.parametrize(
+    ("program", "where"),
+    [(table_join_with_grace, "in-0 at offset 1: "), (left_join, "task 0_0, of a record that had waited since 2: ")],
+)
+def test_a_thread_that_ends_on_a_record_that_has_waited_names_that_one(
+    program: Callable[[], StreamsBuilder], where: str
+) -> None:
+    run = TwoTopics(program(), ExceptionResponse.FAIL)
+    run.send("in", "a", 1)
+    run.send("in", "bad", 2)
+    with pytest.raises(StopError, match=f"{where}.*JOIN.*failed: ValueError: no"):
+        run.send("in", "d", 20)
 
 
 def test_fail_is_the_default_and_names_the_record() -> None:

@@ -22,6 +22,17 @@ class RecordMetadata(NamedTuple):
     offset: int | None
 
 
+NO_ORIGIN = RecordMetadata("", -1, None)
+
+
+class WaitedRecord(NamedTuple):
+    """A record that had waited in an operator's store. ``data``: its key and value as they are there."""
+
+    record: Record
+    origin: RecordMetadata
+    data: tuple[bytes | None, bytes | None]
+
+
 Getter = Callable[[Key], "TableRow | None"]
 """Returns a table's current row of a key; None if there is none (KTableValueGetter)."""
 
@@ -101,6 +112,10 @@ class Context(Protocol):
 
     def forward_as(self, origin: RecordMetadata, record: Record) -> None:
         """``forward`` for a record that was held back: keeps its original topic, partition and offset."""
+
+    def refuse(self, waited: WaitedRecord, problem: Exception) -> None:
+        """The function of this node has failed on a record that had waited, not on the one that is handled: asks the exception
+        handlers about that one. Returns if they skip it, else raises."""
 
     def drop(self, count: int = 1) -> None:
         """Counts dropped records (dropped-records-total)."""

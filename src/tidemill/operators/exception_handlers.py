@@ -59,13 +59,15 @@ ExceptionHandler = Callable[[ErrorContext, Record | None, Exception], ExceptionR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A record that was skipped."""
+    """A record that was skipped. ``data``: key and value of one that had waited, as its operator's store has them; None: those of
+    the source's record."""
 
     context: ErrorContext
     error: str
     message: str
     stacktrace: str
     is_letter: bool
+    data: tuple[bytes | None, bytes | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,8 @@ which have no changelog: a restored buffer's are the highest that its changelog 
 from __future__ import annotations
 
 from struct import Struct
-from typing import NamedTuple
 
-from tidemill.operators.context import RecordMetadata
+from tidemill.operators.context import RecordMetadata, WaitedRecord
 from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.operators.suppress_buffer import read_buffered, read_context, write_context
@@ -26,13 +25,6 @@ _INT = Struct(">i")
 _PREFIX = b"\0"
 _NO_PRIOR_AND_OLD = _INT.pack(-1) * 2
 _TIME_OF_BUFFER = bytes(8)
-
-
-class WaitingRecord(NamedTuple):
-    """A record that has waited, with where it came from."""
-
-    record: Record
-    origin: RecordMetadata
 
 
 class GraceBuffer:
@@ -62,7 +54,7 @@ class GraceBuffer:
         self._rows.log(_PREFIX + row_key, row + _TIME_OF_BUFFER, None)
         return True
 
-    def take_due(self, grace_ms: int) -> list[WaitingRecord]:
+    def take_due(self, grace_ms: int) -> list[WaitedRecord]:
         """Takes out what is ``grace_ms`` behind the clock, or more."""
         due = self._observed - grace_ms
         if due < 0:
@@ -90,7 +82,8 @@ class GraceBuffer:
             self._kept = now
             self._rows.put(_META, _META_FORMAT.pack(*now))
 
-    def _held(self, row_key: bytes, row: bytes) -> WaitingRecord:
+    def _held(self, row_key: bytes, row: bytes) -> WaitedRecord:
         timestamp, origin, headers, at = read_context(row)
         value = row[at + len(_NO_PRIOR_AND_OLD) + 4 :]
-        return WaitingRecord(Record(self._read_key(row_key[8:-4]), self._read(value), timestamp, headers), origin)
+        key = row_key[8:-4]
+        return WaitedRecord(Record(self._read_key(key), self._read(value), timestamp, headers), origin, (key, value))

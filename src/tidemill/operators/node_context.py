@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.errors import SerdeError, TidemillError
 from tidemill.ids import TaskId
-from tidemill.operators.context import AsOfGetter, Getter, RecordMetadata, Subscriber
+from tidemill.operators.context import NO_ORIGIN, AsOfGetter, Getter, RecordMetadata, Subscriber, WaitedRecord
 from tidemill.operators.punctuation import first_from
 from tidemill.operators.record import Record
 from tidemill.operators.versioned_tables import is_versioned_table
@@ -20,8 +20,6 @@ from tidemill.topology.values import Serde
 
 if TYPE_CHECKING:
     from tidemill.operators.task_graph import TaskGraph
-
-NO_ORIGIN = RecordMetadata("", -1, None)
 
 
 class NodeContext:
@@ -101,6 +99,14 @@ class NodeContext:
         graph = self._graph
         current, graph.origin = graph.origin, origin
         self.forward(record)
+        graph.origin = current
+
+    def refuse(self, waited: WaitedRecord, problem: Exception) -> None:
+        if _says_where(problem):
+            raise problem
+        graph = self._graph
+        current, graph.origin = graph.origin, waited.origin
+        graph.refuse(self.node, waited.record, problem, waited.data)
         graph.origin = current
 
     def drop(self, count: int = 1) -> None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from tidemill.operators.record import Headers
+from tidemill.operators.context import NO_ORIGIN, WaitedRecord
+from tidemill.operators.record import Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.topology.nodes import Store
 
@@ -109,6 +110,12 @@ class OuterJoinStore:
         is_left = row_key[8] == 1
         values = self._values(row, self._read_left if is_left else self._read_right)
         return UnmatchedValues(_LONG.unpack_from(row_key)[0], is_left, self._read_key(row_key[9:]), values)
+
+    def waited(self, row_key: bytes, row: bytes, at: int) -> WaitedRecord:
+        """The value at this place of a row's; headers and origin are not kept."""
+        found = self.read(row_key, row)
+        record = Record(found.key, found.values[at], found.timestamp, ())
+        return WaitedRecord(record, NO_ORIGIN, (row_key[9:], _parts(row)[at]))
 
     def least_time(self) -> int:
         """The least timestamp that waits."""

@@ -142,8 +142,12 @@ class StreamStreamJoin:
                     right_open = True
                 continue
             _time, _side, key, values = waits.read(row_key, row)
-            for value in values:
-                joined = joiner(key, value, None) if is_left else joiner(key, None, value)
+            for at, value in enumerate(values):
+                try:
+                    joined = joiner(key, value, None) if is_left else joiner(key, None, value)
+                except Exception as problem:  # this one waits no longer: the next look would forward those before it again
+                    self._context.refuse(waits.waited(row_key, row, at), problem)
+                    continue
                 forward(Record(key, joined, timestamp, record.headers))
             gone.append(row_key)
         waits.floor = first_open

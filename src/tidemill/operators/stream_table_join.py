@@ -57,8 +57,13 @@ class StreamTableJoin:
         if not buffer.put(record, self._context.origin, grace_ms):
             self._join_as_of(record, self._context.origin)
             return
-        for held, origin in buffer.take_due(grace_ms):
-            self._join_as_of(held, origin)
+        # A joiner that fails on one of them must not keep the others: Kafka Streams asks about the record that has just come, and
+        # looks at the one to blame again with each that comes later.
+        for waited in buffer.take_due(grace_ms):
+            try:
+                self._join_as_of(waited.record, waited.origin)
+            except Exception as problem:
+                self._context.refuse(waited, problem)
 
     def _join_as_of(self, record: Record, origin: RecordMetadata) -> None:
         assert self._look_up_as_of is not None

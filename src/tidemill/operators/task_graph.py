@@ -23,16 +23,17 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
 from tidemill.ids import TaskId
-from tidemill.operators.context import AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
+from tidemill.operators.context import NO_ORIGIN, AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, HandlerFailedError, Refused
-from tidemill.operators.node_context import NO_ORIGIN, NodeContext
+from tidemill.operators.node_context import NodeContext
 from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import UNKNOWN_TIME, Headers, Record, SourceRecord, extracted_time, invalid_timestamp
@@ -255,11 +256,13 @@ class TaskGraph:
         """The operator of ``node``, which subscribes the left rows of a foreign-key join."""
         return cast("Subscriber", self.operator(node))
 
-    def refuse(self, node: str, record: Record | None, problem: Exception) -> None:
+    def refuse(
+        self, node: str, record: Record | None, problem: Exception, data: tuple[bytes | None, bytes | None] | None = None
+    ) -> None:
         """Skips the record on which ``node`` has failed (None: a punctuation), if the exception handlers decide so; else
-        raises."""
+        raises. ``data``: key and value of one that had waited."""
         is_sink = isinstance(self.topology.nodes[node], SinkNode)
-        self._judge(node, node, record, problem, in_sink=is_sink)
+        self._judge(node, node, record, problem, in_sink=is_sink, data=data)
 
     def _extractor_failed(self, sink: str, record: Record, problem: Exception) -> None:
         """Like `refuse`, but the handler sees the nodes above: in Kafka Streams the error occurs where these forward, and for a
@@ -270,7 +273,10 @@ class TaskGraph:
             raise self.failed(sink, problem) from problem
         self._judge(sink, " or ".join(above), record, problem, in_sink=False)
 
-    def _judge(self, node: str, named: str, record: Record | None, problem: Exception, *, in_sink: bool) -> None:
+    def _judge(
+        self, node: str, named: str, record: Record | None, problem: Exception, *, in_sink: bool,
+        data: tuple[bytes | None, bytes | None] | None = None,
+    ) -> None:  # fmt: skip
         topic, partition, offset = self.origin
         context = ErrorContext(
             task=self.task, node=named, topic=topic, partition=partition, offset=offset,
@@ -279,14 +285,15 @@ class TaskGraph:
         try:
             refused = self._handlers.judge(context, record, problem, in_sink=in_sink)
         except Exception as failure:
-            raise self.failed(node, failure) from failure
+            raise self.failed(node, failure, record) from failure
         if refused is None:
-            raise self.failed(node, problem) from problem
+            raise self.failed(node, problem, record) from problem
         self.dropped += 1
-        self._refused.append(refused)
+        self._refused.append(refused if data is None else replace(refused, data=data))
 
-    def failed(self, node: str, problem: Exception) -> StopError:
+    def failed(self, node: str, problem: Exception, record: Record | None = None) -> StopError:
         """The error to raise for a problem in ``node``: names the node, and the record that was read, if one was.
+        ``record``: what the node was given.
 
         Raises:
             RetriableError: ``problem`` is one.
@@ -299,7 +306,8 @@ class TaskGraph:
             what = f"the function of {node} failed: {type(problem).__name__}: {said}"
         topic, partition, offset = self.origin
         if offset is None:
-            return StopError(f"task {self.task}, in a punctuator: {what}")
+            where = "in a punctuator" if record is None else f"of a record that had waited since {record[2]}"
+            return StopError(f"task {self.task}, {where}: {what}")
         return RecordError(what, task=str(self.task), topic=topic, partition=partition, offset=offset)
 
     def _entry(self, name: str) -> Callable[[Record], None]:

@@ -46,7 +46,8 @@ class PassedOver:
         self.count += 1
         if not self.first:
             offset = f" at offset {at.offset}" if at.offset is not None and at.offset >= 0 else ""
-            where = f"{at.topic}-{at.partition}{offset}" if at.topic else "in a punctuator"
+            nowhere = "in a punctuator" if refused.data is None else f"a record that had waited since {at.timestamp}"
+            where = f"{at.topic}-{at.partition}{offset}" if at.topic else nowhere
             task = "" if at.task is None else f"task {at.task}, "
             self.first = f"{task}{where}: {at.node} failed: {refused.error}: {refused.message}"
         if not refused.is_letter:

@@ -62,7 +62,7 @@ def run_graph(
             state.dropped += graph.dropped - before
             for refused in graph.take_refused():
                 at = refused.context
-                state.passed_over.add(refused, *source_bytes(arrived, at.topic, at.partition, at.offset))
+                state.passed_over.add(refused, *(refused.data or source_bytes(arrived, at.topic, at.partition, at.offset)))
     return output
 
 
