@@ -48,7 +48,7 @@ from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
 from tidemill.runtime.instance.local_state import LocalState, remove_outdated
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
-from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_S, LaterTopics, topology_on
+from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_S, UnreadTopics, topology_on
 from tidemill.runtime.instance.periodic_thread import PeriodicThread
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
 from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
@@ -243,7 +243,7 @@ def _periodic(
         purge = RepartitionPurge(admin, instance.threads.threads, known.internal_topics).purge
         yield PeriodicThread("tidemill-purge", config.repartition_purge_interval_ms / 1e3, purge, failed="purge-failed")
     if patterns_of(written):
-        check = LaterTopics(admin, written, instance.topology, config.application_id).check
+        check = UnreadTopics(admin, written, instance.topology, config.application_id).check
         yield PeriodicThread("tidemill-patterns", CHECK_INTERVAL_S, check, failed="patterns-not-checked")
 
 
