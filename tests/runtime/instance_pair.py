@@ -9,13 +9,14 @@ from typing import Any, Generic, TypeVar
 
 from pyspark.sql import SparkSession
 
-from tests.runtime.instance_process import LIMIT_S, InstanceProcess
+from tests.runtime.instance_process import COMMIT_INTERVAL_MS, LIMIT_S, InstanceProcess
 from tests.runtime.local_instance import LocalInstance
 from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
 from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 
 TASKS = 2 * PARTITIONS
+_SELDOM: dict[str, object] = {"commit.interval.ms": COMMIT_INTERVAL_MS}
 Instance = TypeVar("Instance", InstanceProcess, LocalInstance)
 
 
@@ -33,7 +34,7 @@ class InstancePair(Generic[Instance]):
         """Processes, not started yet; ``settings``: of each instance."""
         servers = broker.bootstrap_servers
         one, two = (
-            InstanceProcess(folder / name, servers, application, settings=own)
+            InstanceProcess(folder / name, servers, application, settings=_SELDOM | own)
             for name, own in zip(("one", "two"), settings, strict=True)
         )
         return _pair(servers, application, one, two, seed)
@@ -46,7 +47,7 @@ class InstancePair(Generic[Instance]):
         """Both on this session, not started yet; ``settings``: of each instance."""
         servers = broker.bootstrap_servers
         one, two = (
-            LocalInstance(spark, folder / name, servers, application, settings=own)
+            LocalInstance(spark, folder / name, servers, application, settings=_SELDOM | own)
             for name, own in zip(("one", "two"), settings, strict=True)
         )
         return _pair(servers, application, one, two, seed)

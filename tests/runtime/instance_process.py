@@ -23,6 +23,9 @@ from tests.runtime import wordcount_instance
 from tests.waiting import until
 
 LIMIT_S = 240.0
+COMMIT_INTERVAL_MS = 500
+"""For tests of a group, whose instances run under load while others start: with Kafka's 100 ms one instance and its broker take
+0.8 cores instead of 0.4. Tests that kill at random moments keep Kafka's."""
 
 
 def name_of(process: psutil.Process) -> str:

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.runtime.instance_process import InstanceProcess
+from tests.runtime.instance_process import COMMIT_INTERVAL_MS, InstanceProcess
 from tests.runtime.local_instance import LocalInstance
 from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
 from tests.waiting import until
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.m
 
 SESSION_TIMEOUT_MS = 20_000
 """Nobody but the killed one is missed: who loses its membership on a busy machine gives its standbys up."""
-SETTINGS = {"session.timeout.ms": SESSION_TIMEOUT_MS}
+SETTINGS = {"session.timeout.ms": SESSION_TIMEOUT_MS, "commit.interval.ms": COMMIT_INTERVAL_MS}
 TASKS = 2 * PARTITIONS
 LONG_PROBING_MS = 20_000
 """Time to stop the newcomer's workers before a probe promotes its warm-ups: from then on they can't catch up."""
