@@ -27,7 +27,7 @@ _PARTS = (
     ("last step waits for the rest of the rows", ("wait",)),
     ("restore, continuity", ("gather", "restore", "continuity")),
     ("state: look up, compute", ("run",)),
-    ("produce", ("hand-over", "produce", "room")),
+    ("produce", ("foreach-batch", "produce", "room")),
     ("membership", ("membership",)),
     ("commit: offsets, flush, end of the transaction", ("commit",)),
     ("apply to the stores", ("apply",)),

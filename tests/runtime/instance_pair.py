@@ -5,35 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from tests.runtime.instance_process import LIMIT_S, InstanceProcess
+from pyspark.sql import SparkSession
+
+from tests.runtime.instance_process import COMMIT_INTERVAL_MS, LIMIT_S, InstanceProcess
+from tests.runtime.local_instance import LocalInstance
 from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
 from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 
 TASKS = 2 * PARTITIONS
+_SELDOM: dict[str, object] = {"commit.interval.ms": COMMIT_INTERVAL_MS}
+Instance = TypeVar("Instance", InstanceProcess, LocalInstance)
 
 
 @dataclass
-class InstancePair:
-    one: InstanceProcess
-    two: InstanceProcess
+class InstancePair(Generic[Instance]):
+    one: Instance
+    two: Instance
     feed: Feed
     counts: Counts
 
     @classmethod
     def of(
         cls, broker: EmbeddedBroker, folder: Path, application: str, settings: Sequence[dict[str, Any]], *, seed: int
-    ) -> InstancePair:
-        """Not started yet; ``settings``: of each instance."""
-        create_topics(broker.bootstrap_servers, application)
+    ) -> InstancePair[InstanceProcess]:
+        """Processes, not started yet; ``settings``: of each instance."""
+        servers = broker.bootstrap_servers
         one, two = (
-            InstanceProcess(folder / name, broker.bootstrap_servers, application, settings=own)
+            InstanceProcess(folder / name, servers, application, settings=_SELDOM | own)
             for name, own in zip(("one", "two"), settings, strict=True)
         )
-        feed = Feed(broker.bootstrap_servers, application, seed=seed)
-        return cls(one, two, feed, Counts(broker.bootstrap_servers, application))
+        return _pair(servers, application, one, two, seed)
+
+    @classmethod
+    def local(
+        cls, spark: SparkSession, broker: EmbeddedBroker, folder: Path, application: str, settings: Sequence[dict[str, Any]],
+        *, seed: int,
+    ) -> InstancePair[LocalInstance]:
+        """Both on this session, not started yet; ``settings``: of each instance."""
+        servers = broker.bootstrap_servers
+        one, two = (
+            LocalInstance(spark, folder / name, servers, application, settings=_SELDOM | own)
+            for name, own in zip(("one", "two"), settings, strict=True)
+        )
+        return _pair(servers, application, one, two, seed)
 
     def share(self) -> None:
         """Waits until both run with half of the tasks each."""
@@ -63,6 +80,12 @@ class InstancePair:
         self.two.end()
 
 
-def has_all(instance: InstanceProcess, limit_s: float = LIMIT_S) -> None:
+def _pair(bootstrap_servers: str, application: str, one: Instance, two: Instance, seed: int) -> InstancePair[Instance]:
+    create_topics(bootstrap_servers, application)
+    feed = Feed(bootstrap_servers, application, seed=seed)
+    return InstancePair(one, two, feed, Counts(bootstrap_servers, application))
+
+
+def has_all(instance: InstanceProcess | LocalInstance, limit_s: float = LIMIT_S) -> None:
     """Waits until the instance runs with all tasks."""
     instance.wait(lambda at: len(at["tasks"]) == TASKS and at["state"] == "RUNNING", "owner of all tasks", limit_s)

@@ -23,6 +23,9 @@ from tests.runtime import wordcount_instance
 from tests.waiting import until
 
 LIMIT_S = 240.0
+COMMIT_INTERVAL_MS = 500
+"""For tests of a group, whose instances run under load while others start: with Kafka's 100 ms one instance and its broker take
+0.8 cores instead of 0.4. Tests that kill at random moments keep Kafka's."""
 
 
 def name_of(process: psutil.Process) -> str:
@@ -39,6 +42,51 @@ def has_ended(process: psutil.Process) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def instance_settings(
+    bootstrap_servers: str, application_id: str, state_dir: Path, settings: Mapping[str, object]
+) -> dict[str, object]:
+    return {
+        "application.id": application_id,
+        "bootstrap.servers": bootstrap_servers,
+        "state.dir": str(state_dir),
+        "session.timeout.ms": 3_000,
+        "heartbeat.interval.ms": 500,
+        "repartition.purge.interval.ms": 1_000,
+        "tidemill.test.short.intervals": True,
+        "probing.rebalance.interval.ms": 3_000,
+        **settings,
+    }
+
+
+def waited_for(
+    look: Callable[[], dict[str, Any]], log_end: Callable[[], str], claim: Callable[[dict[str, Any]], bool], what: str,
+    limit_s: float,
+) -> dict[str, Any]:
+    """How an instance stands when ``claim`` is true of it."""
+    seen: dict[str, Any] = {}
+
+    def is_so() -> bool:
+        seen.update(look())
+        return claim(seen)
+
+    assert until(is_so, limit_s), f"not {what} after {limit_s:.0f} s: {seen}; log: {log_end()}"
+    return seen
+
+
+def events_in(log: str, name: str) -> list[dict[str, str]]:
+    """The fields of each line of this event."""
+    lines = [line for line in log.splitlines() if f"event={name} " in line + " "]
+    return [dict(re.findall(r"([\w.]+)=('[^']*'|\"[^\"]*\"|\{[^}]*\}|\[[^\]]*\]|\S*)", line)) for line in lines]
+
+
+def signal_workers(found: Mapping[str, Any], number: signal.Signals) -> None:
+    """To those of an instance's only thread."""
+    [workers] = found["workers"]
+    for pid in workers.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 class InstanceProcess:
@@ -64,17 +112,7 @@ class InstanceProcess:
             "input": f"{application_id}-input",
             "output": f"{application_id}-output",
             "orders": str(self.orders),
-            "settings": {
-                "application.id": application_id,
-                "bootstrap.servers": bootstrap_servers,
-                "state.dir": str(self.state_dir),
-                "session.timeout.ms": 3_000,
-                "heartbeat.interval.ms": 500,
-                "repartition.purge.interval.ms": 1_000,
-                "tidemill.test.short.intervals": True,
-                "probing.rebalance.interval.ms": 3_000,
-                **(settings or {}),
-            },
+            "settings": instance_settings(bootstrap_servers, application_id, self.state_dir, settings or {}),
         }
 
     # --- running ---------------------------------------------------------------------------------------------------
@@ -111,14 +149,7 @@ class InstanceProcess:
 
     def wait(self, claim: Callable[[dict[str, Any]], bool], what: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
         """How it stands when ``claim`` is true of it."""
-        seen: dict[str, Any] = {}
-
-        def look() -> bool:
-            seen.update(self.look())
-            return claim(seen)
-
-        assert until(look, limit_s), f"not {what} after {limit_s:.0f} s: {seen}; log: {self.log_end()}"
-        return seen
+        return waited_for(self.look, self.log_end, claim, what, limit_s)
 
     def wait_running(self, limit_s: float = LIMIT_S) -> dict[str, Any]:
         return self.wait(lambda at: at["state"] == "RUNNING", "running", limit_s)
@@ -170,11 +201,7 @@ class InstanceProcess:
         self._reap()
 
     def signal_workers(self, number: signal.Signals) -> None:
-        """Those of its only thread."""
-        [workers] = self.look()["workers"]
-        for pid in workers.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+        signal_workers(self.look(), number)
 
     def freeze(self) -> list[psutil.Process]:
         frozen = self.tree()
@@ -209,8 +236,7 @@ class InstanceProcess:
 
     def events(self, name: str) -> list[dict[str, str]]:
         """The fields of each log line of this event."""
-        lines = [line for line in self.log.splitlines() if f"event={name} " in line + " "]
-        return [dict(re.findall(r"([\w.]+)=('[^']*'|\"[^\"]*\"|\{[^}]*\}|\[[^\]]*\]|\S*)", line)) for line in lines]
+        return events_in(self.log, name)
 
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import SparkSession
 
 from tests.runtime.instance_pair import InstancePair, has_all
+from tests.runtime.instance_process import InstanceProcess
+from tests.runtime.local_instance import LocalInstance
 from tests.runtime.words import PARTITIONS
 from tidemill.embedded.broker import EmbeddedBroker
 
@@ -26,15 +30,18 @@ SETTINGS = {
 }
 
 
+LocalPair = InstancePair[LocalInstance]
+
+
 @pytest.fixture(scope="module")
-def pair(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[InstancePair]:
+def pair(broker: EmbeddedBroker, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalPair]:
     """The first instance has counted something and has ended."""
-    pair = InstancePair.of(broker, tmp_path_factory.mktemp(APPLICATION), APPLICATION, [SETTINGS] * 2, seed=7)
+    pair = InstancePair.local(spark, broker, tmp_path_factory.mktemp(APPLICATION), APPLICATION, [SETTINGS] * 2, seed=7)
     try:
         pair.one.start()
         pair.feed.send(2_000)
         pair.all_is_counted_exactly()
-        assert pair.one.close() == 0
+        pair.one.close()
         yield pair
     finally:
         pair.end()
@@ -71,12 +78,21 @@ def _changelog(bootstrap_servers: str) -> Changelog:
         consumer.close()
 
 
-def _paused_while_it_restores(pair: InstancePair, log: Changelog) -> dict[str, Any]:
-    """Starts the first instance without state, and pauses it when it has restored some of a task; how it stands then."""
-    shutil.rmtree(pair.one.state_dir)
-    pair.one.start()
-    pair.one.wait(lambda at: bool(_begun(at, log)), "restoring")
-    found = pair.one.ask("pause")
+@pytest.fixture
+def alone(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[InstanceProcess]:
+    """A process of the same application, to be killed."""
+    instance = InstanceProcess(tmp_path / "alone", broker.bootstrap_servers, APPLICATION, settings=SETTINGS)
+    yield instance
+    instance.end()
+
+
+def _paused_while_it_restores(
+    instance: InstanceProcess | LocalInstance, pause: Callable[[], dict[str, Any]], log: Changelog
+) -> dict[str, Any]:
+    """Starts the instance, which has no state, and pauses it when it has restored some of a task; how it stands then."""
+    instance.start()
+    instance.wait(lambda at: bool(_begun(at, log)), "restoring")
+    found = pause()
     assert _begun(found, log), f"more was restored at once than a batch may: {found}"
     return found
 
@@ -86,25 +102,30 @@ def _begun(at: dict[str, Any], log: Changelog) -> set[str]:
     return {task for task, lag in at["restoring"].items() if 0 < lag < log.ends[task]}
 
 
-def test_no_record_is_restored_twice_while_another_instance_comes_and_goes(pair: InstancePair, broker: EmbeddedBroker) -> None:
+def test_no_record_is_restored_twice_while_another_instance_comes_and_goes(pair: LocalPair, broker: EmbeddedBroker) -> None:
+    def pause() -> dict[str, Any]:
+        pair.one.streams.pause()
+        return pair.one.look()
+
     log = _changelog(broker.bootstrap_servers)
-    begun = _begun(_paused_while_it_restores(pair, log), log)
+    shutil.rmtree(pair.one.state_dir)
+    begun = _begun(_paused_while_it_restores(pair.one, pause, log), log)
     pair.two.start()
     pair.two.wait(lambda at: bool(at["tasks"]) and at["state"] == "RUNNING", "owner of tasks")
     assert _begun(pair.one.look(), log) == begun, "it has kept what it restores"
-    assert pair.two.close() == 0
-    pair.one.ask("resume")
+    pair.two.close()
+    pair.one.streams.resume()
     has_all(pair.one)
     assert pair.one.look()["restored"] == log.records
     pair.all_is_counted_exactly()
-    assert pair.one.close() == 0
+    pair.one.close()
 
 
-def test_a_killed_instance_goes_on_where_its_stores_are(pair: InstancePair, broker: EmbeddedBroker) -> None:
+def test_a_killed_instance_goes_on_where_its_stores_are(pair: LocalPair, alone: InstanceProcess, broker: EmbeddedBroker) -> None:
     log = _changelog(broker.bootstrap_servers)
-    before = _paused_while_it_restores(pair, log)["restored"]
-    pair.one.kill_tree()
-    pair.one.start()
-    has_all(pair.one)
-    assert 0 < pair.one.look()["restored"] <= log.records - before
+    before = _paused_while_it_restores(alone, lambda: alone.ask("pause"), log)["restored"]
+    alone.kill_tree()
+    alone.start()
+    has_all(alone)
+    assert 0 < alone.look()["restored"] <= log.records - before
     pair.all_is_counted_exactly()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from tests.runtime.instance_process import InstanceProcess
+from tests.runtime.instance_process import COMMIT_INTERVAL_MS, InstanceProcess
+from tests.runtime.local_instance import LocalInstance
 from tests.runtime.words import PARTITIONS, Counts, Feed, create_topics, differences
 from tests.waiting import until
 from tidemill.cli.group import app as group_app
@@ -21,16 +23,17 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.m
 
 SESSION_TIMEOUT_MS = 20_000
 """Nobody but the killed one is missed: who loses its membership on a busy machine gives its standbys up."""
+SETTINGS = {"session.timeout.ms": SESSION_TIMEOUT_MS, "commit.interval.ms": COMMIT_INTERVAL_MS}
 TASKS = 2 * PARTITIONS
-# Time to stop the newcomer's workers before a probe promotes its warm-ups: from then on they don't catch up, and stay warm-ups.
-LONG_PROBING = {"probing_rebalance_interval_ms": 20_000}
+LONG_PROBING_MS = 20_000
+"""Time to stop the newcomer's workers before a probe promotes its warm-ups: from then on they can't catch up."""
 
 
 @dataclass
 class Group:
     """Instances of one application, what goes in and what comes out."""
 
-    instances: list[InstanceProcess]
+    instances: list[InstanceProcess] | list[LocalInstance]
     feed: Feed
     counts: Counts
 
@@ -50,26 +53,36 @@ class Group:
             instance.end()
 
 
-def group(broker: EmbeddedBroker, folder: Path, application: str, names: str, **settings: object) -> Group:
+def group(broker: EmbeddedBroker, application: str, make: Callable[[str], InstanceProcess | LocalInstance]) -> Group:
+    """``make``: an instance, by its name."""
     create_topics(broker.bootstrap_servers, application)
-    written = {"session.timeout.ms": SESSION_TIMEOUT_MS, **{name.replace("_", "."): value for name, value in settings.items()}}
-    return Group(
-        [InstanceProcess(folder / name, broker.bootstrap_servers, application, settings=written) for name in names],
-        Feed(broker.bootstrap_servers, application, seed=5),
-        Counts(broker.bootstrap_servers, application),
-    )
+    instances = [make(name) for name in "ab"]
+    return Group(instances, Feed(broker.bootstrap_servers, application, seed=5), Counts(broker.bootstrap_servers, application))
 
 
 @pytest.fixture
 def with_standbys(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Group]:
-    made = group(broker, tmp_path, "with-standbys", "ab", num_standby_replicas=1)
+    def make(name: str) -> InstanceProcess:
+        return InstanceProcess(tmp_path / name, broker.bootstrap_servers, "with-standbys", settings=settings)
+
+    settings = {**SETTINGS, "num.standby.replicas": 1}
+    made = group(broker, "with-standbys", make)
     yield made
     made.end()
 
 
 @pytest.fixture
-def with_warmups(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[Group]:
-    made = group(broker, tmp_path, "with-warmups", "ab", acceptable_recovery_lag=0, max_warmup_replicas=4, **LONG_PROBING)
+def with_warmups(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path) -> Iterator[Group]:
+    def make(name: str) -> LocalInstance:
+        return LocalInstance(spark, tmp_path / name, broker.bootstrap_servers, "with-warmups", settings=settings)
+
+    settings = {
+        **SETTINGS,
+        "acceptable.recovery.lag": 0,
+        "max.warmup.replicas": 4,
+        "probing.rebalance.interval.ms": LONG_PROBING_MS,
+    }
+    made = group(broker, "with-warmups", make)
     yield made
     made.end()
 

@@ -10,7 +10,7 @@ import pytest
 from tidemill import JoinWindows, Serdes, StreamsBuilder
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.kafka.admin.client import Admin
-from tidemill.runtime.instance.pattern_topics import LaterTopics, topology_on
+from tidemill.runtime.instance.pattern_topics import UnreadTopics, topology_on
 from tidemill.topology.graph import copartition_groups, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.patterns import with_topics_of_patterns
@@ -87,7 +87,7 @@ def test_an_instance_does_not_start_where_a_pattern_matches_nothing() -> None:
 
 def test_topics_that_appear_later_are_reported_once(caplog: Any) -> None:
     brokers, topology = Brokers("in-a"), reading("in-.*").build()
-    later = LaterTopics(admin_of(brokers), topology, topology_on(admin_of(brokers), topology, "app"), "app")
+    later = UnreadTopics(admin_of(brokers), topology, topology_on(admin_of(brokers), topology, "app"), "app")
     later.check()
     brokers.there |= {"in-b", "other"}
     later.check()

@@ -29,8 +29,8 @@ from tidemill.control.messages import (
     Asked,
     AskedRead,
     AskMembership,
+    CallForeachBatch,
     DriverAnswer,
-    HandOver,
     HasRun,
     Hello,
     NextRequest,
@@ -81,7 +81,7 @@ class ControlHandler(Protocol):
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
         """The worker has died or closed its connection."""
 
-    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+    def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
         """Calls the function of a ``foreach_batch`` node with the records in a file; what it raised, or nothing."""
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
@@ -272,8 +272,8 @@ def _answered(handler: ControlHandler, question: Question) -> bytes:
             return pack(handler.membership())
         case AskCommitted(partitions=partitions):
             return pack(handler.committed(partitions))
-        case HandOver(node=node, path=path, batch_id=records):
-            return pack(as_utf8(handler.hand_over(node, path, records)))
+        case CallForeachBatch(node=node, path=path, batch_id=records):
+            return pack(as_utf8(handler.call_foreach_batch(node, path, records)))
         case SourceAdvanced(batch_id=batch_id, progress=progress):
             handler.source_advanced(batch_id, progress)
         case HasRun(batch_id=batch_id):
@@ -368,8 +368,8 @@ class ControlClient:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return unpack(self._ask(AskCommitted(partitions=tuple(partitions))), dict[TopicPartition, int])
 
-    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
-        return unpack(self._ask(HandOver(node=node, path=path, batch_id=batch_id)), str)
+    def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
+        return unpack(self._ask(CallForeachBatch(node=node, path=path, batch_id=batch_id)), str)
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         self._send(SourceAdvanced(batch_id=batch_id, progress=progress))

@@ -76,7 +76,7 @@ class AskCommitted(ControlMessage, frozen=True, tag=True):
     partitions: tuple[TopicPartition, ...]
 
 
-class HandOver(ControlMessage, frozen=True, tag=True):
+class CallForeachBatch(ControlMessage, frozen=True, tag=True):
     """The last step: call the function of a ``foreach_batch`` node. Answered by what it raised, or an empty text."""
 
     node: str
@@ -98,7 +98,7 @@ class HasRun(ControlMessage, frozen=True, tag=True):
     batch_id: int
 
 
-Question = NextRequest | Report | WaitServed | AskMembership | AskCommitted | HandOver | SourceAdvanced | HasRun
+Question = NextRequest | Report | WaitServed | AskMembership | AskCommitted | CallForeachBatch | SourceAdvanced | HasRun
 
 
 class Asked(ControlMessage, frozen=True):

@@ -51,7 +51,7 @@ UNKNOWN_GENERATION = -1
 """Generation of a member whose client is too old to send it; its claims count as in Kafka's leader."""
 
 
-class MemberSaid(Protocol):
+class JoinGroupMember(Protocol):
     """A member's part in JoinGroup, as the leader reads it; a group client's own value will do."""
 
     @property
@@ -128,7 +128,7 @@ class JoinedGroup:
         return (member for client in self.clients for member in client.members)
 
 
-def join_group(said: Mapping[str, MemberSaid], future_process: ProcessId = FUTURE_PROCESS) -> JoinedGroup:
+def join_group(said: Mapping[str, JoinGroupMember], future_process: ProcessId = FUTURE_PROCESS) -> JoinedGroup:
     """Decode and gather; WireFormatError if not one member can be read."""
     infos, unreadable = _read_each(said)
     if not infos:
@@ -177,7 +177,7 @@ def _in_hash_order(members: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(hash_order(members, string_hash))
 
 
-def _read_each(said: Mapping[str, MemberSaid]) -> tuple[dict[str, SubscriptionInfo | FutureSubscription], dict[str, str]]:
+def _read_each(said: Mapping[str, JoinGroupMember]) -> tuple[dict[str, SubscriptionInfo | FutureSubscription], dict[str, str]]:
     """Subscriptions of the members, in their order, and the reasons why others can't be read or answered."""
     infos: dict[str, SubscriptionInfo | FutureSubscription] = {}
     unreadable: dict[str, str] = {}
@@ -197,7 +197,7 @@ def _read_each(said: Mapping[str, MemberSaid]) -> tuple[dict[str, SubscriptionIn
     return infos, unreadable
 
 
-def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition], list[str]]:
+def _disputes(said: Mapping[str, JoinGroupMember]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition], list[str]]:
     """The generation whose claim to a partition counts, the partitions that stay disputed, and a remark on all doubles."""
     latest = {p: subscription.generation for subscription in said.values() for p in subscription.owned_partitions}
     if len(latest) == sum(len(subscription.owned_partitions) for subscription in said.values()):
@@ -223,7 +223,7 @@ def _disputes(said: Mapping[str, MemberSaid]) -> tuple[dict[TopicPartition, int]
 def _client(
     process_id: ProcessId,
     members: tuple[str, ...],
-    said: Mapping[str, MemberSaid],
+    said: Mapping[str, JoinGroupMember],
     infos: Mapping[str, SubscriptionInfo | FutureSubscription],
     owned: Mapping[str, tuple[TopicPartition, ...]],
     remarks: list[str],

@@ -41,7 +41,7 @@ from tidemill.membership import leader_log
 from tidemill.membership.client_states import FetchedOffsets, application_state
 from tidemill.membership.cooperative import MemberTasks, Ownership, member_tasks
 from tidemill.membership.group_assignment import Refusal, StreamsGroupAssignment, StreamsMemberAssignment, error_only, refused
-from tidemill.membership.joined_group import FUTURE_PROCESS, JoinedClient, JoinedGroup, MemberSaid, join_group
+from tidemill.membership.joined_group import FUTURE_PROCESS, JoinedClient, JoinedGroup, JoinGroupMember, join_group
 from tidemill.membership.leader_log import LogLevel, LogLine
 from tidemill.membership.topic_plan import (
     ClusterMetadata,
@@ -135,7 +135,7 @@ class PreparedRebalance:
 
 
 def prepare(
-    subscriptions: Mapping[str, MemberSaid],
+    subscriptions: Mapping[str, JoinGroupMember],
     metadata: ClusterMetadata,
     topology: TopologyMetadata,
     config: LeaderConfig,

@@ -162,7 +162,7 @@ def _committed(progress: _Progress) -> BatchReport:
     _take_rows_of_sinks(batch)
     progress.reached(CommitStep.RUN)
     _hand_over(progress)
-    progress.reached(CommitStep.HAND_OVER)
+    progress.reached(CommitStep.FOREACH_BATCH)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
     # A batch that made nothing and read nothing needs no transaction. One that only wrote commits a position nevertheless, since
     # the group's refusal of it is what tells a member that was lost.
@@ -245,7 +245,7 @@ def _hand_over(progress: _Progress) -> None:
         if rows is not None:
             ends = {tp: end for tp, end in marker.ends.items() if tp.topic in sink.inputs and end != marker.starts[tp]}
             identity = BatchId({tp: OffsetRange(marker.starts[tp], end) for tp, end in ends.items()})
-            batch.context.hand_over(sink.name, rows, identity)
+            batch.context.call_foreach_batch(sink.name, rows, identity)
             progress.sent += rows.num_rows
 
 

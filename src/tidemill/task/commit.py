@@ -21,7 +21,7 @@ class CommitStep(Enum):
     """The batch begins exactly where the last commit ended (rule 2)."""
     RUN = "run"
     """Every node has run; results and writes are in memory only."""
-    HAND_OVER = "hand-over"
+    FOREACH_BATCH = "foreach-batch"
     """Functions of ``foreach_batch`` have had what the batch brings them: what they did stays, whatever becomes of it."""
     PRODUCE = "produce"
     """Outputs, repartition and changelog records are with the producer, in an open transaction."""

@@ -87,7 +87,7 @@ class UpdateSuspended(StoreEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Under:
+class StoreProgress:
     """A store that is under way; ``total``: records so far; ``at`` and ``end`` as last known."""
 
     partition: TopicPartition
@@ -104,8 +104,8 @@ _Key = tuple[TaskId, str]
 class Progress:
     """Stores under way. ``settled``: the epochs of active tasks whose stores have ended and that still run."""
 
-    restoring: Mapping[_Key, Under] = field(default_factory=dict)
-    following: Mapping[_Key, Under] = field(default_factory=dict)
+    restoring: Mapping[_Key, StoreProgress] = field(default_factory=dict)
+    following: Mapping[_Key, StoreProgress] = field(default_factory=dict)
     settled: Mapping[TaskId, str] = field(default_factory=dict)
 
 
@@ -125,33 +125,33 @@ def advanced(
 
 
 def _followed(
-    before: Mapping[_Key, Under],
+    before: Mapping[_Key, StoreProgress],
     active: Mapping[TaskId, ActiveTask],
     standbys: Mapping[TaskId, StandbyTask],
     records: Restored,
     events: list[StoreEvent],
-) -> dict[_Key, Under]:
+) -> dict[_Key, StoreProgress]:
     """Copies that were followed: further, or ended."""
-    after: dict[_Key, Under] = {}
-    for (task, store), under in before.items():
+    after: dict[_Key, StoreProgress] = {}
+    for (task, store), so_far in before.items():
         held = standbys.get(task)
-        what: dict[str, Any] = {"task": task, "store": store, "partition": under.partition}
-        if held is None or held.epoch != under.epoch:
-            promoted = task in active and active[task].epoch == under.epoch
+        what: dict[str, Any] = {"task": task, "store": store, "partition": so_far.partition}
+        if held is None or held.epoch != so_far.epoch:
+            promoted = task in active and active[task].epoch == so_far.epoch
             reason = SuspendReason.PROMOTED if promoted else SuspendReason.MIGRATED
-            events.append(UpdateSuspended(**what, at=under.at, end=under.end, reason=reason))
+            events.append(UpdateSuspended(**what, at=so_far.at, end=so_far.end, reason=reason))
             continue
-        at = under.at if held.stores is None else held.stores.get(store, 0)
-        end = max(at, under.end if held.bounds is None else held.end_of(under.partition))
+        at = so_far.at if held.stores is None else held.stores.get(store, 0)
+        end = max(at, so_far.end if held.bounds is None else held.end_of(so_far.partition))
         count = records.get(task, {}).get(store, 0)
         if count:
             events.append(BatchLoaded(**what, batch_end=at, records=count, end=end))
-        after[task, store] = replace(under, at=at, end=end, total=under.total + count)
+        after[task, store] = replace(so_far, at=at, end=end, total=so_far.total + count)
     return after
 
 
 def _begin_following(
-    following: dict[_Key, Under], standbys: Mapping[TaskId, StandbyTask], events: list[StoreEvent]
+    following: dict[_Key, StoreProgress], standbys: Mapping[TaskId, StandbyTask], events: list[StoreEvent]
 ) -> None:
     for task, held in standbys.items():
         if held.bounds is None or held.stores is None or held.wipe:
@@ -159,7 +159,7 @@ def _begin_following(
         for store, partition in held.changelogs.items():
             if (task, store) not in following:
                 at = held.stores.get(store, 0)
-                following[task, store] = Under(
+                following[task, store] = StoreProgress(
                     partition=partition, epoch=held.epoch, at=at, end=max(at, held.end_of(partition))
                 )
                 events.append(UpdateStarted(task=task, store=store, partition=partition, start=at))
@@ -167,12 +167,12 @@ def _begin_following(
 
 def _restored(
     before: Progress, active: Mapping[TaskId, ActiveTask], records: Restored, events: list[StoreEvent]
-) -> tuple[dict[_Key, Under], dict[TaskId, str]]:
+) -> tuple[dict[_Key, StoreProgress], dict[TaskId, str]]:
     restoring = dict(before.restoring)
-    for (task, store), under in before.restoring.items():
+    for (task, store), so_far in before.restoring.items():
         held = active.get(task)
-        if held is None or held.epoch != under.epoch or held.phase is Phase.CREATED:
-            events.append(RestoreSuspended(task=task, store=store, partition=under.partition, total=under.total))
+        if held is None or held.epoch != so_far.epoch or held.phase is Phase.CREATED:
+            events.append(RestoreSuspended(task=task, store=store, partition=so_far.partition, total=so_far.total))
             del restoring[task, store]
     settled = {
         task: epoch
@@ -188,34 +188,34 @@ def _restored(
     return restoring, settled
 
 
-def _begin_restoring(restoring: dict[_Key, Under], held: ActiveTask, events: list[StoreEvent]) -> None:
+def _begin_restoring(restoring: dict[_Key, StoreProgress], held: ActiveTask, events: list[StoreEvent]) -> None:
     assert held.stores is not None
     assert held.bounds is not None
     for store, partition in held.changelogs.items():
         at = held.stores.get(store, 0)
         end = max(at, held.bounds.changelog_ends.get(partition, 0))
         if (held.task, store) not in restoring:
-            restoring[held.task, store] = Under(partition=partition, epoch=held.epoch, at=at, end=end)
+            restoring[held.task, store] = StoreProgress(partition=partition, epoch=held.epoch, at=at, end=end)
             events.append(RestoreStarted(task=held.task, store=store, partition=partition, start=at, end=end))
 
 
 def _go_on_restoring(
-    restoring: dict[_Key, Under], held: ActiveTask, records: Mapping[str, int], events: list[StoreEvent]
+    restoring: dict[_Key, StoreProgress], held: ActiveTask, records: Mapping[str, int], events: list[StoreEvent]
 ) -> None:
     left = held.restore_from()
     for store, partition in held.changelogs.items():
-        under = restoring.get((held.task, store))
-        if under is None:
+        so_far = restoring.get((held.task, store))
+        if so_far is None:
             continue
         at, count = (held.stores or {}).get(store, 0), records.get(store, 0)
-        under = replace(under, at=at, total=under.total + count)
+        so_far = replace(so_far, at=at, total=so_far.total + count)
         what: dict[str, Any] = {"task": held.task, "store": store, "partition": partition}
         if count:
             events.append(RestoredBatch(**what, batch_end=at, records=count))
         if partition in left:
-            restoring[held.task, store] = under
+            restoring[held.task, store] = so_far
         else:
-            events.append(RestoreEnded(**what, total=under.total))
+            events.append(RestoreEnded(**what, total=so_far.total))
             del restoring[held.task, store]
 
 
@@ -281,8 +281,8 @@ def copies(progress: Progress, rates: Mapping[TaskId, float]) -> tuple[CopyProgr
     """Every task that is under way, by id; ``rates``: offsets per second."""
     lags: dict[TaskId, int] = {}
     for stores in (progress.following, progress.restoring):
-        for (task, _), under in stores.items():
-            lags[task] = lags.get(task, 0) + max(0, under.end - under.at)
+        for (task, _), so_far in stores.items():
+            lags[task] = lags.get(task, 0) + max(0, so_far.end - so_far.at)
     active = {task for task, _ in progress.restoring}
     return tuple(
         CopyProgress(task=task, is_active=task in active, lag=lag, offsets_per_s=rates.get(task))

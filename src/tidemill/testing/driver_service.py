@@ -90,7 +90,7 @@ class SharedDriverService:
         del partitions
         return {}
 
-    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+    def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
         del node, path, batch_id
         raise StopError("a test driver calls functions of foreach_batch itself, when the batch is over")
 

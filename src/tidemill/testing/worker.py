@@ -177,7 +177,7 @@ class _Worker:
         del partitions
         return {}
 
-    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+    def call_foreach_batch(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
         path = f"{self._address}.{node}.parquet"
         write_batch(rows, path)
         self.handed_over.append([node, path, batch_id.to_rows()])

@@ -63,7 +63,7 @@ def test_the_records_of_a_batch_that_counts_no_more_are_removed_without_a_call(t
     path = tmp_path / "batch.parquet"
     path.touch()
     with pytest.raises(BatchLostError):
-        DriverService(runner, group, cast("Any", None), calls).hand_over(NODE, str(path), cast("Any", "batch 1"))
+        DriverService(runner, group, cast("Any", None), calls).call_foreach_batch(NODE, str(path), cast("Any", "batch 1"))
     assert not path.exists()
 
 

@@ -28,7 +28,7 @@ class Handing(Context):
     handed: list[tuple[str, list[dict[str, Any]], BatchId]] = field(default_factory=list)
     fails: str = ""
 
-    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+    def call_foreach_batch(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
         assert self.output.open is None
         self.handed.append((node, rows.to_pylist(), batch_id))
         if self.fails:
@@ -69,7 +69,7 @@ def test_what_fails_in_the_function_stops_the_thread_and_commits_nothing() -> No
     assert not context.output.offsets
 
 
-@pytest.mark.parametrize(("crash", "calls"), [(CommitStep.RUN, 0), (CommitStep.HAND_OVER, 1), (CommitStep.MEMBERSHIP, 1)])
+@pytest.mark.parametrize(("crash", "calls"), [(CommitStep.RUN, 0), (CommitStep.FOREACH_BATCH, 1), (CommitStep.MEMBERSHIP, 1)])
 def test_after_a_crash_before_the_commit_the_same_records_come_again(crash: CommitStep, calls: int) -> None:
     context = Handing(crash_at=crash)
     with pytest.raises(Crash):

@@ -36,7 +36,7 @@ def topology_on(admin: Admin, topology: Topology, application_id: str) -> Topolo
     return found
 
 
-class LaterTopics:
+class UnreadTopics:
     """Warns of topics that match a pattern and are not read. ``running``: ``topology`` with the topics of the start in place of
     the patterns."""
 

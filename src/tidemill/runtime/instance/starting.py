@@ -48,12 +48,12 @@ from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
 from tidemill.runtime.instance.local_state import LocalState, remove_outdated
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
-from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_S, LaterTopics, topology_on
+from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_S, UnreadTopics, topology_on
 from tidemill.runtime.instance.periodic_thread import PeriodicThread
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
 from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
 from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
-from tidemill.runtime.instance.thread_maker import ThreadMaker, WorkerStarters, thread_name
+from tidemill.runtime.instance.thread_maker import EngineParts, ThreadMaker, WorkerStarters, thread_name
 from tidemill.runtime.instance.thread_set import ThreadSet
 from tidemill.runtime.observe.instance_status import InstanceStatus
 from tidemill.runtime.reads.queries import InstanceReads, store_info
@@ -62,8 +62,8 @@ from tidemill.runtime.thread.stream_thread import InstanceCallbacks
 from tidemill.runtime.thread.task_topology import TaskTopology, task_topology
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spark.batch_failures import needing_the_jvm
-from tidemill.spark.launch.session import SparkHandle, adopt_session, require_classic
-from tidemill.spark.placement import Placement, SlotShare, placement_of
+from tidemill.spark.launch.session import adopt_session, require_classic
+from tidemill.spark.placement import SlotShare, placement_of
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.spark.plan_session import plan_session
 from tidemill.start_trace import span
@@ -199,14 +199,9 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         admin=admin,
         local=local,
         server=server,
-        spark=engine.spark,
-        plans=engine.plans,
-        share=engine.share,
-        placement=engine.placement,
+        engine=engine,
         disk=disk,
-        compiled=engine.compiled,
         reads=reads,
-        starters=engine.starters,
         instance=instance.callbacks,
         batch_folder=new_batch_folder(directory.path),
         fault=instance.fault,
@@ -248,7 +243,7 @@ def _periodic(
         purge = RepartitionPurge(admin, instance.threads.threads, known.internal_topics).purge
         yield PeriodicThread("tidemill-purge", config.repartition_purge_interval_ms / 1e3, purge, failed="purge-failed")
     if patterns_of(written):
-        check = LaterTopics(admin, written, instance.topology, config.application_id).check
+        check = UnreadTopics(admin, written, instance.topology, config.application_id).check
         yield PeriodicThread("tidemill-patterns", CHECK_INTERVAL_S, check, failed="patterns-not-checked")
 
 
@@ -285,22 +280,10 @@ def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> 
     return metadata
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineParts:
-    """A Spark session, the topology compiled for it, and the workers' processes on their way."""
-
-    spark: SparkHandle
-    plans: SparkSession
-    """The session that plans are made in."""
-    share: SlotShare
-    placement: Placement
-    starters: WorkerStarters
-    compiled: CompiledTopology
-
-
 def _engine_parts(
     instance: StartContext, launched: Launched | None, process_id: ProcessId, parts: OpenParts
 ) -> EngineParts:
+    """The session, the topology compiled for it, and the workers' processes on their way."""
     config = instance.config
     instance.phases.begin(StartPhase.SPARK)
     wanted, threads = config.num_stream_threads, instance.threads.threads

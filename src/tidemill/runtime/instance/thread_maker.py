@@ -83,6 +83,19 @@ class WorkerStarters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """A Spark session, the topology compiled for it, and the workers' processes on their way."""
+
+    spark: SparkHandle
+    plans: SparkSession
+    """The session that plans are made in."""
+    share: SlotShare
+    placement: Placement
+    starters: WorkerStarters
+    compiled: CompiledTopology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadMaker:
     """Common parts of an instance's threads."""
 
@@ -93,30 +106,24 @@ class ThreadMaker:
     admin: Admin
     local: LocalState
     server: ControlServer
-    spark: SparkHandle
-    plans: SparkSession
-    """The session that plans are made in."""
-    share: SlotShare
-    compiled: CompiledTopology
+    engine: EngineParts
     reads: InstanceReads
-    starters: WorkerStarters
     instance: InstanceCallbacks
     batch_folder: str
-    placement: Placement
     disk: ExecutorDisk | None
     fault: Fault | None = None
 
     @property
     def slots(self) -> int:
         with needing_the_jvm():
-            return self.placement.slots - self.share.taken_by_others()
+            return self.engine.placement.slots - self.engine.share.taken_by_others()
 
     def first_join(self, threads: int) -> FirstJoin:
         return FirstJoin(self.config.application_id, threads, self.admin)
 
     def make(self, number: int, first_join: FirstJoin) -> StreamThread:
         """``first_join``: shared by threads that join together."""
-        config, name = self.config, thread_name(self.config, self.process_id, number)
+        config, name, compiled = self.config, thread_name(self.config, self.process_id, number), self.engine.compiled
         clients = config.slice(ClientsConfig)
         producer = data_client_settings(clients, ClientRole.PRODUCER)
         leader = Leader(
@@ -127,13 +134,15 @@ class ThreadMaker:
         own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
 
         def make_engine(thread: StreamThread) -> BatchEngine:
-            functions = self.compiled.batch_functions
-            foreach_batch = ForeachBatchCalls(self.spark.session, self.plans, config.application_id, functions)
+            parts = self.engine
+            foreach_batch = ForeachBatchCalls(
+                parts.spark.session, parts.plans, config.application_id, parts.compiled.batch_functions
+            )
             self.server.register(thread.name, thread.driver_service(foreach_batch))
-            engine = self._engine(thread, own_id)
+            engine = self._batch_engine(thread, own_id)
             # A batch that met a busy worker would get a second worker next to it.
             with span("workers waited for"):
-                self.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
+                parts.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
             return engine
 
         def make_member(group: GroupSide) -> GroupMember:
@@ -159,7 +168,7 @@ class ThreadMaker:
             fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
             first_join=first_join,
             global_topics=GlobalTopics(
-                global_topics(self.compiled.topology), self.admin, several_copies=self.compiled.steps[-1].has_copies_above
+                global_topics(compiled.topology), self.admin, several_copies=compiled.steps[-1].has_copies_above
             ),
             instance=self.instance,
             hurry=partial(self.server.hurry, name),
@@ -183,8 +192,8 @@ class ThreadMaker:
             group,
         )
 
-    def _engine(self, thread: StreamThread, own_id: str | None) -> BatchEngine:
-        config, compiled = self.config, self.compiled
+    def _batch_engine(self, thread: StreamThread, own_id: str | None) -> BatchEngine:
+        config, compiled = self.config, self.engine.compiled
         clients = config.slice(ClientsConfig)
         source = WorkerSpec(
             step="source",
@@ -207,12 +216,12 @@ class ThreadMaker:
             disk=self.disk,
         )
         return BatchEngine(
-            self.plans,
+            self.engine.plans,
             compiled,
             thread.name,
             source_function(source),
             [step_function(replace(source, step=f"step-{each.number}", spec=each)) for each in compiled.steps],
             limit_s=config.batch_timeout_ms / 1e3,
-            placement=self.placement,
+            placement=self.engine.placement,
             is_given_up=thread.is_given_up,
         )

@@ -52,7 +52,7 @@ class DriverService:
     def _may_commit(self, batch: Batch) -> bool:
         return self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
 
-    def hand_over(self, node: str, path: str, batch_id: BatchId) -> str:
+    def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
         """Not answered like ``membership``: the group may rebalance while the function runs, and refuse the commit."""
         batch, why_not = self._runner.under_way, ""
         if batch is None:

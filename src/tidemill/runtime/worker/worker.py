@@ -163,16 +163,17 @@ class Worker:
         prepared.result()  # what a predecessor left open would hold the offsets back
         return self.control.committed(partitions)
 
-    def hand_over(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+    def call_foreach_batch(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
         path = Path(self.spec.batch_folder) / f"{node}-{os.getpid()}-{uuid.uuid4().hex}.parquet"
         path.parent.mkdir(exist_ok=True)
         write_batch(rows, str(path))
-        failed = self.control.hand_over(node, str(path), batch_id)  # the driver removes the file, which it may read for longer
+        # The driver removes the file, which it may read for longer.
+        failed = self.control.call_foreach_batch(node, str(path), batch_id)
         if failed:
             raise StopError(failed)
 
     def reached(self, step: CommitStep, batch_id: int) -> None:
-        if step is CommitStep.HAND_OVER and self._is_watched:
+        if step is CommitStep.FOREACH_BATCH and self._is_watched:
             self.control.has_run(batch_id)
         self.strike(step.value)
 

@@ -25,7 +25,7 @@ from tidemill.steps.rows.schema import DROPPED
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyValue:
     """Key and value of a wave as typed columns. ``conditions``: which of its rows are still there, and as what the others go.
 
     ``is_plain``: both are columns of the frame, not expressions that the projection in the making computes.
@@ -39,21 +39,21 @@ class Pair:
     is_plain: bool = True
 
     @staticmethod
-    def typed(frame: DataFrame, key: Column, value: Column) -> Pair:
+    def typed(frame: DataFrame, key: Column, value: Column) -> KeyValue:
         schema = frame.select(key.alias("key"), value.alias("value")).schema
-        return Pair(key, schema["key"].dataType, value, schema["value"].dataType)
+        return KeyValue(key, schema["key"].dataType, value, schema["value"].dataType)
 
-    def with_key(self, frame: DataFrame, key: Column) -> Pair:
+    def with_key(self, frame: DataFrame, key: Column) -> KeyValue:
         if key is self.value:
             return replace(self, key=key, key_type=self.value_type)
         return self if key is self.key else replace(self, key=key, key_type=type_of(frame, key), is_plain=False)
 
-    def with_value(self, frame: DataFrame, value: Column) -> Pair:
+    def with_value(self, frame: DataFrame, value: Column) -> KeyValue:
         if value is self.value:
             return self
         return replace(self, value=value, value_type=type_of(frame, value), is_plain=False)
 
-    def passing(self, condition: Column, lost: int = DROPPED) -> Pair:
+    def passing(self, condition: Column, lost: int = DROPPED) -> KeyValue:
         """Only the rows that meet ``condition`` are forwarded; the others are tagged ``lost``."""
         return replace(self, conditions=(*self.conditions, (condition, lost)))
 
@@ -79,7 +79,7 @@ class Wave:
 
     tag: int
     node: str
-    at: Pair
+    at: KeyValue
 
 
 class Changes:
@@ -100,11 +100,11 @@ class Changes:
         """True if the projection makes several rows of one."""
         return bool(self._exploded or self._joins)
 
-    def arrive(self, tag: int, at_tag: int, at: Pair) -> None:
+    def arrive(self, tag: int, at_tag: int, at: KeyValue) -> None:
         """The rows of ``tag`` that are still there wait as ``at_tag``."""
         self._node.append((tag, at.tagged(F.lit(at_tag))))
 
-    def keep(self, tag: int, at: Pair) -> Pair:
+    def keep(self, tag: int, at: KeyValue) -> KeyValue:
         """Makes columns of the wave's expressions, for the next projection to read."""
         if at.conditions:
             self._node.append((tag, at.tagged(row("node"))))
@@ -113,15 +113,15 @@ class Changes:
         key, value = f"k:{self._number}:{tag}", f"v:{self._number}:{tag}"
         self._typed[key] = F.when(row("node") == tag, at.key)
         self._typed[value] = F.when(row("node") == tag, at.value)
-        return Pair(F.col(f"`{key}`"), at.key_type, F.col(f"`{value}`"), at.value_type)
+        return KeyValue(F.col(f"`{key}`"), at.key_type, F.col(f"`{value}`"), at.value_type)
 
-    def explode_values(self, tag: int, name: str, at: Pair, array: Column) -> Pair:
+    def explode_values(self, tag: int, name: str, at: KeyValue, array: Column) -> KeyValue:
         kind = type_of(self.frame, array)
         if not isinstance(kind, ArrayType):
             raise TopologyError(f"{name}: flat_map_values gave {kind.simpleString()}, expected an array of values")
-        return Pair(at.key, at.key_type, self._explode(tag, array, kind), kind.elementType)
+        return KeyValue(at.key, at.key_type, self._explode(tag, array, kind), kind.elementType)
 
-    def explode_pairs(self, tag: int, name: str, array: Column) -> Pair:
+    def explode_pairs(self, tag: int, name: str, array: Column) -> KeyValue:
         kind = type_of(self.frame, array)
         if not (isinstance(kind, ArrayType) and isinstance(kind.elementType, StructType) and len(kind.elementType) == 2):
             raise TopologyError(f"{name}: flat_map gave {kind.simpleString()}, expected an array of struct(key, value)")
@@ -136,7 +136,7 @@ class Changes:
             F.when(pair.isNull(), is_none).otherwise(pair[side.name]) if kind.containsNull else pair[side.name]
             for side in (first, second)
         )
-        return Pair(key, first.dataType, value, second.dataType)
+        return KeyValue(key, first.dataType, value, second.dataType)
 
     def _explode(self, tag: int, array: Column, kind: ArrayType) -> Column:
         alias = f"e:{self._number}:{tag}"
@@ -144,15 +144,15 @@ class Changes:
         return F.col(f"`{alias}`")
 
     def join(
-        self, tag: int, at: Pair, keys: Sequence[Column], side: Side, value: Callable[[Column], Column], *, left: bool
-    ) -> Pair:
+        self, tag: int, at: KeyValue, keys: Sequence[Column], side: Side, value: Callable[[Column], Column], *, left: bool
+    ) -> KeyValue:
         """The rows of ``tag`` once for each row of ``side`` with the same keys, as ``value(row)``; ``left``: where there is none
         with a null row."""
         alias = f"j:{self._number}:{tag}"
         made = value(F.col(f"`{alias}`"))
         kind = type_of(self.frame.withColumn(alias, F.lit(None).cast(side.row)), made)
         self._joins.append(_Join(tag, alias, tuple(keys), side, made, left))
-        return Pair(at.key, at.key_type, F.col(f"`{alias}:value`"), kind)
+        return KeyValue(at.key, at.key_type, F.col(f"`{alias}:value`"), kind)
 
     def write(self, tag: int, side: str, to: Encoded, unless: Column | None = None) -> None:
         """The physical columns of ``side`` ("key" or "value")."""

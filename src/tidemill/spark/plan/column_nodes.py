@@ -22,7 +22,7 @@ from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, functions_of
 from tidemill.columns.sentences import where
 from tidemill.errors import TopologyError
-from tidemill.spark.plan.changes import Changes, Pair
+from tidemill.spark.plan.changes import Changes, KeyValue
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
 from tidemill.spark.plan.user_columns import OF_AN_AGGREGATE, UserColumnError, type_of
@@ -38,41 +38,41 @@ _SIDES = ("left", "right")
 # --- one record of one, at most ---------------------------------------------------------------------------------------
 
 
-def applied(changes: Changes, node: ProcessorNode, at: Pair) -> Pair:
+def applied(changes: Changes, node: ProcessorNode, at: KeyValue) -> KeyValue:
     """The record after a node that makes at most one record of one: those of ``ONE_OF_ONE``."""
     return ONE_OF_ONE[type(node.operation)](node, node.operation, changes.frame, at)
 
 
-def _as_it_is(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair) -> Pair:
+def _as_it_is(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: KeyValue) -> KeyValue:
     return at
 
 
-def _with_key(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair) -> Pair:
+def _with_key(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: KeyValue) -> KeyValue:
     return at.passing(at.key.isNotNull())
 
 
-def _table_row(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: Pair) -> Pair:
+def _table_row(_node: ProcessorNode, _operation: op.Operation, _frame: DataFrame, at: KeyValue) -> KeyValue:
     return at.passing(at.key.isNotNull(), lost=DROPPED_COUNT)
 
 
-def _filtered(node: ProcessorNode, operation: op.Filter, frame: DataFrame, at: Pair) -> Pair:
+def _filtered(node: ProcessorNode, operation: op.Filter, frame: DataFrame, at: KeyValue) -> KeyValue:
     return at.passing(_passes(node, operation, frame, at))
 
 
-def _mapped_values(node: ProcessorNode, operation: op.MapValues, frame: DataFrame, at: Pair) -> Pair:
+def _mapped_values(node: ProcessorNode, operation: op.MapValues, frame: DataFrame, at: KeyValue) -> KeyValue:
     use, value = _call_values(node, operation, at)
     with computed(use):
         return at.with_value(frame, value)
 
 
-def _filtered_table(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair) -> Pair:
+def _filtered_table(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: KeyValue) -> KeyValue:
     """Null stays null; a refused value becomes null."""
     if operation.of_changes:
         return _filtered_changes(node, operation, frame, at)
     return at.with_value(frame, F.when(_passes(node, operation, frame, at), at.value))
 
 
-def _filtered_changes(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: Pair) -> Pair:
+def _filtered_changes(node: ProcessorNode, operation: op.TableFilter, frame: DataFrame, at: KeyValue) -> KeyValue:
     """Filters new and old value; drops a change of which neither passes."""
     sides = [at.with_value(frame, at.value[side]) for side in _SIDES]
     new, old = (F.when(_passes(node, operation, frame, side), side.value) for side in sides)
@@ -80,7 +80,7 @@ def _filtered_changes(node: ProcessorNode, operation: op.TableFilter, frame: Dat
     return at.with_value(frame, value).passing(new.isNotNull() | old.isNotNull())
 
 
-def _mapped_table(node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair) -> Pair:
+def _mapped_table(node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: KeyValue) -> KeyValue:
     """Null stays null."""
     if operation.of_changes:
         new, old = (_mapped_side(node, operation, frame, at.with_value(frame, at.value[side])).value for side in _SIDES)
@@ -88,19 +88,19 @@ def _mapped_table(node: ProcessorNode, operation: op.TableMapValues, frame: Data
     return _mapped_side(node, operation, frame, at)
 
 
-def _mapped_side(node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: Pair) -> Pair:
+def _mapped_side(node: ProcessorNode, operation: op.TableMapValues, frame: DataFrame, at: KeyValue) -> KeyValue:
     use, value = _call_values(node, operation, at)
     with computed(use):
         return at.with_value(frame, F.when(at.value.isNotNull(), value))
 
 
-def _selected_key(node: ProcessorNode, operation: op.SelectKey, frame: DataFrame, at: Pair) -> Pair:
+def _selected_key(node: ProcessorNode, operation: op.SelectKey, frame: DataFrame, at: KeyValue) -> KeyValue:
     use, key = _call(node, operation.function, at)
     with computed(use):
         return at.with_key(frame, key)
 
 
-def _mapped(node: ProcessorNode, operation: op.Map, frame: DataFrame, at: Pair) -> Pair:
+def _mapped(node: ProcessorNode, operation: op.Map, frame: DataFrame, at: KeyValue) -> KeyValue:
     use = _use(node, operation.function, at)
     with wall_clock_functions():
         pair = called(use, at.key, at.value)
@@ -108,7 +108,7 @@ def _mapped(node: ProcessorNode, operation: op.Map, frame: DataFrame, at: Pair) 
         return at.with_key(frame, _column(use, pair[0])).with_value(frame, _column(use, pair[1]))
 
 
-ONE_OF_ONE: Mapping[type, Callable[[ProcessorNode, Any, DataFrame, Pair], Pair]] = {
+ONE_OF_ONE: Mapping[type, Callable[[ProcessorNode, Any, DataFrame, KeyValue], KeyValue]] = {
     op.PassThrough: _as_it_is,
     op.TableToStream: _as_it_is,
     op.Branch: _as_it_is,  # which child gets it, ``chosen`` says
@@ -130,7 +130,7 @@ def choices(operation: op.Operation) -> tuple[str, ...]:
     return (*operation.children, *([operation.default] if operation.default else []))
 
 
-def chosen(node: ProcessorNode, tags: Mapping[str, int], frame: DataFrame, at: Pair) -> Column:
+def chosen(node: ProcessorNode, tags: Mapping[str, int], frame: DataFrame, at: KeyValue) -> Column:
     """The tag that each row gets, of those of ``choices``."""
     operation = node.operation
     assert isinstance(operation, op.Branch)
@@ -148,12 +148,12 @@ def multiplies(operation: op.Operation) -> bool:
     return type(operation) in MANY_OF_ONE
 
 
-def multiplied(changes: Changes, tag: int, node: ProcessorNode, at: Pair, sides: Mapping[str, Side]) -> Pair:
+def multiplied(changes: Changes, tag: int, node: ProcessorNode, at: KeyValue, sides: Mapping[str, Side]) -> KeyValue:
     """The records after a node that may make several of one: those of ``MANY_OF_ONE``. ``sides``: of joins, by node."""
     return MANY_OF_ONE[type(node.operation)](changes, tag, node, at, sides)
 
 
-def _flat_mapped_values(changes: Changes, tag: int, node: ProcessorNode, at: Pair, _sides: Mapping[str, Side]) -> Pair:
+def _flat_mapped_values(changes: Changes, tag: int, node: ProcessorNode, at: KeyValue, _sides: Mapping[str, Side]) -> KeyValue:
     operation = node.operation
     assert isinstance(operation, op.FlatMapValues)
     use, array = _call_values(node, operation, at)
@@ -161,7 +161,7 @@ def _flat_mapped_values(changes: Changes, tag: int, node: ProcessorNode, at: Pai
         return changes.explode_values(tag, node.name, at, array)
 
 
-def _flat_mapped(changes: Changes, tag: int, node: ProcessorNode, at: Pair, _sides: Mapping[str, Side]) -> Pair:
+def _flat_mapped(changes: Changes, tag: int, node: ProcessorNode, at: KeyValue, _sides: Mapping[str, Side]) -> KeyValue:
     operation = node.operation
     assert isinstance(operation, op.FlatMap)
     use, array = _call(node, operation.function, at)
@@ -169,7 +169,7 @@ def _flat_mapped(changes: Changes, tag: int, node: ProcessorNode, at: Pair, _sid
         return changes.explode_pairs(tag, node.name, array)
 
 
-def _joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, sides: Mapping[str, Side]) -> Pair:
+def _joined(changes: Changes, tag: int, node: ProcessorNode, at: KeyValue, sides: Mapping[str, Side]) -> KeyValue:
     operation, side = node.operation, sides[node.name]
     assert isinstance(operation, DataFrameJoin)
     keys, types = [at.key], [at.key_type]
@@ -199,7 +199,7 @@ def _joined(changes: Changes, tag: int, node: ProcessorNode, at: Pair, sides: Ma
         return changes.join(tag, at, keys, side, joined, left=operation.left)
 
 
-def _both(at: Pair, row: Column) -> Column:
+def _both(at: KeyValue, row: Column) -> Column:
     return F.struct(at.value.alias("value"), row.alias("row"))
 
 
@@ -213,7 +213,7 @@ def _check_comparable(name: str, ours: DataType, theirs: DataType, on: str) -> N
     )
 
 
-MANY_OF_ONE: Mapping[type, Callable[[Changes, int, ProcessorNode, Pair, Mapping[str, Side]], Pair]] = {
+MANY_OF_ONE: Mapping[type, Callable[[Changes, int, ProcessorNode, KeyValue, Mapping[str, Side]], KeyValue]] = {
     op.FlatMap: _flat_mapped,
     op.FlatMapValues: _flat_mapped_values,
     DataFrameJoin: _joined,
@@ -253,32 +253,32 @@ def _sentence(error: AnalysisException) -> str:
     return f"Spark can't compute what the function gives: {said}"
 
 
-def _use(node: ProcessorNode, function: UserFunction, at: Pair) -> ColumnFunction:
+def _use(node: ProcessorNode, function: UserFunction, at: KeyValue) -> ColumnFunction:
     """The description of the function for error messages."""
     types = at.key_type.simpleString(), at.value_type.simpleString()
     return next(use for use in functions_of(node.operation, node.name, *types) if use.function is function)
 
 
-def _call(node: ProcessorNode, function: UserFunction, at: Pair) -> tuple[ColumnFunction, Column]:
+def _call(node: ProcessorNode, function: UserFunction, at: KeyValue) -> tuple[ColumnFunction, Column]:
     use = _use(node, function, at)
     with wall_clock_functions():
         return use, _column(use, called(use, at.key, at.value))
 
 
 def _call_values(
-    node: ProcessorNode, operation: op.MapValues | op.FlatMapValues | op.TableMapValues, at: Pair
+    node: ProcessorNode, operation: op.MapValues | op.FlatMapValues | op.TableMapValues, at: KeyValue
 ) -> tuple[ColumnFunction, Column]:
     use = _use(node, operation.function, at)
     with wall_clock_functions():
         return use, _column(use, called(use, at.key, at.value) if operation.takes_key else called(use, at.value))
 
 
-def _passes(node: ProcessorNode, operation: op.Filter | op.TableFilter, frame: DataFrame, at: Pair) -> Column:
+def _passes(node: ProcessorNode, operation: op.Filter | op.TableFilter, frame: DataFrame, at: KeyValue) -> Column:
     passes = F.coalesce(_predicate(node, operation.predicate, frame, at), F.lit(False))
     return ~passes if operation.negate else passes
 
 
-def _predicate(node: ProcessorNode, function: UserFunction, frame: DataFrame, at: Pair) -> Column:
+def _predicate(node: ProcessorNode, function: UserFunction, frame: DataFrame, at: KeyValue) -> Column:
     use, passes = _call(node, function, at)
     with computed(use):
         kind = type_of(frame, passes)

@@ -21,7 +21,7 @@ from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, Otherwise
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import functions_of
-from tidemill.spark.plan.changes import Changes, Pair, Wave, by_tag, exploded
+from tidemill.spark.plan.changes import Changes, KeyValue, Wave, by_tag, exploded
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, check_times, decoded
 from tidemill.spark.plan.column_nodes import applied, choices, chosen, computed, multiplied, multiplies
@@ -260,7 +260,7 @@ class Compiler:
                 return Wave(wave.tag, name, changes.keep(wave.tag, at))
             name = children[0]
 
-    def _may_follow(self, name: str, at: Pair) -> bool:
+    def _may_follow(self, name: str, at: KeyValue) -> bool:
         """True if the node may run in the projection that filters rows out: such rows must reach no function, which could fail on
         them, no check of written values, and no explode."""
         if only_forwards(self.topology, name):
@@ -269,7 +269,7 @@ class Compiler:
             return self._ends_here(name) and not self._may_fail(name, at)
         return at.is_plain or self._ends_here(name)
 
-    def _may_fail(self, name: str, at: Pair) -> bool:
+    def _may_fail(self, name: str, at: KeyValue) -> bool:
         """True if a row may fail in the node: in a function, or as a struct that its schema refuses."""
         node = self.topology.nodes[name]
         calls = isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation)
@@ -288,7 +288,7 @@ class Compiler:
 
     # --- entering Python -------------------------------------------------------------------------------------------
 
-    def _terminal(self, changes: Changes, tag: int, name: str, at: Pair, combinable: list[str]) -> None:
+    def _terminal(self, changes: Changes, tag: int, name: str, at: KeyValue, combinable: list[str]) -> None:
         node = self.topology.nodes[name]
         if isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation):
             with self._calling(changes.frame, tag):
@@ -320,7 +320,7 @@ class Compiler:
         self.has_sums |= could
         return could and self._sums
 
-    def _merging(self, changes: Changes, name: str, at: Pair, key: Encoded) -> Merging:
+    def _merging(self, changes: Changes, name: str, at: KeyValue, key: Encoded) -> Merging:
         key_serde, value_serde = self.serdes.entering[name].settled
         if not can_be_grouped_by(key):
             raise TopologyError(
@@ -364,7 +364,7 @@ class _FanOut:
         return frame
 
 
-def _typed(frame: DataFrame, edge: Edge) -> Pair:
+def _typed(frame: DataFrame, edge: Edge) -> KeyValue:
     """Rows that have left Python, by the serdes that they are written with."""
     key_serde, value_serde = edge.settled
-    return Pair.typed(frame, decoded(key_serde, "key"), decoded(value_serde, "value"))
+    return KeyValue.typed(frame, decoded(key_serde, "key"), decoded(value_serde, "value"))

@@ -21,7 +21,7 @@ from tidemill.operators.operation_table import (
     entry_of,
     kept_store,
 )
-from tidemill.spark.plan.changes import Pair
+from tidemill.spark.plan.changes import KeyValue
 from tidemill.spark.plan.codecs import Encoded, encoded, serde_for_type
 from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_to_columns
 from tidemill.spark.plan.planned_topology import is_batch_sink
@@ -170,7 +170,7 @@ class SerdeInference:
 
     # --- from columns -----------------------------------------------------------------------------------------------
 
-    def enter(self, name: str, at: Pair) -> tuple[Encoded, Encoded | None]:
+    def enter(self, name: str, at: KeyValue) -> tuple[Encoded, Encoded | None]:
         """Settles what enters a node from a layer; gives key and value as they are written. Value None: it has none, since rows
         are counted there."""
         node, is_counted = self.topology.nodes[name], False
@@ -208,7 +208,7 @@ class SerdeInference:
     def _own(self, node: SinkNode) -> Edge:
         return Edge(key=filled(node.key_serde, self.default), value=filled(node.value_serde, self.default))
 
-    def _of_classes(self, name: str, at: Pair) -> Edge:
+    def _of_classes(self, name: str, at: KeyValue) -> Edge:
         """The serdes of what has come through the JVM unchanged, where they make instances of a class of it, ``Windowed`` too:
         functions of Python get the same behind functions of Columns."""
         above = [self._came_as(parent) for parent in self.topology.parents[name]] or [NOTHING_KNOWN]
