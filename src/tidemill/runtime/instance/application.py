@@ -490,8 +490,8 @@ class KafkaStreams:
                 return
             self._error = error
             self._state.move(State.PENDING_ERROR, f"a stream thread has ended: {error}")
-        self._failing = threading.Thread(target=self._fail, name="tidemill-error", daemon=True)
-        self._failing.start()
+            self._failing = threading.Thread(target=self._fail, name="tidemill-error", daemon=True)
+            self._failing.start()
 
     def _fail(self) -> None:
         self._set.end(60.0)
