@@ -459,14 +459,14 @@ class KafkaStreams:
         with self._state.changed:
             if not self._is_open():
                 return
-            self._phases.begin(earliest(thread.start_phase for thread in self._threads))
-            for failed in [thread for thread in self._threads if thread.response is not None]:
+            self._phases.begin(earliest(thread.start_phase for thread in self.threads))
+            for failed in [thread for thread in self.threads if thread.response is not None]:
                 if failed.response is StreamThreadExceptionResponse.REPLACE_THREAD:
                     failed.response = None
                     self._set.replace(failed, self._end_in_error)
                 else:
                     self._end_in_error(failed.error or StopError(f"{failed.name} has ended"))
-            waiting = [thread for thread in self._threads if not thread.is_running]
+            waiting = [thread for thread in self.threads if not thread.is_running]
             if not waiting:
                 self._state.move(State.RUNNING, "every task that is assigned here runs")
             elif self.state is State.RUNNING:
