@@ -319,6 +319,51 @@ def test_a_close_that_was_interrupted_is_asked_for_again(scene: Scene, monkeypat
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
 
 
+def test_a_start_that_was_interrupted_in_a_listener_leaves_nothing_open(scene: Scene) -> None:
+    def interrupted(new: State, old: State) -> None:
+        raise KeyboardInterrupt
+
+    scene.streams.set_state_listener(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scene.streams.start()
+    assert scene.happened == ["parts closed"]
+    assert scene.streams.close()
+
+
+def test_a_start_that_fails_when_some_threads_run_ends_those_first(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have no thread left."""
+    start = StandInThread.start
+
+    def started(thread: StandInThread) -> None:
+        if thread is scene.streams.threads[1]:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(StandInThread, "start", started)
+    scene.while_starting = lambda: scene.streams._threads.append(cast("Any", StandInThread(scene)))
+    scene.may_end.set()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        scene.streams.start()
+    assert scene.happened == ["thread told to stop", "thread told to stop", "thread ended", "parts closed"]
+    assert scene.streams.state is State.NOT_RUNNING
+
+
+def test_a_close_that_was_interrupted_in_a_listener_is_asked_for_again(scene: Scene) -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupted(new: State, old: State) -> None:
+        if new is State.PENDING_SHUTDOWN:
+            raise interrupts.pop()
+
+    scene.streams.set_state_listener(interrupted)
+    scene.may_end.set()
+    scene.streams.start()
+    with pytest.raises(KeyboardInterrupt):
+        scene.streams.close()
+    assert scene.streams.close()
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
 def test_an_instance_in_error_has_ended_its_parts_whichever_thread_closes_them(scene: Scene) -> None:
     """Who finds it in ERROR may start another one on the same state directory."""
     streams, waits = scene.streams, threading.Event()

@@ -177,7 +177,7 @@ class ThreadSet:
         """Ends all of them, in order; whether they did in time. No others are started once ``is_open`` says so."""
         deadline = Deadline.after(timeout_s)
         with self._changing:
-            threads = list(self.threads)
+            threads = list(self.threads) if self._has_started else []
         for thread in threads:
             thread.stop(leave_group, within_s=timeout_s)
         for thread in threads:
