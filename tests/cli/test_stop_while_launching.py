@@ -29,6 +29,7 @@ class Launched:
 @pytest.fixture
 def stop() -> Iterator[StopRequest]:
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup may have started the tests
     yield StopRequest()
     for number, handler in before.items():
         signal.signal(number, handler)

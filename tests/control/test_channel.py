@@ -6,6 +6,7 @@ Workers are processes here, always: one that loses its driver ends its process.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import signal
@@ -18,6 +19,8 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -343,6 +346,34 @@ def test_a_caller_whose_answer_trickles_has_the_same_limit(server: ControlServer
                 break
         else:
             pytest.fail("the connection is still open")
+
+
+def test_a_worker_is_answered_as_soon_as_the_driver_has_a_descriptor_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A program that has used up its own for a moment loses no stream thread."""
+    monkeypatch.setattr("tidemill.control.channel._NO_DESCRIPTOR_PAUSE_S", 0.01)
+    listener = TcpListener(("127.0.0.1", 0), "127.0.0.1")
+    refusals = [OSError(errno.EMFILE, "Too many open files")]
+
+    class Short:
+        """The listener's socket, in a process that has no descriptor at first."""
+
+        def accept(self) -> object:
+            if refusals:
+                raise refusals.pop()
+            return listener.socket.accept()
+
+        def fileno(self) -> int:
+            return listener.socket.fileno()
+
+    short: Any = SimpleNamespace(socket=Short(), address=listener.address, is_local=False, close=listener.close)
+    server = ControlServer(listener=short)
+    try:
+        opened(server.address, server.key).close()
+    finally:
+        server.close()
+    assert "Too many open files" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["unix", "tcp"])

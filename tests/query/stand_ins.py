@@ -120,7 +120,7 @@ class StandInInstances:
         return self.directories[host].read(store, question, max_lag=max_lag)
 
 
-def router(directory: StandInDirectory, remote: StandInInstances | None = None, timeout_s: float = 1.0) -> Router:
+def router(directory: StandInDirectory, remote: StandInInstances | None = None, timeout_s: float = 30.0) -> Router:
     here, there = ThreadPoolExecutor(2), ThreadPoolExecutor(4)
     return Router(directory=directory, remote=remote or StandInInstances(), here=here, there=there, timeout_s=timeout_s)
 

@@ -61,7 +61,7 @@ def app(
         "stores": {store.name: store},
     }
     here = StandInDirectory(**{**fields, **directory})
-    return ReadsApp(router=router(here, remote), application_id="app", token=token, max_staleness=100)
+    return ReadsApp(router=router(here, remote, timeout_s=1.0), application_id="app", token=token, max_staleness=100)
 
 
 def sentence(reply: Reply) -> str:

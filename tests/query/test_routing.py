@@ -107,7 +107,7 @@ def test_a_standby_here_is_asked_before_one_elsewhere() -> None:
 def test_a_standby_too_far_behind_does_not_answer_and_the_refusal_says_who_was_asked() -> None:
     remote = others(three={1: 101})
     with pytest.raises(InvalidStateStoreError) as error:
-        read(router(directory(ONE, {0: None}), remote), key_question(key_of(1)))
+        read(router(directory(ONE, {0: None}), remote, timeout_s=1.0), key_question(key_of(1)))
     assert "no copy of partition 1 could be read in 1 s" in str(error.value)
     assert "two:2: does not answer" in str(error.value)
     assert "three:3: has no copy to answer from of partition 1" in str(error.value)
@@ -156,7 +156,7 @@ def test_the_own_address_is_never_asked() -> None:
     remote = others()
     here = StandInDirectory(own_host=ONE, hosts=host_map({ONE: (0, 1, 2)}, {ONE: (0,)}), copies={})
     with pytest.raises(InvalidStateStoreError):
-        read(router(here, remote), ALL)
+        read(router(here, remote, timeout_s=1.0), ALL)
     assert remote.asked == []
 
 
@@ -251,6 +251,6 @@ def test_reads_are_never_older_than_what_was_seen_wherever_they_are_answered() -
     question = replace(key_question(key_of(1)), position=seen)
     assert read(through, key_question(key_of(1))).position == Position({1: 5})
     with pytest.raises(InvalidStateStoreError, match="three:3: has no copy to answer from of partition 1"):
-        read(through, question)
+        read(replace(through, timeout_s=1.0), question)
     remote.directories[THREE].position = Position({1: 9})
     assert read(through, question).position == Position({1: 9})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,10 +25,11 @@ from tidemill.runtime.instance.instance_state import State
 from tidemill.runtime.observe.instance_status import InstanceStatus
 from tidemill.runtime.thread import batch_runner
 from tidemill.runtime.thread.global_topics import GlobalTopics
-from tidemill.task.batch import BatchReport, Outcome, SourceProgress
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
 from tidemill.task.lost_batches import MOST_MISFITS
 
 IN = TopicPartition("in", 0)
+LIMIT_S = 240
 NOTHING = SourceProgress()
 COUNTS = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=1)
 
@@ -49,6 +51,53 @@ def test_after_a_function_has_failed_the_next_batch_has_half_of_the_records_and_
     first, second = engine.asked
     assert (first.max_inputs, first.until) == (None, {})
     assert (second.max_inputs, second.until) == (4, {IN: 8})
+
+
+def test_what_is_told_of_a_batch_when_the_next_one_is_under_way_is_not_told_of_that(tmp_path: Path) -> None:
+    """Else a record would be refused that no function has failed on."""
+    looked, next_is_under_way = threading.Event(), threading.Event()
+    late: list[threading.Thread] = []
+
+    class ComparedSlowly(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            is_equal = super().__eq__(other)
+            looked.set()
+            next_is_under_way.wait(LIMIT_S)
+            return is_equal
+
+    class Slow(Engine):
+        def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
+            self.asked.append(request)
+            if len(self.asked) == 1:
+                assert self.driver is not None
+                told = ComparedSlowly(request.batch_id), taken(1)
+                late.append(threading.Thread(target=self.driver.source_advanced, args=told, daemon=True))
+                late[0].start()
+                assert looked.wait(LIMIT_S)
+                raise WorkerDiedError("killed")
+            next_is_under_way.set()
+            late[0].join(LIMIT_S)
+            raise FunctionFailedError("org.X", "by zero")
+
+    thread = thread_with(engine := Slow(Outcome.COMMITTED), tmp_path)
+    for _ in range(3):
+        thread.runner.run()
+    assert engine.asked[2].refused == ()
+
+
+def test_a_batch_whose_functions_were_done_has_run_however_late_the_word_of_what_it_read_comes(tmp_path: Path) -> None:
+    class Late(Engine):
+        def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
+            assert self.driver is not None
+            self.driver.has_run(request.batch_id)
+            return super().run(request, patience, has_backlog=has_backlog)
+
+    thread = thread_with(engine := Late(Outcome.COMMITTED, [(taken(1), BatchTimeoutError("too long"))]), tmp_path)
+    thread.runner.run()
+    thread.runner.run()
+    assert engine.patience == [1, 1], "it was the commit that took so long"
 
 
 def test_global_topics_hear_of_a_batch_that_gave_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

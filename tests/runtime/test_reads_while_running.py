@@ -210,9 +210,11 @@ def test_one_instance_has_everything_and_is_at_the_end_of_its_changelogs(running
     (client,) = streams.metadata_for_all_streams_clients()
     assert (str(client.host), client.state_store_names) == (streams.application_server, (STORE,))
     assert streams.query_metadata_for_key(STORE, "word1").active_host == running.host
-    assert {partition: lag.offset_lag for partition, lag in streams.all_local_store_partition_lags()[STORE].items()} == {
-        0: 0, 1: 0, 2: 0,
-    }  # fmt: skip
+
+    def lags() -> dict[int, int]:
+        return {partition: lag.offset_lag for partition, lag in streams.all_local_store_partition_lags()[STORE].items()}
+
+    assert until(lambda: lags() == {0: 0, 1: 0, 2: 0}), lags()
     assert entries(running.host) == dict(streams.store(STORE).all())
 
 

@@ -150,7 +150,7 @@ def test_a_registry_that_answers_a_byte_at_a_time_has_the_same_limit(
     with pytest.raises(RetriableError):  # the whole answer would be right, after ten seconds and more
         call(address, timeout=1)
     monkeypatch.setattr(_At, "trickles", "")
-    assert (read(address, timeout=1), write(address, timeout=1)) == (VALUE, RECORD)
+    assert (read(address), write(address)) == (VALUE, RECORD)
 
 
 @pytest.mark.parametrize("ways", [1, 2], ids=["one after the other", "ever more ways"])
@@ -193,7 +193,7 @@ def test_the_server_of_its_tokens_has_the_same_limit(
     with pytest.raises(RetriableError, match=r"Failed to retrieve token.*no whole answer within 1 s"):
         call(address, timeout=1, **bearer(address))
     monkeypatch.setattr(_At, "trickles", "")
-    assert (read(address, timeout=1, **bearer(address)), write(address, timeout=1, **bearer(address))) == (VALUE, RECORD)
+    assert (read(address, **bearer(address)), write(address, **bearer(address))) == (VALUE, RECORD)
 
 
 @pytest.mark.parametrize("of_tokens", [False, True], ids=["registry", "tokens"])

@@ -143,6 +143,21 @@ def test_a_thread_whose_executor_is_gone_waits_for_a_slot_of_its_own_then_shares
     assert cluster.is_settled("t2")
 
 
+def test_a_thread_and_the_starter_of_its_workers_look_for_its_place_at_the_same_time() -> None:
+    class Beside(Cluster):
+        is_first = True
+
+        def _found_place(self, thread: str, *, may_share: bool) -> bool:
+            if self.is_first:
+                self.is_first = False
+                assert self.settle(thread)
+            return super()._found_place(thread, may_share=may_share)
+
+    cluster = Beside(*executors(1))
+    assert cluster.settle("t1")
+    assert cluster.is_settled("t1")
+
+
 @pytest.mark.usefixtures("hurried")
 def test_without_any_executor_a_thread_has_no_place_and_a_start_says_what_is_missing() -> None:
     cluster = Cluster(*executors(1))

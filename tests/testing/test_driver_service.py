@@ -45,6 +45,19 @@ def test_a_batch_that_gets_no_slot_for_too_long_says_so(monkeypatch: pytest.Monk
         run(FullEngine(1_000_000))
 
 
+def test_an_engine_hears_of_the_workers_that_are_there_while_another_one_joins() -> None:
+    service, heard = SharedDriverService(), list[str]()
+
+    class Joined(FullEngine):
+        def worker_joined(self, step: str, worker: object) -> None:
+            heard.append(step)
+            service.worker_joined("step-1", cast("Any", "another worker"))
+
+    service.worker_joined("source", cast("Any", "a worker"))
+    assert service.run(cast("BatchEngine", Joined(0)), cast("Any", "the request")) == "the request"
+    assert heard == ["source"]
+
+
 def test_a_forked_process_has_a_service_of_its_own() -> None:
     service, server = shared_driver_service()
 

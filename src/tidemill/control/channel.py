@@ -15,6 +15,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from multiprocessing import AuthenticationError
@@ -58,6 +59,8 @@ log = logging.getLogger("tidemill.control")
 SOURCE = "source"
 """The step that reads."""
 _HURRY = b"hurry"
+_NO_DESCRIPTOR_PAUSE_S = 0.5
+"""Pause where the process has no descriptor for another connection: a worker waits for its greeting for longer."""
 
 
 class ControlHandler(Protocol):
@@ -138,8 +141,12 @@ class ControlServer:
         while True:
             try:
                 accepted, _ = self._listener.socket.accept()
-            except OSError:
-                return
+            except OSError as problem:
+                if not self._is_open or self._listener.socket.fileno() < 0:
+                    return
+                log.warning(LogEvent("control-refused", problem=problem))
+                time.sleep(_NO_DESCRIPTOR_PAUSE_S)
+                continue
             threading.Thread(target=self._serve, args=(accepted,), name="tidemill-control-worker", daemon=True).start()
 
     def _serve(self, accepted: socket.socket) -> None:

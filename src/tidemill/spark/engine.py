@@ -205,8 +205,9 @@ class BatchEngine:
     @property
     def writer(self) -> WorkerProcess | None:
         """The worker that has the stores open."""
-        steps = [step for step in self._workers if step != "source"]
-        return self._workers[max(steps, key=lambda step: int(step.rpartition("-")[2]))] if steps else None
+        workers = dict(self._workers)  # a copy, as above
+        steps = [step for step in workers if step != "source"]
+        return workers[max(steps, key=lambda step: int(step.rpartition("-")[2]))] if steps else None
 
     def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
         """Runs one micro-batch; ``patience`` is the factor of its time limit. ``has_backlog``: much more input is waiting, so

@@ -184,7 +184,7 @@ class OnExecutors:
             if until.is_over:
                 return False
             time.sleep(_POLL_S)
-        del self._waits_since[thread]
+        self._waits_since.pop(thread, None)  # the starter of its workers may have found its place meanwhile
         return True
 
     def _found_place(self, thread: str, *, may_share: bool) -> bool:

@@ -41,7 +41,7 @@ class SharedDriverService:
         """A batch of this engine, whose errors are raised. It waits for a task slot, as an instance does, up to a limit."""
         if self._engine is not engine:
             self.end_run()
-            for step, worker in self._workers.items():
+            for step, worker in list(self._workers.items()):
                 engine.worker_joined(step, worker)
             self._engine = engine
         deadline = Deadline.after(SLOT_LIMIT_S)

@@ -14,6 +14,7 @@ from typing import Any, cast
 import pytest
 
 from tests.state.test_lmdb import in_a_fork
+from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.runtime.instance import application as module
@@ -84,6 +85,28 @@ def in_background(call: Callable[[], object]) -> tuple[threading.Thread, list[ob
     return thread, answers
 
 
+def when_released_in(state: State, scene: Scene, then: Callable[[], object]) -> None:
+    """Calls ``then`` on this thread, once: when it has let go of the state's lock with the instance in ``state``, and before it
+    goes on."""
+    own, now, left = threading.current_thread(), scene.streams._state, [then]
+
+    class Released(threading.Condition):
+        held = 0
+
+        def __enter__(self) -> bool:
+            entered = super().__enter__()
+            self.held += threading.current_thread() is own
+            return entered
+
+        def __exit__(self, *raised: Any) -> None:
+            self.held -= threading.current_thread() is own
+            super().__exit__(*raised)
+            if threading.current_thread() is own and now.now is state and not self.held and left:
+                left.pop()()
+
+    now.changed = Released(threading.RLock())
+
+
 def test_a_second_close_waits_until_the_first_has_ended_everything(scene: Scene) -> None:
     scene.streams.start()
     first, first_answers = in_background(scene.streams.close)
@@ -121,33 +144,35 @@ def test_a_second_close_between_the_end_of_all_and_the_state_that_says_so_ends_n
 
 def test_an_instance_that_another_thread_closes_as_soon_as_its_threads_run_was_started(scene: Scene) -> None:
     """Not "closed while it was being started", which would close the parts below the threads that run."""
-    starter, state = threading.current_thread(), scene.streams._state
     closers: list[tuple[threading.Thread, list[object]]] = []
 
-    class ThenClosed(threading.Condition):
-        """The other thread's ``close`` begins when ``start`` has let go of it, and before it goes on."""
+    def close() -> None:
+        closers.append(in_background(scene.streams.close))
+        assert scene.streams.wait(State.PENDING_SHUTDOWN, timeout=LIMIT_S) is State.PENDING_SHUTDOWN
 
-        held = 0
-
-        def __enter__(self) -> bool:
-            entered = super().__enter__()
-            self.held += threading.current_thread() is starter
-            return entered
-
-        def __exit__(self, *raised: Any) -> None:
-            self.held -= threading.current_thread() is starter
-            super().__exit__(*raised)
-            if state.now is State.REBALANCING and not self.held and not closers:
-                closers.append(in_background(scene.streams.close))
-                assert scene.streams.wait(State.PENDING_SHUTDOWN, timeout=LIMIT_S) is State.PENDING_SHUTDOWN
-
-    state.changed = ThenClosed(threading.RLock())
+    when_released_in(State.REBALANCING, scene, close)
     scene.streams.start()
     assert "parts closed" not in scene.happened, "its thread runs still"
     scene.may_end.set()
     closers[0][0].join(LIMIT_S)
     assert closers[0][1] == [True]
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_a_close_that_comes_as_soon_as_the_instance_has_failed_waits_until_it_is_in_error(scene: Scene) -> None:
+    """The thread that ends it is there as soon as the state says that it fails."""
+    states: list[State] = []
+
+    def close() -> None:
+        thread, _ = in_background(scene.streams.close)
+        thread.join(LIMIT_S)
+        states.append(scene.streams.state)
+
+    scene.may_end.set()
+    scene.streams.start()
+    when_released_in(State.PENDING_ERROR, scene, close)
+    scene.streams._end_in_error(StopError("no thread could be started"))
+    assert states == [State.ERROR]
 
 
 def test_an_instance_that_another_thread_closes_while_it_starts_runs_no_thread(scene: Scene) -> None:
@@ -292,6 +317,102 @@ def test_a_close_that_was_interrupted_is_asked_for_again(scene: Scene, monkeypat
         scene.streams.close()
     assert scene.streams.close()
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_a_start_that_was_interrupted_in_a_listener_leaves_nothing_open(scene: Scene) -> None:
+    def interrupted(new: State, old: State) -> None:
+        raise KeyboardInterrupt
+
+    scene.streams.set_state_listener(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        scene.streams.start()
+    assert scene.happened == ["parts closed"]
+    assert scene.streams.close()
+
+
+def test_a_start_that_fails_when_some_threads_run_ends_those_first(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have no thread left."""
+    start = StandInThread.start
+
+    def started(thread: StandInThread) -> None:
+        if thread is scene.streams.threads[1]:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(StandInThread, "start", started)
+    scene.while_starting = lambda: scene.streams._threads.append(cast("Any", StandInThread(scene)))
+    scene.may_end.set()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        scene.streams.start()
+    assert scene.happened == ["thread told to stop", "thread told to stop", "thread ended", "parts closed"]
+    assert scene.streams.state is State.NOT_RUNNING
+
+
+def test_a_close_that_was_interrupted_in_a_listener_is_asked_for_again(scene: Scene) -> None:
+    interrupts = [KeyboardInterrupt()]
+
+    def interrupted(new: State, old: State) -> None:
+        if new is State.PENDING_SHUTDOWN:
+            raise interrupts.pop()
+
+    scene.streams.set_state_listener(interrupted)
+    scene.may_end.set()
+    scene.streams.start()
+    with pytest.raises(KeyboardInterrupt):
+        scene.streams.close()
+    assert scene.streams.close()
+    assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_an_instance_in_error_has_ended_its_parts_whichever_thread_closes_them(scene: Scene) -> None:
+    """Who finds it in ERROR may start another one on the same state directory."""
+    streams, waits = scene.streams, threading.Event()
+    state_at_the_end: list[State] = []
+
+    class Contended:
+        """A lock that says that a thread waits for it."""
+
+        def __init__(self) -> None:
+            self._lock = threading.RLock()
+
+        def __enter__(self) -> None:
+            if not self._lock.acquire(blocking=False):
+                waits.set()
+                self._lock.acquire()
+
+        def __exit__(self, *raised: object) -> None:
+            self._lock.release()
+
+    def close_slowly() -> None:
+        until(lambda: waits.is_set() or streams.state is State.ERROR)
+        state_at_the_end.append(streams.state)
+
+    streams._parts._closing = cast("Any", Contended())
+    scene.while_starting = lambda: streams._parts.opened("a slow part", close_slowly)
+    streams.start()
+    closer: list[tuple[threading.Thread, list[object]]] = []
+    streams.set_state_listener(
+        lambda new, old: closer.append(in_background(streams._parts.close)) if new is State.PENDING_ERROR else None
+    )
+    scene.may_end.set()
+    streams._end_in_error(StopError("no thread could be started"))
+    assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+    closer[0][0].join(LIMIT_S)
+    assert state_at_the_end == [State.PENDING_ERROR]
+
+
+def test_parts_that_a_close_has_left_when_it_was_interrupted_are_closed_by_the_next(scene: Scene) -> None:
+    def interrupted() -> None:
+        scene.happened.append("interrupted")
+        raise KeyboardInterrupt
+
+    scene.while_starting = lambda: scene.streams._parts.opened("another part", interrupted)
+    scene.streams.start()
+    scene.may_end.set()
+    with pytest.raises(KeyboardInterrupt):
+        scene.streams.close()
+    assert scene.streams.close()
+    assert scene.happened == ["thread told to stop", "thread ended", "interrupted", "thread told to stop", "parts closed"]
 
 
 def test_a_program_that_ends_without_a_close_closes_its_instance(scene: Scene) -> None:

@@ -11,11 +11,13 @@ from typing import Any, cast
 
 import pytest
 
+from tests.waiting import until
 from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import DrainRefusedError, EnvironmentProblem, RetriableError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.admin.group_members import LiveGroup
+from tidemill.membership.drain_progress import DrainPhase
 from tidemill.membership.member_state import Drain, HeldTask, MemberConfig, MemberState, Role, new_member
 from tidemill.runtime.instance import draining as module
 from tidemill.runtime.instance.draining import CALLED_OFF, CLOSING, Draining
@@ -95,6 +97,41 @@ def test_a_drain_that_somebody_looks_at_ends_when_its_end_was_read(
         time.sleep(0.01)
     assert at.draining.wait()
     assert at.closed.is_set()
+
+
+def test_a_drain_that_ends_while_it_is_looked_at_for_the_first_time_waits_for_the_next_look(
+    scene: Callable[[MemberState], Scene], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = scene(member(Drain.UNDER_WAY, held=RUNS))
+    monkeypatch.setattr(module, "_UNREAD_LIMIT_S", LIMIT_S)
+    at.draining.begin(LIMIT_S)
+    reported, waits = at.draining._reported, threading.Event()
+    assert reported is not None
+
+    class EndsMeanwhile(dict[str, object]):
+        """What the first look has read, when the drain ends."""
+
+        def __getitem__(self, name: str) -> object:
+            if not at.closed.is_set() and not waits.is_set():
+                at.thread.becomes = member(Drain.UNDER_WAY)
+                assert until(lambda: waits.is_set() or at.closed.is_set(), LIMIT_S)
+            return super().__getitem__(name)
+
+    class Read(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.set()
+            return super().wait(timeout)
+
+    at.draining._end_was_read = Read()
+    at.draining._reported = EndsMeanwhile(reported)
+    told = at.draining.to_json()
+    assert told is not None
+    assert told["phase"] == DrainPhase.DRAINING.value
+    assert not at.closed.is_set(), "who polls has not read the end"
+    told = at.draining.to_json()
+    assert told is not None
+    assert told["phase"] == CLOSING
+    assert at.draining.wait()
 
 
 def test_under_a_leader_that_knows_no_drains_it_is_closed_and_says_so(scene: Callable[[MemberState], Scene]) -> None:

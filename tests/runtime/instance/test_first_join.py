@@ -47,14 +47,15 @@ def test_all_threads_get_the_same_answer_from_one_look_at_the_group(found: Any, 
     assert [joins.is_at_once() for _ in range(3)] == [at_once] * 3
 
 
-def test_the_first_that_is_ready_waits_for_the_last() -> None:
+def test_threads_wait_for_the_last_also_where_one_has_ended() -> None:
     joins = first_join(group(MEMBER))
-    joins.ready()
+    for _ in range(2):  # when it can run tasks, and when it has ended before the other could
+        joins.ready("t-1")
     waiting = threading.Thread(target=joins.wait_for_others, args=(lambda: False,))
     waiting.start()
     waiting.join(0.2)
     assert waiting.is_alive()
-    joins.ready()
+    joins.ready("t-2")
     waiting.join(20)
     assert not waiting.is_alive()
 

@@ -163,6 +163,20 @@ def test_who_would_wait_for_ever_can_say_so(running: ThreadSet) -> None:
     assert running.end(math.inf)
 
 
+def test_who_is_waited_for_is_told_so_while_another_thread_is_dropped(running: ThreadSet) -> None:
+    """Who is not told so would wait for its own end."""
+    first, second = running.threads
+    second.waited_for = threading.current_thread()  # type: ignore[attr-defined]
+
+    def is_dropped_meanwhile(caller: threading.Thread) -> bool:
+        running.threads.remove(first)
+        return False
+
+    first.waits_for = is_dropped_meanwhile  # type: ignore[method-assign]
+    assert running.waits_for(threading.current_thread())
+    running.threads.insert(0, first)
+
+
 def test_who_can_not_wait_removes_a_thread_all_the_same(running: ThreadSet) -> None:
     stuck: Any = running.threads[1]
     stuck.is_stuck = True

@@ -205,6 +205,24 @@ def test_what_a_thread_can_do_is_the_most_that_it_did_while_more_was_waiting() -
     assert rates[4] == rates[3]
 
 
+def test_sensors_of_a_task_are_forgotten_while_another_thread_records_to_a_new_one() -> None:
+    """The first heartbeat is answered on a thread of its own."""
+    metrics = ThreadMetrics(Window(), now_s=Clock())
+
+    class HeartbeatMeanwhile(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            metrics.heartbeat(1.0)
+            return super().__eq__(other)
+
+    metrics.sensors.at("put", "task")
+    metrics.sensors.forget(HeartbeatMeanwhile("put"), "task")
+    assert not metrics.sensors.of("put")
+    assert metrics.sensors.of("heartbeat")
+
+
 def test_prometheus_reads_all_of_it() -> None:
     exported = {
         sample.name for family in text_string_to_metric_families(to_prometheus(measured(RecordingLevel.TRACE)).decode())

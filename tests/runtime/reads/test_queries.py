@@ -50,6 +50,25 @@ def test_hosts_that_are_no_addresses_are_left_out_and_named_once(tmp_path: Path,
     assert all(text in line for text in ("event=hosts-left-out", "pod-0..default:8080", "h:70000"))
 
 
+def test_hosts_are_looked_up_while_a_thread_is_added(tmp_path: Path) -> None:
+    config = StreamsConfig.read_slice(ReadsConfig, {"application.id": "app"})
+    reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
+    state = new_member(MemberConfig(process_id=ProcessId(1, 1)))
+
+    class AddedTo(Side):
+        @property
+        def state(self) -> MemberState:
+            reads.has_member("added", cast("GroupSide", Side(state)))
+            return state
+
+        @state.setter
+        def state(self, given: MemberState) -> None: ...
+
+    reads.has_member("thread", cast("GroupSide", AddedTo(state)))
+    assert not reads._hosts().active
+    assert set(reads._sides) == {"thread", "added"}
+
+
 @pytest.mark.parametrize(("silent_s", "is_confirmed"), [(0.0, True), (5.9, True), (6.1, False), (float("inf"), False)])
 def test_copies_are_confirmed_as_long_as_nobody_else_can_have_been_given_them(
     tmp_path: Path, silent_s: float, is_confirmed: bool, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.spark.plan.batch_sinks import BatchFunction
 
 NODE = "KSTREAM-FOREACH-0000000001"
+LIMIT_S = 240
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +66,61 @@ def test_the_records_of_a_batch_that_counts_no_more_are_removed_without_a_call(t
     with pytest.raises(BatchLostError):
         DriverService(runner, group, cast("Any", None), calls).call_foreach_batch(NODE, str(path), cast("Any", "batch 1"))
     assert not path.exists()
+
+
+def test_a_call_that_waited_for_another_until_its_batch_was_given_up_is_not_made(tmp_path: Path) -> None:
+    """The function took longer on the batch before than a batch may; the records that waited have another owner by now."""
+    begun, may_end, was_read = threading.Event(), threading.Event(), threading.Event()
+    handed_over: list[object] = []
+    answers: dict[str, str] = {}
+
+    class Runner:
+        now: object = None
+
+        @property
+        def under_way(self) -> object:
+            was_read.set()
+            return self.now
+
+    def function(_frame: object, batch: object) -> None:
+        handed_over.append(batch)
+        begun.set()
+        may_end.wait(LIMIT_S)
+
+    text = Serdes.string()
+    made = BatchFunction(function=function, key_serde=text, value_serde=text, topic="in")
+    calls = ForeachBatchCalls(cast("Any", None), cast("Any", None), "app", {NODE: made})
+    runner: Any = Runner()
+    group: Any = SimpleNamespace(may_commit=lambda *_tasks, **_incarnation: True)
+    service = DriverService(runner, group, cast("Any", None), calls)
+
+    def hand_over(batch: str) -> threading.Thread:
+        path = tmp_path / f"{batch}.parquet"
+        path.touch()
+        runner.now = SimpleNamespace(read=(), request=SimpleNamespace(incarnation=1))
+
+        def ask() -> None:
+            try:
+                answers[batch] = service.hand_over(NODE, str(path), cast("Any", batch))
+            except BatchLostError as lost:
+                answers[batch] = str(lost)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        return thread
+
+    threads = [hand_over("first")]
+    assert begun.wait(LIMIT_S)
+    was_read.clear()
+    threads.append(hand_over("second"))
+    assert was_read.wait(LIMIT_S), "it waits for the first"
+    runner.now = None
+    may_end.set()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert handed_over == ["first"]
+    assert answers == {"first": "", "second": "its batch is not under way any more"}
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_a_function_raises_is_said_and_sys_exit_is_no_exception_to_that(tmp_path: Path) -> None:

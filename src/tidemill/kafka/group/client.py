@@ -193,15 +193,18 @@ class GroupClient:
 
     def request(self, message: ApiMessage, connection: Connection, *, timeout_ms: int | None = None) -> ApiMessage:
         """Sends to the group's coordinator (found first if need be) and returns the answer, whatever its error code."""
-        coordinator = self.coordinator()
-        node = coordinator if connection is Connection.PROMPT else _dedicated(coordinator)
-        return self._send(message, node, timeout_ms)
+        return self._ask(self.coordinator(), message, connection, timeout_ms)
 
     def request_known(self, message: ApiMessage, connection: Connection, *, timeout_ms: int) -> ApiMessage:
         """The same, but doesn't look for a coordinator: UnreachableError if none is known."""
-        if self._coordinator is None:
+        coordinator = self._coordinator  # another thread may forget it
+        if coordinator is None:
             raise UnreachableError("the group's coordinator is not known")
-        return self.request(message, connection, timeout_ms=timeout_ms)
+        return self._ask(coordinator, message, connection, timeout_ms)
+
+    def _ask(self, coordinator: int, message: ApiMessage, connection: Connection, timeout_ms: int | None) -> ApiMessage:
+        node = coordinator if connection is Connection.PROMPT else _dedicated(coordinator)
+        return self._send(message, node, timeout_ms)
 
     def request_any_broker(self, message: ApiMessage) -> ApiMessage:
         self.coordinator()  # which also brings the list of brokers
@@ -216,10 +219,11 @@ class GroupClient:
     def coordinator(self) -> int:
         """The node id of the broker that coordinates this group."""
         with self._lookup_lock:
-            if self._coordinator is None:
-                self._coordinator = self._exchange(self._find_coordinator)
-                log.info(LogEvent("coordinator-found", group=self._group_id, node=self._coordinator))
-            return self._coordinator
+            found = self._coordinator  # another thread may forget it
+            if found is None:
+                found = self._coordinator = self._exchange(self._find_coordinator)
+                log.info(LogEvent("coordinator-found", group=self._group_id, node=found))
+            return found
 
     def not_allowed(self, error: type[Exception], doing: str, topic: str = "") -> TidemillError:
         """The right that is missing on the group, or on a topic that its members read."""

@@ -52,9 +52,7 @@ from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThrea
 from tidemill.runtime.worker.worker import Fault
 from tidemill.topology.nodes import Topology
 
-__all__ = [
-    "KafkaStreams", "State", "StateListener", "StreamThreadExceptionResponse", "UncaughtExceptionHandler",
-]  # fmt: skip
+__all__ = ["KafkaStreams", "State", "StateListener", "StreamThreadExceptionResponse", "UncaughtExceptionHandler"]
 
 log = logging.getLogger("tidemill.application")
 
@@ -68,8 +66,7 @@ class KafkaStreams:
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
         fault: for Tidemill's own tests.
-        launched: for Tidemill's own command line.
-        phases: likewise.
+        launched, phases: for Tidemill's own command line.
 
     Raises:
         ConfigError, TopologyError: before anything is started.
@@ -93,8 +90,7 @@ class KafkaStreams:
         self.topology = configured_topology(topology, self.config.slice(TopologyConfig))
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
         self._launched, self._phases = launched, phases or StartPhases()
-        self._state = InstanceState(self.config.application_id)
-        self._listeners = RestoreListeners()
+        self._state, self._listeners = InstanceState(self.config.application_id), RestoreListeners()
         self._set = ThreadSet(self._is_open, self._thread_changed)
         self._threads = self._set.threads
         self._draining = Draining(
@@ -273,14 +269,14 @@ class KafkaStreams:
         self._parts.close_at_exit(self.close)
         try:
             self._started = started(self._as_instance(), self._parts)
+            with self._state.changed:  # a close() comes before or after, never between the state and the threads
+                self._state.move(State.REBALANCING, "it was started")
+                if runs := self._state.now is State.REBALANCING:
+                    self._changing = None
+                    self._set.start()
         except BaseException:
             self._never_ran()
             raise
-        with self._state.changed:  # a close() comes before or after, never between the state and the threads
-            self._state.move(State.REBALANCING, "it was started")
-            if runs := self._state.now is State.REBALANCING:
-                self._changing = None
-                self._set.start()
         if not runs:
             self._never_ran()
             raise StopError("this instance was closed while it was being started")
@@ -289,6 +285,7 @@ class KafkaStreams:
         return self
 
     def _never_ran(self) -> None:
+        self._set.end(60.0)
         self._parts.close()
         self._state.never_ran()
         self._changing = None
@@ -371,7 +368,11 @@ class KafkaStreams:
                 return True
             if not failed:
                 self._changing = changing or own
-                self._state.move(State.PENDING_SHUTDOWN, "close() was called")
+                try:
+                    self._state.move(State.PENDING_SHUTDOWN, "close() was called")
+                except BaseException:  # Ctrl-C in a listener: it can be asked for again
+                    self._changing = changing
+                    raise
         if self._is_waited_for(own):
             if changing is None and not failed:
                 self._changing = threading.Thread(None, self._end, "tidemill-close", (timeout, leave_group), daemon=True)
@@ -459,14 +460,14 @@ class KafkaStreams:
         with self._state.changed:
             if not self._is_open():
                 return
-            self._phases.begin(earliest(thread.start_phase for thread in self._threads))
-            for failed in [thread for thread in self._threads if thread.response is not None]:
+            self._phases.begin(earliest(thread.start_phase for thread in self.threads))
+            for failed in [thread for thread in self.threads if thread.response is not None]:
                 if failed.response is StreamThreadExceptionResponse.REPLACE_THREAD:
                     failed.response = None
                     self._set.replace(failed, self._end_in_error)
                 else:
                     self._end_in_error(failed.error or StopError(f"{failed.name} has ended"))
-            waiting = [thread for thread in self._threads if not thread.is_running]
+            waiting = [thread for thread in self.threads if not thread.is_running]
             if not waiting:
                 self._state.move(State.RUNNING, "every task that is assigned here runs")
             elif self.state is State.RUNNING:
@@ -490,8 +491,8 @@ class KafkaStreams:
                 return
             self._error = error
             self._state.move(State.PENDING_ERROR, f"a stream thread has ended: {error}")
-        self._failing = threading.Thread(target=self._fail, name="tidemill-error", daemon=True)
-        self._failing.start()
+            self._failing = threading.Thread(target=self._fail, name="tidemill-error", daemon=True)
+            self._failing.start()
 
     def _fail(self) -> None:
         self._set.end(60.0)

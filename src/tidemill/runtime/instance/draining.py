@@ -97,12 +97,12 @@ class Draining:
 
     def to_json(self) -> dict[str, object] | None:
         """The drain under way, or the last one; None if there was none."""
+        self._is_watched = True  # before it is read: a drain that ends in between waits for the next look
         reported = self._reported
         if reported is None:
             return None
         if reported["phase"] == CLOSING:
             self._end_was_read.set()
-        self._is_watched = True
         progress = self._progress()
         return {**reported, "active": progress.active, "standby": progress.standby}
 

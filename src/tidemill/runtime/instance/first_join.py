@@ -32,7 +32,7 @@ class FirstJoin:
         self._application_id, self._threads, self._admin = application_id, threads, admin
         self._lock = threading.Lock()
         self._is_at_once: bool | None = None
-        self._ready = 0
+        self._ready: set[str] = set()
 
     def is_at_once(self) -> bool:
         """True if threads join before their plans are built; the same answer for all threads."""
@@ -41,15 +41,15 @@ class FirstJoin:
                 self._is_at_once = not self._is_group_at_work()
             return self._is_at_once
 
-    def ready(self) -> None:
-        """Called by a thread that can run tasks, or that has ended."""
+    def ready(self, thread: str) -> None:
+        """The thread can run tasks, or has ended; it counts once."""
         with self._lock:
-            self._ready += 1
+            self._ready.add(thread)
 
     def wait_for_others(self, is_stopped: Callable[[], bool]) -> None:
         """Waits until all threads are ready, with a limit, so that one with a problem does not stop the others."""
         deadline = Deadline.after(_OTHERS_LIMIT_S)
-        while self._ready < self._threads and not is_stopped() and not deadline.is_over:
+        while len(self._ready) < self._threads and not is_stopped() and not deadline.is_over:
             time.sleep(_PAUSE_S)
 
     def _is_group_at_work(self) -> bool:

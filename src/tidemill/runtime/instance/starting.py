@@ -84,7 +84,7 @@ class OpenParts:
     def __init__(self) -> None:
         self._closers: list[tuple[str, Callable[[], object]]] = []
         self._leavers: list[Callable[[], object]] = []
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()
         self._at_exit: Callable[[], object] = lambda: None
 
     def close_at_exit(self, close: Callable[[], object]) -> None:
@@ -104,20 +104,22 @@ class OpenParts:
     def leave_to_parent(self) -> None:
         """In a forked process: closes copies of open files; the parts themselves are the parent's."""
         atexit.unregister(self._at_exit)
+        self._closing = threading.RLock()  # another thread of the parent may have held it
         for leave in self._leavers:
             with contextlib.suppress(OSError, ValueError):  # closed already
                 leave()
 
     def close(self) -> None:
-        """The last one first, each once; one that fails keeps none of the others open."""
+        """The last one first, each once; one that fails keeps none of the others open. When it returns all of them are closed,
+        also those that another thread was closing. What is left when it is interrupted is closed by the next call."""
         with self._closing:
-            closers, self._closers = self._closers, []
-        for what, close in reversed(closers):
-            try:
-                close()
-            except Exception:
-                log.exception(LogEvent("close-failed", what=what))
-        atexit.unregister(self._at_exit)
+            while self._closers:
+                what, close = self._closers.pop()
+                try:
+                    close()
+                except Exception:
+                    log.exception(LogEvent("close-failed", what=what))
+            atexit.unregister(self._at_exit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,8 @@ class ThreadSource(Protocol):
 
 
 class ThreadSet:
-    """``threads`` in the order of their numbers: one list, changed in place. ``is_open``: whether threads may still be added or
-    removed; ``on_removed`` is called when one has been."""
+    """``threads`` in the order of their numbers: one list, changed in place; who goes through it takes a copy. ``is_open``:
+    whether threads may still be added or removed; ``on_removed`` is called when one has been."""
 
     def __init__(self, is_open: Callable[[], bool], on_removed: Callable[[], None] = lambda: None) -> None:
         self.threads: list[StreamThread] = []
@@ -135,7 +135,7 @@ class ThreadSet:
 
     def expect_rebalance(self) -> None:
         """A thread is about to join or leave: the others, whose tasks change, send their next heartbeats quickly."""
-        for thread in self.threads:
+        for thread in list(self.threads):
             thread.expect_rebalance()
 
     def hurry(self) -> None:
@@ -145,7 +145,7 @@ class ThreadSet:
 
     def waits_for(self, caller: threading.Thread) -> bool:
         """True if the end of a thread can't be waited for by ``caller``, for which it waits itself."""
-        return any(thread.waits_for(caller) for thread in self.threads)
+        return any(thread.waits_for(caller) for thread in list(self.threads))
 
     def replace(self, failed: StreamThread, on_problem: Callable[[TidemillError], None]) -> None:
         """Starts another thread under the number of one that has failed, when that one has ended: two of one name would take each
@@ -177,7 +177,7 @@ class ThreadSet:
         """Ends all of them, in order; whether they did in time. No others are started once ``is_open`` says so."""
         deadline = Deadline.after(timeout_s)
         with self._changing:
-            threads = list(self.threads)
+            threads = list(self.threads) if self._has_started else []
         for thread in threads:
             thread.stop(leave_group, within_s=timeout_s)
         for thread in threads:

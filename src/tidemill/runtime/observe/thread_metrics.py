@@ -54,7 +54,7 @@ class Sensors:
         return {what[1:]: sensor for what, sensor in tuple(self._known.items()) if what[0] == first}
 
     def forget(self, first: object, *then: object) -> None:
-        for what in [what for what in self._known if what[: 1 + len(then)] == (first, *then)]:
+        for what in [what for what in tuple(self._known) if what[: 1 + len(then)] == (first, *then)]:
             del self._known[what]
 
 

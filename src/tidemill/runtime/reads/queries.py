@@ -213,7 +213,7 @@ class InstanceReads:
 
     def _hosts(self) -> HostMap:
         """The host map of the newest assignment; the same object until there is a newer one."""
-        states = [side.state for side in self._sides.values()]
+        states = [side.state for side in list(self._sides.values())]  # threads may be added meanwhile
         if not states:
             return self._map
         newest = max(states, key=lambda state: state.generation)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
@@ -41,6 +41,19 @@ _WHERE_TO_LOOK = (
 )
 
 
+@dataclass(slots=True)
+class _UnderWay:
+    """A batch, and what its workers have told of it, each on a thread of the control channel. A word that comes when the next one
+    is under way changes nothing of that."""
+
+    batch: Batch
+    progress: SourceProgress = field(default_factory=SourceProgress)
+    has_run: bool = False
+
+    def seen(self) -> SourceProgress:
+        return replace(self.progress, has_run=self.has_run)
+
+
 class BatchRunner:
     """Called by the stream thread only, except where another one is named; owner of the engine and of the batch under way.
     ``on_change`` is called when a task's phase has changed; ``writes``: the sub-topologies that write to topics of the user's."""
@@ -67,8 +80,7 @@ class BatchRunner:
         self._commits, self._offsets, self._member, self._globals = commits, offsets, member, global_topics
         self._rebalance, self._metrics, self._on_change = rebalance, metrics, on_change
         self._engine: BatchEngine | None = None
-        self._under_way: Batch | None = None
-        self._progress = SourceProgress()
+        self._under_way: _UnderWay | None = None
         self._asked_s = 0.0
         self._lost_in_a_row = LostInARow()
         self._has_failed = False
@@ -82,7 +94,8 @@ class BatchRunner:
 
     @property
     def under_way(self) -> Batch | None:
-        return self._under_way
+        now = self._under_way
+        return None if now is None else now.batch
 
     @property
     def lost_in_a_row(self) -> LostInARow:
@@ -91,13 +104,15 @@ class BatchRunner:
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         """Keeps which records the source step of the batch under way hands over."""
-        if self._under_way is not None and self._under_way.request.batch_id == batch_id:
-            self._progress = progress
+        now = self._under_way
+        if now is not None and now.batch.request.batch_id == batch_id:
+            now.progress = progress
 
     def has_run(self, batch_id: int) -> None:
         """Its functions are done with the batch under way."""
-        if self._under_way is not None and self._under_way.request.batch_id == batch_id:
-            self._progress = replace(self._progress, has_run=True)
+        now = self._under_way
+        if now is not None and now.batch.request.batch_id == batch_id:
+            now.has_run = True
 
     def begin_commit(self) -> None:
         """Before the generation is read for the commit of the batch under way: no join begins until that is over."""
@@ -171,12 +186,12 @@ class BatchRunner:
     def _run(self, batch: Batch) -> BatchReport:
         """NoExecutorError if it did not begin, BatchLostError if it failed or took too long: a broker knows if it counts."""
         assert self._engine is not None
-        self._under_way, self._progress = batch, SourceProgress()
+        now = self._under_way = _UnderWay(batch)
         self._asked_s = time.monotonic()
         try:
             report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)
         except BatchLostError as lost:
-            self._batches.lost(lost, self._progress)
+            self._batches.lost(lost, now.seen())
             self._globals.lost()
             raise
         finally:

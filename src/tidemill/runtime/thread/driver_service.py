@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tidemill.control.worker_process import WorkerProcess
-from tidemill.errors import BatchLostError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.member import GroupMember
 from tidemill.runtime.group.group_side import GroupSide
@@ -54,15 +53,16 @@ class DriverService:
 
     def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
         """Not answered like ``membership``: the group may rebalance while the function runs, and refuse the commit."""
-        batch, why_not = self._runner.under_way, ""
-        if batch is None:
-            why_not = "no batch is under way"
-        elif not self._may_commit(batch):
-            why_not = "the group has moved on while the batch ran: its partitions may have another owner"
-        if why_not:
-            self._foreach_batch.drop(path)
-            raise BatchLostError(why_not)
-        return self._foreach_batch.call(node, path, batch_id)
+        batch = self._runner.under_way
+
+        def why_not() -> str:
+            if batch is None or self._runner.under_way is not batch:
+                return "its batch is not under way any more"
+            if not self._may_commit(batch):
+                return "the group has moved on while the batch ran: its partitions may have another owner"
+            return ""
+
+        return self._foreach_batch.call(node, path, batch_id, why_not)
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         self._runner.source_advanced(batch_id, progress)

@@ -1,8 +1,8 @@
 """Calls of ``foreach_batch`` functions: in the driver, before the batch is committed, while its worker waits.
 
 Decides that a thread's calls never overlap: one whose batch was given up meanwhile (it took longer than a batch may) ends
-before the records come again. An exception ends the stream thread, as one of ``foreach`` does. what the function gets is
-``batch_sinks``'.
+before the records come again. Of those that waited for it, only the one whose batch counts still is made. An exception ends the
+stream thread, as one of ``foreach`` does. What the function gets is ``batch_sinks``'.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidemill.errors import BatchLostError
 from tidemill.log_format import LogEvent
 from tidemill.spark.job_thread import background_pool
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_frame, decoded_path
@@ -42,29 +43,35 @@ class ForeachBatchCalls:
         self.caller: threading.Thread | None = None
         """The thread that calls a function now, for which the stream thread waits."""
 
-    def drop(self, path: str) -> None:
-        """Removes the file of a batch that no function gets."""
-        Path(path).unlink(missing_ok=True)
+    def call(self, node: str, path: str, batch_id: BatchId, why_not: Callable[[], str] = lambda: "") -> str:
+        """Calls the node's function with the records in the file, and removes that; what went wrong, or nothing.
 
-    def call(self, node: str, path: str, batch_id: BatchId) -> str:
-        """Calls the node's function with the records in the file; what went wrong, or nothing."""
+        BatchLostError with the reason that ``why_not`` gives against the call when it is its turn, if any.
+        """
+        with self._one_at_a_time:
+            try:
+                if reason := why_not():
+                    raise BatchLostError(reason)
+                return self._called(node, path, batch_id)
+            finally:
+                Path(path).unlink(missing_ok=True)
+                shutil.rmtree(decoded_path(path), ignore_errors=True)
+
+    def _called(self, node: str, path: str, batch_id: BatchId) -> str:
         if not Path(path).is_file():
             return (
                 f"{node}: the records of a batch are in {path} on a worker's machine, which the driver can't read: "
                 "run with spark.master local[*], or with a state.dir that all machines share"
             )
         made = self._functions[node]
-        with self._one_at_a_time:
-            started, self.caller = time.monotonic(), threading.current_thread()
-            try:
-                with background_pool(self._session, self._application_id, f"foreach_batch of {node}"):
-                    made.function(batch_frame(self._session, path, made, self._plans), batch_id)
-            except (Exception, SystemExit) as problem:  # sys.exit() would end only this thread
-                log.exception(LogEvent("foreach-batch-failed", node=node, batch=batch_id))
-                return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {problem}"
-            finally:
-                self.caller = None
-                self.drop(path)
-                shutil.rmtree(decoded_path(path), ignore_errors=True)
-            log.debug(LogEvent("foreach-batch", node=node, batch=batch_id, took_ms=round((time.monotonic() - started) * 1e3)))
+        started, self.caller = time.monotonic(), threading.current_thread()
+        try:
+            with background_pool(self._session, self._application_id, f"foreach_batch of {node}"):
+                made.function(batch_frame(self._session, path, made, self._plans), batch_id)
+        except (Exception, SystemExit) as problem:  # sys.exit() would end only this thread
+            log.exception(LogEvent("foreach-batch-failed", node=node, batch=batch_id))
+            return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {problem}"
+        finally:
+            self.caller = None
+        log.debug(LogEvent("foreach-batch", node=node, batch=batch_id, took_ms=round((time.monotonic() - started) * 1e3)))
         return ""

@@ -297,7 +297,7 @@ class StreamThread(threading.Thread):
             log.exception(LogEvent("thread-crashed", thread=self.name))
             response = self._failed(StopError(f"{type(error).__name__}: {error}"))
         finally:
-            self._first_join.ready()  # the others must not wait for a thread that has ended
+            self._first_join.ready(self.name)  # the others must not wait for a thread that has ended
             self._member.close(leave=self._leave_group)
             self._runner.close()
             if self.error is not None:
@@ -323,7 +323,7 @@ class StreamThread(threading.Thread):
         if not is_at_once:
             # The first batch starts workers and compiles the plan, which takes seconds: before the join, others have the tasks.
             self._runner.run_empty()
-            self._first_join.ready()
+            self._first_join.ready(self.name)
             with span("other threads waited for"):
                 self._first_join.wait_for_others(self._stop_wanted.is_set)
             if not self._stop_wanted.is_set():  # else the group would gather, twice, for one that is about to end
