@@ -71,6 +71,17 @@ def test_an_enum_number_that_this_version_has_no_name_for_is_written_as_it_came(
     assert serde.serialize(value) == data
 
 
+def test_equal_maps_are_equal_bytes_in_the_order_of_their_keys() -> None:
+    serde = SchemaRegistry("mock://maps").protobuf(message("Order"))
+    stock = {f"k{number:02}": number for number in range(40)}
+    data = serde.serialize({"stock": stock})
+    assert data == serde.serialize({"stock": dict(reversed(stock.items()))})
+    assert data.endswith(b"".join(b"\x3a\x07\x0a\x03" + key.encode() + bytes((0x10, number)) for key, number in stock.items()))
+    value = serde.deserialize(data)
+    assert list(value["stock"]) == list(stock)
+    assert serde.serialize(value) == data
+
+
 @pytest.mark.parametrize("data", [b"", b"plain text", b"\x00\x00\x00\x00\x01\x00\xff\xff"])
 def test_bytes_of_something_else_are_a_serde_error(data: bytes) -> None:
     serde = SchemaRegistry("mock://garbage").protobuf(message("Order"))

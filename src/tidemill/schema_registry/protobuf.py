@@ -2,7 +2,8 @@
 
 Decides the types: messages are structs under their fields' names, enums the names of their values (of an unknown one its number,
 as text), unsigned numbers bigint.
-A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not.
+A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not. Maps are read and
+written by their keys in order, so that equal values are equal bytes in every process.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class ProtobufSerde:
         write, _ = self._codec()
         kind: Any = self.message  # a generated class
         made = self.registry.call("protobuf", "write a value", lambda: kind(**_numbered(value, kind.DESCRIPTOR)))
-        return self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()))
+        written: Any = self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()))
+        # Protobuf has the entries of a map in an order of their hashes, another one in each process: equal keys would differ.
+        return bytes(written[: len(written) - made.ByteSize()] + made.SerializeToString(deterministic=True))
 
     def deserialize(self, data: bytes | None) -> dict[str, Value] | None:
         if data is None:
@@ -136,7 +139,7 @@ def _as_dict(message: Message) -> dict[str, Value]:
         value = getattr(message, described.name)
         if _is_map(described):
             inner = described.message_type.fields_by_name["value"]
-            found[described.name] = {key: _as_value(inner, item) for key, item in value.items()}
+            found[described.name] = {key: _as_value(inner, value[key]) for key in sorted(value)}
         elif described.is_repeated:
             found[described.name] = [_as_value(described, item) for item in value]
         elif described.has_presence and not message.HasField(described.name):
