@@ -90,6 +90,23 @@ def test_bytes_of_something_else_are_a_serde_error(data: bytes) -> None:
         serde.deserialize(data)
 
 
+@pytest.mark.parametrize("place", [b"\xff" * 1_000_000, b"\xfe\x01" + b"\0" * 50, b"\x80\x80\x06" + b"\1" * 30_000, b"\x02", b""])
+def test_the_place_of_a_message_in_its_schema_is_read_from_few_bytes(place: bytes) -> None:
+    serde = SchemaRegistry("mock://places").protobuf(message("Order"))
+    data = serde.serialize(VALUE)
+    with pytest.raises(SerdeError, match=rf"no end of the message's place in its schema within {min(len(place) + 5, 510)} bytes"):
+        serde.deserialize(data[:5] + place)
+
+
+def test_a_message_in_others_is_found_by_its_place_in_the_schema() -> None:
+    outer = made(("inner", 1, (("deep", 1, (("a", 1, "int32"),)),)))
+    inner = outer.DESCRIPTOR.nested_types[0].nested_types[0]
+    serde = SchemaRegistry("mock://places").protobuf(message_factory.GetMessageClass(inner))
+    data = serde.serialize({"a": 7})
+    assert data[5:] == b"\x06\x02\0\0\x08\x07"
+    assert serde.deserialize(data) == {"a": 7}
+
+
 @pytest.mark.parametrize("value", [{"nope": 1}, {"id": "one"}, [1], "text"])
 def test_a_value_that_does_not_fit_the_message_is_refused(value: Any) -> None:
     with pytest.raises(SerdeError, match="protobuf: can't write"):
@@ -124,7 +141,7 @@ def made(*fields: tuple[Any, ...], name: str = "M", package: str = "p", syntax: 
             added = message.field.add(name=field, number=number, label=label[0] if label else 1)
             if isinstance(kind, tuple):
                 add(message.nested_type.add(name="Inner"), kind)
-                added.type, added.type_name = _TYPES.TYPE_MESSAGE, f".{package}.{message.name}.Inner"
+                added.type, added.type_name = _TYPES.TYPE_MESSAGE, "Inner"
             else:
                 added.type = _TYPES.Type.Value(f"TYPE_{kind.upper()}")
                 if kind == "enum":

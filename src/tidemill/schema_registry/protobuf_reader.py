@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -11,12 +12,17 @@ from confluent_kafka.schema_registry.serde import SchemaId
 from tidemill.errors import SerdeError
 from tidemill.schema_registry.protobuf_fit import why_unfit
 
+_DEEPEST = 100
+"""Protobuf's own limit of messages in messages."""
+_MOST_BYTES = 5 + 5 * (1 + _DEEPEST)
+"""Of a schema's id and the place of a message in it: a count of numbers and these, each of at most five bytes."""
+
 
 class ProtobufReader(ProtobufDeserializer):
     """Refuses records of writers that ``message`` is no reader's schema of, with a SerdeError."""
 
     def __init__(self, message: Any, settings: dict[str, Any], client: SchemaRegistryClient) -> None:
-        super().__init__(message, settings, client)
+        super().__init__(message, {**settings, "schema.id.deserializer": _read_id}, client)
         self._reader = message.DESCRIPTOR
         self._unfit: dict[tuple[int | None, tuple[int, ...]], str] = {}
         """Why not, by a schema's id and the place of the message in it."""
@@ -36,3 +42,19 @@ class ProtobufReader(ProtobufDeserializer):
             return f"the schema with the id {number} is one of {schema.schema_type}"
         file, pool = self._get_parsed_schema(schema)
         return why_unfit(self._get_message_desc(pool, pool.FindFileByName(file.name), indexes), self._reader)
+
+
+def _read_id(data: bytes, _: Any, schema_id: SchemaId) -> BytesIO:
+    """Reads the schema's id and the place of the message into ``schema_id``; returns what is behind them.
+
+    Reads from few bytes: for one number of a million bytes, confluent-kafka would need minutes.
+    """
+    head = BytesIO(data[:_MOST_BYTES])
+    try:
+        schema_id.from_bytes(head)
+    except EOFError:
+        raise SerdeError(
+            f"protobuf: found no end of the message's place in its schema within {min(len(data), _MOST_BYTES)} bytes; "
+            "the topic holds other data"
+        ) from None
+    return BytesIO(data[head.tell() :])
