@@ -113,6 +113,42 @@ def test_a_value_that_does_not_fit_the_message_is_refused(value: Any) -> None:
         SchemaRegistry("mock://misfits").protobuf(message("Order")).serialize(value)
 
 
+@pytest.mark.parametrize(("field", "value", "why"), [
+    ("id", 1.5, "'float' object cannot be interpreted as an integer"), ("id", 2**63, "Value out of range"),
+    ("kind", "LOST", "unknown enum label"), ("items", [None], "got <class 'NoneType'>"),
+    ("stock", {"a": -1}, "Value out of range"), ("raw", "x", "expected bytes, str found"),
+])  # fmt: skip
+def test_the_field_that_does_not_fit_is_named(field: str, value: Any, why: str) -> None:
+    with pytest.raises(SerdeError, match=rf"protobuf: can't write a value: ValueError: shop\.Order\.{field}: .*{why}"):
+        SchemaRegistry("mock://misfits").protobuf(message("Order")).serialize({**VALUE, field: value})
+
+
+def test_of_the_fields_of_a_oneof_no_value_is_left_out() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="paid.proto", package="p", syntax="proto3")
+    paid = file.message_type.add(name="Paid")
+    paid.oneof_decl.add(name="by")
+    for number, name in enumerate(("cash", "card", "note"), 1):
+        paid.field.add(name=name, number=number, type=_TYPES.TYPE_STRING, label=1, oneof_index=0)
+    outer = file.message_type.add(name="Outer")
+    outer.field.add(name="paid", number=1, type=_TYPES.TYPE_MESSAGE, type_name=".p.Paid", label=3)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    serde = SchemaRegistry("mock://oneof").protobuf(message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Outer")))
+    one = {"paid": [{"cash": None, "card": "", "note": None}]}
+    assert serde.deserialize(serde.serialize(one)) == one
+    with pytest.raises(SerdeError, match=r"p\.Paid\.by is one of several fields, and cash and note have values; leave one"):
+        serde.serialize({"paid": [{"cash": "", "card": None, "note": "x"}]})
+
+
+def test_text_of_proto2_that_is_not_utf8_is_not_read_as_bytes() -> None:
+    serde = SchemaRegistry("mock://malformed").protobuf(made(("a", 1, "string"), ("l", 2, "string", 3), syntax="proto2"))
+    data = serde.serialize({})
+    assert serde.deserialize(data + b"\x0a\x02\xc3\xa9") == {"a": "\u00e9", "l": []}
+    for field, number in (("a", b"\x0a"), ("l", b"\x12")):
+        with pytest.raises(SerdeError, match=rf"can't read a value: ValueError: the text of p\.M\.{field} is not UTF-8"):
+            serde.deserialize(data + number + b"\x02\xc3\x28")
+
+
 @pytest.mark.parametrize(("name", "why"), [("Tree", "contains itself"), ("Nothing", "no fields")])
 def test_a_message_without_a_spark_type_is_refused_when_the_serde_is_made(name: str, why: str) -> None:
     with pytest.raises(TopologyError, match=why):
