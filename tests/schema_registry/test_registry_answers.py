@@ -7,11 +7,14 @@ import gzip
 import json
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from tidemill.errors import ConfigError, RetriableError, SerdeError
 from tidemill.schema_registry import SchemaRegistry
@@ -170,6 +173,22 @@ def test_references_without_an_end_make_the_record_unreadable(
     monkeypatch.setattr(_At, "do_GET", refer)
     with pytest.raises(SerdeError, match="the writer's schema refers to others on more than 1000 ways, or more than 64 deep"):
         read(address)
+
+
+def test_imports_without_an_end_make_a_protobuf_record_unreadable(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refer(self: _At) -> None:
+        version = int(self.path.partition("/versions/")[2].partition("?")[0] or 0) + 1
+        file = FileDescriptorProto(name="f.proto", syntax="proto3", dependency=[f"f{version}.proto"]).SerializeToString()
+        reference = {"name": f"f{version}.proto", "subject": "s", "version": version}
+        text = {"schema": b64encode(file).decode("ascii"), "schemaType": "PROTOBUF", "references": [reference]}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({**text, "id": 7, "subject": "s", "version": version - 1}).encode())
+
+    monkeypatch.setattr(_At, "do_GET", refer)
+    serde = SchemaRegistry(address, {"max.retries": 0}).protobuf(Timestamp)
+    with pytest.raises(SerdeError, match="protobuf: the writer's schema refers to more than 1000 others, or more than 64 deep"):
+        serde.deserialize(b"\0\0\0\0\7\0")
 
 
 def bearer(address: str) -> dict[str, object]:

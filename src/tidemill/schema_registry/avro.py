@@ -15,6 +15,7 @@ from tidemill.errors import SerdeError
 from tidemill.schema_registry.avro_bounds import AvroBounds, bounds_of
 from tidemill.schema_registry.avro_types import ddl_of
 from tidemill.schema_registry.avro_values import as_read, from_raw, to_write
+from tidemill.schema_registry.references import referenced
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
 from tidemill.topology.values import Value
 
@@ -93,7 +94,6 @@ class AvroSerde:
         return hash((self.schema, self.registry.url))
 
 
-_MOST_REFERENCES, _DEEPEST_REFERENCE = 1_000, 64
 _bounds: dict[tuple[str, int], AvroBounds] = {}
 """Bounds by registry and id of the writer's schema."""
 
@@ -102,30 +102,8 @@ def _bounds_of(client: SchemaRegistryClient, number: int) -> AvroBounds:
     schema = client.get_schema(number)
     if schema.schema_type not in (None, "AVRO"):
         raise SerdeError(f"avro: the schema with the id {number} is one of {schema.schema_type}; the topic holds other data")
-    return bounds_of(_text(schema), _referenced(client, schema))
-
-
-def _referenced(client: SchemaRegistryClient, schema: Schema) -> list[str]:
-    """The texts of the schemas that one refers to, those that they refer to first; each as often as there are ways to it, as the
-    deserializer looks them up. SerdeError if these are too many: whoever may register schemas can make them grow with the power
-    of their number, or refer in a circle where the registry is none."""
-    found: list[str] = []
-
-    def add(referring: Schema, depth: int) -> None:
-        for reference in referring.references or ():
-            if reference.subject is None or reference.version is None:
-                raise ValueError(f"the schema refers to {reference.name} without a subject and a version")
-            if depth == _DEEPEST_REFERENCE or len(found) >= _MOST_REFERENCES:
-                raise SerdeError(
-                    f"avro: the writer's schema refers to others on more than {_MOST_REFERENCES} ways, or more than "
-                    f"{_DEEPEST_REFERENCE} deep: the writer has to use another schema"
-                )
-            other = client.get_version(reference.subject, reference.version, True).schema
-            add(other, depth + 1)
-            found.append(_text(other))
-
-    add(schema, 0)
-    return found
+    found = referenced("avro", schema, lambda subject, version: client.get_version(subject, version, True))
+    return bounds_of(_text(schema), map(_text, found))
 
 
 def _text(schema: Schema) -> str:

@@ -11,6 +11,7 @@ from confluent_kafka.schema_registry.serde import SchemaId
 
 from tidemill.errors import SerdeError
 from tidemill.schema_registry.protobuf_fit import why_unfit
+from tidemill.schema_registry.references import referenced
 
 _DEEPEST = 100
 """Protobuf's own limit of messages in messages."""
@@ -40,6 +41,9 @@ class ProtobufReader(ProtobufDeserializer):
     def _why_unfit(self, schema: Schema, number: int | None, indexes: list[int]) -> str:
         if schema.schema_type != "PROTOBUF":
             return f"the schema with the id {number} is one of {schema.schema_type}"
+        find = self._registry.get_version
+        # The library looks them up without a limit.
+        referenced("protobuf", schema, lambda subject, version: find(subject, version, True, "serialized"), once=True)
         file, pool = self._get_parsed_schema(schema)
         return why_unfit(self._get_message_desc(pool, pool.FindFileByName(file.name), indexes), self._reader)
 
