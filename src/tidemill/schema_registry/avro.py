@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.schema_registry.avro_bounds import AvroBounds, bounds_of
-from tidemill.schema_registry.avro_types import ddl_of
+from tidemill.schema_registry.avro_types import ddl_of, subject_of
 from tidemill.schema_registry.avro_values import as_read, from_raw, to_write
 from tidemill.schema_registry.references import referenced
-from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, read_as
 from tidemill.topology.values import Value
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class AvroSerde:
         if value is None:
             return None
         write, _ = self._codec()
-        return self.registry.call("avro", "write a value", lambda: write(to_write(value, self.schema), any_topic()))
+        about = self.registry.written_as(subject_of(self.schema))
+        return self.registry.call("avro", "write a value", lambda: write(to_write(value, self.schema), any_topic()), about)
 
     def deserialize(self, data: bytes | None) -> Value:
         if data is None:
@@ -59,14 +60,16 @@ class AvroSerde:
             none = b"\0" if is_empty and bounds.takes_no_bytes else b""
             return as_read(read(bytes(data) + none, any_topic()), self.schema)
 
-        return self.registry.call("avro", "read a value", found)
+        return self.registry.call("avro", "read a value", found, read_as(_HEADER.unpack_from(data)[1]))
 
     def _bounds(self, data: bytes) -> AvroBounds:
         """Those of the writer's schema. SerdeError if what the bytes could make a reader do has none (``avro_bounds``)."""
         number = _HEADER.unpack_from(data)[1]
         bounds = _bounds.get((self.registry.url, number))
         if bounds is None:
-            bounds = self.registry.call("avro", "read the writer's schema", lambda: _bounds_of(self.registry.client(), number))
+            bounds = self.registry.call(
+                "avro", "read the writer's schema", lambda: _bounds_of(self.registry.client(), number), read_as(number)
+            )
             _bounds[self.registry.url, number] = bounds
         why_not = bounds.why_not(len(data))
         if why_not:

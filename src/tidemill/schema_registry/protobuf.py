@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from google.protobuf.empty_pb2 import Empty
 
 from tidemill.errors import SerdeError, TopologyError
-from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, read_as
 from tidemill.topology.values import Value
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class ProtobufSerde:
             raise SerdeError(f"protobuf: can't write a value of type {type(value).__name__}, expected a dict of fields")
         write, _ = self._codec()
         made = self.registry.call("protobuf", "write a value", lambda: _made(self.message, value))
-        written: Any = self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()))
+        about = self.registry.written_as(made.DESCRIPTOR.full_name)
+        written: Any = self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()), about)
         # Protobuf has the entries of a map in an order of their hashes, another one in each process: equal keys would differ.
         return bytes(written[: len(written) - made.ByteSize()] + made.SerializeToString(deterministic=True))
 
@@ -62,11 +63,12 @@ class ProtobufSerde:
         if len(data) < _HEADER.size or data[0] != 0:
             raise SerdeError(f"protobuf: {len(data)} bytes do not begin with a schema's id; the topic holds other data")
         _, read = self._codec()
-        made: Any = self.registry.call("protobuf", "read a value", lambda: read(bytes(data), any_topic()))
+        about = read_as(_HEADER.unpack_from(data)[1])
+        made: Any = self.registry.call("protobuf", "read a value", lambda: read(bytes(data), any_topic()), about)
         if not made.IsInitialized():  # as in Java; only messages of proto2 may not be
             lacking = ", ".join(made.FindInitializationErrors())
             raise SerdeError(f"protobuf: a {made.DESCRIPTOR.full_name} lacks the required {lacking}")
-        return self.registry.call("protobuf", "read a value", lambda: _as_dict(made))
+        return self.registry.call("protobuf", "read a value", lambda: _as_dict(made), about)
 
     def _codec(self) -> tuple[ProtobufSerializer, ProtobufDeserializer]:
         """The serializer and the deserializer of this process."""
