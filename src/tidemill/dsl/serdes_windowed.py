@@ -83,13 +83,19 @@ def window_bytes_of(serde: Serde | None) -> int:
 
 
 def to_spark(value: Windowed | None) -> dict[str, object] | None:
-    """A windowed key as PySpark's functions see it: a struct."""
-    return None if value is None else {"key": value.key, "start": value.start, "end": value.end}
+    """A windowed key as PySpark's functions see it: a struct; of a windowed key in a window two."""
+    if value is None:
+        return None
+    key = to_spark(value.key) if isinstance(value.key, Windowed) else value.key
+    return {"key": key, "start": value.start, "end": value.end}
 
 
-def from_spark(value: Mapping[str, Value] | None) -> Windowed | None:
-    """The other way round."""
-    return None if value is None else Windowed(value["key"], value["start"], value["end"])
+def from_spark(value: Mapping[str, Value] | None, inner: Serde) -> Windowed | None:
+    """The other way round; ``inner``: the serde of the key in the window."""
+    if value is None:
+        return None
+    key = from_spark(value["key"], inner.inner) if isinstance(inner, (TimeWindowedSerde, SessionWindowedSerde)) else value["key"]
+    return Windowed(key, value["start"], value["end"])
 
 
 def windowed_serde(key: Serde | None, windows: Windows) -> Serde | None:
