@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tidemill.errors import SerdeError, TopologyError
@@ -105,6 +106,14 @@ def test_a_message_in_others_is_found_by_its_place_in_the_schema() -> None:
     data = serde.serialize({"a": 7})
     assert data[5:] == b"\x06\x02\0\0\x08\x07"
     assert serde.deserialize(data) == {"a": 7}
+
+
+def test_the_file_of_a_message_is_not_copied_for_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    serde = SchemaRegistry("mock://copies").protobuf(message("Order"))
+    data = serde.serialize(VALUE)
+    assert serde.deserialize(data) == VALUE
+    monkeypatch.delattr(ProtobufDeserializer, "_get_message_desc")
+    assert serde.deserialize(data) == VALUE
 
 
 @pytest.mark.parametrize("value", [{"nope": 1}, {"id": "one"}, [1], "text"])

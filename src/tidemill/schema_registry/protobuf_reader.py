@@ -8,6 +8,8 @@ from typing import Any
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.schema_registry.serde import SchemaId
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.descriptor_pool import DescriptorPool
 
 from tidemill.errors import SerdeError
 from tidemill.schema_registry.protobuf_fit import why_unfit
@@ -27,6 +29,7 @@ class ProtobufReader(ProtobufDeserializer):
         self._reader = message.DESCRIPTOR
         self._unfit: dict[tuple[int | None, tuple[int, ...]], str] = {}
         """Why not, by a schema's id and the place of the message in it."""
+        self._messages: dict[tuple[FileDescriptor, tuple[int, ...]], Descriptor] = {}
 
     def _get_writer_schema(self, schema_id: SchemaId, *args: Any, **options: Any) -> Schema:
         schema = super()._get_writer_schema(schema_id, *args, **options)
@@ -37,6 +40,13 @@ class ProtobufReader(ProtobufDeserializer):
         if self._unfit[writer]:
             raise SerdeError(f"protobuf: {self._unfit[writer]}; the topic holds other data")
         return schema
+
+    def _get_message_desc(self, pool: DescriptorPool, file: FileDescriptor, indexes: list[int]) -> Descriptor:
+        """Looked up once: for each look the library copies the whole file, and looks twice for each record."""
+        place = file, tuple(indexes)
+        if place not in self._messages:
+            self._messages[place] = super()._get_message_desc(pool, file, indexes)
+        return self._messages[place]
 
     def _why_unfit(self, schema: Schema, number: int | None, indexes: list[int]) -> str:
         if schema.schema_type != "PROTOBUF":
