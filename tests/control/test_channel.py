@@ -69,8 +69,8 @@ FAILING_WORKER = """
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
     try:
         with client.leaving_on_failure():
-            raise ValueError("no such value")
-    except ValueError:
+            raise KIND("no such value")
+    except KIND:
         print("failed", flush=True)
     time.sleep(600)
 """
@@ -199,10 +199,11 @@ def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and
         worker.kill()
 
 
-def test_a_worker_whose_step_raises_has_left_though_its_process_lives(server: ControlServer) -> None:
+@pytest.mark.parametrize("kind", ["ValueError", "SystemExit", "KeyboardInterrupt"])
+def test_a_worker_whose_step_raises_has_left_though_its_process_lives(server: ControlServer, kind: str) -> None:
     handler = Handler()
     server.register("thread", handler)
-    worker = started(FAILING_WORKER, server.address, server.key.hex())
+    worker = started(FAILING_WORKER.replace("KIND", kind), server.address, server.key.hex())
     try:
         assert said(worker) == "failed"
         assert handler.left.get(timeout=60) == ("step-1", worker.pid)

@@ -189,6 +189,27 @@ def test_window_times_that_do_not_fit_are_refused_with_what_they_are(serde: Serd
         serde.serialize(key)
 
 
+IN_TIME = WindowedSerdes.time_windowed_serde_from(Serdes.string(), 10)
+IN_SESSION = WindowedSerdes.session_windowed_serde_from(Serdes.string())
+
+
+@pytest.mark.parametrize(("serde", "times"), [
+    (IN_TIME, (-1,)), (IN_TIME, (-(2**63),)), (IN_SESSION, (-1, -1)), (IN_SESSION, (5, -1)), (IN_SESSION, (1, 2)),
+])  # fmt: skip
+def test_bytes_that_are_no_window_are_not_read_nor_written_as_in_java(serde: Serde, times: tuple[int, ...]) -> None:
+    with pytest.raises(SerdeError, match=rf"_windowed: found a window from {times[-1]} to -?\d+, which is none"):
+        serde.deserialize(b"key" + struct.pack(f">{len(times)}q", *times))
+    with pytest.raises(SerdeError, match=r"a window's times are whole ms .* from 0 on, its end not before its start"):
+        serde.serialize(Windowed("key", times[-1], times[0]))
+
+
+@pytest.mark.parametrize("serde", [IN_TIME, IN_SESSION])
+def test_a_null_key_in_a_window_is_not_written_as_an_empty_one(serde: Serde) -> None:
+    assert serde.deserialize(serde.serialize(Windowed("", 0, 10))) == Windowed("", 0, 10)
+    with pytest.raises(SerdeError, match="the key in the window is null"):
+        serde.serialize(Windowed(None, 0, 10))
+
+
 class Marked(JsonSerde):
     """Derived, with other arguments, and state that is no field."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -281,6 +282,22 @@ ITEM = {"size": 1.5, "tags": {"a": None}}
 def test_no_part_of_a_value_is_left_out_or_made_infinite(value: Any, message: str) -> None:
     with pytest.raises(SerdeError, match=f"avro: can't write a value: ValueError: {message}"):
         avro(NESTED).serialize(value)
+
+
+def test_a_time_is_written_from_one_with_a_time_zone_only_and_a_double_has_a_limit() -> None:
+    at = logical("long", "timestamp-millis")
+    local = logical("long", "local-timestamp-millis")
+    serde = avro(record(("at", at), ("until", ["null", at]), ("local", local), ("d", "double")))
+    second, value = datetime(1970, 1, 1, 0, 0, 1), {"until": None, "local": datetime(1970, 1, 1, 0, 0, 1), "d": 1}
+    east = timezone(timedelta(hours=1))
+    assert serde.deserialize(serde.serialize({**value, "at": second.replace(hour=1, tzinfo=east)})) == {
+        "at": 1000, "until": None, "local": 1000, "d": 1.0,
+    }  # fmt: skip
+    for place, other in (("at", {"at": second}), ("until", {"at": 5, "until": second})):
+        with pytest.raises(SerdeError, match=rf"ValueError: the value\.{place} is a time without a time zone"):
+            serde.serialize({**value, **other})
+    with pytest.raises(SerdeError, match=r"ValueError: the value\.d is too large for its type double"):
+        serde.serialize({**value, "at": 5, "d": 10**400})
 
 
 @pytest.mark.parametrize(("kind", "wider", "small", "large"), [

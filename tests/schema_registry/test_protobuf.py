@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from tidemill.errors import SerdeError, TopologyError
@@ -71,6 +72,17 @@ def test_an_enum_number_that_this_version_has_no_name_for_is_written_as_it_came(
     assert serde.serialize(value) == data
 
 
+def test_equal_maps_are_equal_bytes_in_the_order_of_their_keys() -> None:
+    serde = SchemaRegistry("mock://maps").protobuf(message("Order"))
+    stock = {f"k{number:02}": number for number in range(40)}
+    data = serde.serialize({"stock": stock})
+    assert data == serde.serialize({"stock": dict(reversed(stock.items()))})
+    assert data.endswith(b"".join(b"\x3a\x07\x0a\x03" + key.encode() + bytes((0x10, number)) for key, number in stock.items()))
+    value = serde.deserialize(data)
+    assert list(value["stock"]) == list(stock)
+    assert serde.serialize(value) == data
+
+
 @pytest.mark.parametrize("data", [b"", b"plain text", b"\x00\x00\x00\x00\x01\x00\xff\xff"])
 def test_bytes_of_something_else_are_a_serde_error(data: bytes) -> None:
     serde = SchemaRegistry("mock://garbage").protobuf(message("Order"))
@@ -79,10 +91,71 @@ def test_bytes_of_something_else_are_a_serde_error(data: bytes) -> None:
         serde.deserialize(data)
 
 
+@pytest.mark.parametrize("place", [b"\xff" * 1_000_000, b"\xfe\x01" + b"\0" * 50, b"\x80\x80\x06" + b"\1" * 30_000, b"\x02", b""])
+def test_the_place_of_a_message_in_its_schema_is_read_from_few_bytes(place: bytes) -> None:
+    serde = SchemaRegistry("mock://places").protobuf(message("Order"))
+    data = serde.serialize(VALUE)
+    with pytest.raises(SerdeError, match=rf"no end of the message's place in its schema within {min(len(place) + 5, 510)} bytes"):
+        serde.deserialize(data[:5] + place)
+
+
+def test_a_message_in_others_is_found_by_its_place_in_the_schema() -> None:
+    outer = made(("inner", 1, (("deep", 1, (("a", 1, "int32"),)),)))
+    inner = outer.DESCRIPTOR.nested_types[0].nested_types[0]
+    serde = SchemaRegistry("mock://places").protobuf(message_factory.GetMessageClass(inner))
+    data = serde.serialize({"a": 7})
+    assert data[5:] == b"\x06\x02\0\0\x08\x07"
+    assert serde.deserialize(data) == {"a": 7}
+
+
+def test_the_file_of_a_message_is_not_copied_for_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    serde = SchemaRegistry("mock://copies").protobuf(message("Order"))
+    data = serde.serialize(VALUE)
+    assert serde.deserialize(data) == VALUE
+    monkeypatch.delattr(ProtobufDeserializer, "_get_message_desc")
+    assert serde.deserialize(data) == VALUE
+
+
 @pytest.mark.parametrize("value", [{"nope": 1}, {"id": "one"}, [1], "text"])
 def test_a_value_that_does_not_fit_the_message_is_refused(value: Any) -> None:
     with pytest.raises(SerdeError, match="protobuf: can't write"):
         SchemaRegistry("mock://misfits").protobuf(message("Order")).serialize(value)
+
+
+@pytest.mark.parametrize(("field", "value", "why"), [
+    ("id", 1.5, "'float' object cannot be interpreted as an integer"), ("id", 2**63, "Value out of range"),
+    ("kind", "LOST", "unknown enum label"), ("items", [None], "got <class 'NoneType'>"),
+    ("stock", {"a": -1}, "Value out of range"), ("raw", "x", "expected bytes, str found"),
+])  # fmt: skip
+def test_the_field_that_does_not_fit_is_named(field: str, value: Any, why: str) -> None:
+    with pytest.raises(SerdeError, match=rf"protobuf: can't write a value: ValueError: shop\.Order\.{field}: .*{why}"):
+        SchemaRegistry("mock://misfits").protobuf(message("Order")).serialize({**VALUE, field: value})
+
+
+def test_of_the_fields_of_a_oneof_no_value_is_left_out() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="paid.proto", package="p", syntax="proto3")
+    paid = file.message_type.add(name="Paid")
+    paid.oneof_decl.add(name="by")
+    for number, name in enumerate(("cash", "card", "note"), 1):
+        paid.field.add(name=name, number=number, type=_TYPES.TYPE_STRING, label=1, oneof_index=0)
+    outer = file.message_type.add(name="Outer")
+    outer.field.add(name="paid", number=1, type=_TYPES.TYPE_MESSAGE, type_name=".p.Paid", label=3)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    serde = SchemaRegistry("mock://oneof").protobuf(message_factory.GetMessageClass(pool.FindMessageTypeByName("p.Outer")))
+    one = {"paid": [{"cash": None, "card": "", "note": None}]}
+    assert serde.deserialize(serde.serialize(one)) == one
+    with pytest.raises(SerdeError, match=r"p\.Paid\.by is one of several fields, and cash and note have values; leave one"):
+        serde.serialize({"paid": [{"cash": "", "card": None, "note": "x"}]})
+
+
+def test_text_of_proto2_that_is_not_utf8_is_not_read_as_bytes() -> None:
+    serde = SchemaRegistry("mock://malformed").protobuf(made(("a", 1, "string"), ("l", 2, "string", 3), syntax="proto2"))
+    data = serde.serialize({})
+    assert serde.deserialize(data + b"\x0a\x02\xc3\xa9") == {"a": "\u00e9", "l": []}
+    for field, number in (("a", b"\x0a"), ("l", b"\x12")):
+        with pytest.raises(SerdeError, match=rf"can't read a value: ValueError: the text of p\.M\.{field} is not UTF-8"):
+            serde.deserialize(data + number + b"\x02\xc3\x28")
 
 
 @pytest.mark.parametrize(("name", "why"), [("Tree", "contains itself"), ("Nothing", "no fields")])
@@ -113,7 +186,7 @@ def made(*fields: tuple[Any, ...], name: str = "M", package: str = "p", syntax: 
             added = message.field.add(name=field, number=number, label=label[0] if label else 1)
             if isinstance(kind, tuple):
                 add(message.nested_type.add(name="Inner"), kind)
-                added.type, added.type_name = _TYPES.TYPE_MESSAGE, f".{package}.{message.name}.Inner"
+                added.type, added.type_name = _TYPES.TYPE_MESSAGE, "Inner"
             else:
                 added.type = _TYPES.Type.Value(f"TYPE_{kind.upper()}")
                 if kind == "enum":

@@ -7,11 +7,14 @@ import gzip
 import json
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from tidemill.errors import ConfigError, RetriableError, SerdeError
 from tidemill.schema_registry import SchemaRegistry
@@ -123,15 +126,19 @@ def test_what_the_registry_says_of_a_records_schema_makes_the_record_unreadable(
     address: str, status: int, body: bytes, message: str
 ) -> None:
     _At.answer = status, body, {}
-    with pytest.raises(SerdeError, match=message):
+    with pytest.raises(SerdeError, match=f"{message}(.*; its schema's id is 7|; the topic holds other data)"):
         read(address)
 
 
 @pytest.mark.parametrize("code", [409, 42201, 40401])
 def test_a_schema_that_the_registry_refuses_is_not_written_with(address: str, code: int) -> None:
     _At.answer = int(str(code)[:3]), said(code, "no such schema here"), {}
-    with pytest.raises(SerdeError, match="avro: can't write a value: the schema registry says no such schema here"):
+    said_so = r"can't write a value: the schema registry says no such schema here \(.*\); its subject is "
+    with pytest.raises(SerdeError, match=f"avro: {said_so}User$"):
         write(address)
+    only_looks = SchemaRegistry(address, {"max.retries": 0}, auto_register=False)
+    with pytest.raises(SerdeError, match=rf"protobuf: {said_so}google\.protobuf\.Timestamp, to which nothing is added"):
+        only_looks.protobuf(Timestamp).serialize({})
 
 
 def test_a_registry_that_never_answers_has_a_limit_unless_another_one_is_set() -> None:
@@ -170,6 +177,22 @@ def test_references_without_an_end_make_the_record_unreadable(
     monkeypatch.setattr(_At, "do_GET", refer)
     with pytest.raises(SerdeError, match="the writer's schema refers to others on more than 1000 ways, or more than 64 deep"):
         read(address)
+
+
+def test_imports_without_an_end_make_a_protobuf_record_unreadable(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refer(self: _At) -> None:
+        version = int(self.path.partition("/versions/")[2].partition("?")[0] or 0) + 1
+        file = FileDescriptorProto(name="f.proto", syntax="proto3", dependency=[f"f{version}.proto"]).SerializeToString()
+        reference = {"name": f"f{version}.proto", "subject": "s", "version": version}
+        text = {"schema": b64encode(file).decode("ascii"), "schemaType": "PROTOBUF", "references": [reference]}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({**text, "id": 7, "subject": "s", "version": version - 1}).encode())
+
+    monkeypatch.setattr(_At, "do_GET", refer)
+    serde = SchemaRegistry(address, {"max.retries": 0}).protobuf(Timestamp)
+    with pytest.raises(SerdeError, match="protobuf: the writer's schema refers to more than 1000 others, or more than 64 deep"):
+        serde.deserialize(b"\0\0\0\0\7\0")
 
 
 def bearer(address: str) -> dict[str, object]:

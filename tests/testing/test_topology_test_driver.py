@@ -447,6 +447,18 @@ def test_names_that_the_topology_does_not_have_are_refused_with_those_that_it_ha
         driver.store("nope")
 
 
+def test_records_without_a_key_are_not_put_into_a_dict_as_in_kafka_streams(topology_test_driver: Any) -> None:
+    """readKeyValuesToMap throws an IllegalStateException."""
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).to("out", key=TEXT, value=TEXT)
+    driver = topology_test_driver(builder)
+    out = driver.create_output_topic("out", TEXT, TEXT)
+    driver.create_input_topic("in", TEXT, TEXT).pipe_key_values([("a", "1"), (None, "2")])
+    with pytest.raises(TopologyError, match="the topic out has a record without a key, and can be no dict; use read_key_values"):
+        out.read_key_values_to_dict()
+    assert out.read_key_values() == [("a", "1"), (None, "2")]
+
+
 def test_a_deleted_key_is_read_as_none_as_in_kafka_streams_and_stores_are_only_read(topology_test_driver: Any) -> None:
     """readKeyValuesToMap tells a tombstone from nothing; a write to a store would be lost."""
     builder = StreamsBuilder()

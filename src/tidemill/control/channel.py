@@ -354,7 +354,7 @@ class ControlClient:
         """
         try:
             yield
-        except Exception:
+        except BaseException:  # sys.exit() in a function, too
             self._connection.close()
             raise
 

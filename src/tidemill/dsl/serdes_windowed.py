@@ -46,7 +46,9 @@ class TimeWindowedSerde:
             return None
         _check_length(self.name, data, 8)
         start = _LONG.unpack_from(data, len(data) - 8)[0]
-        return Windowed(self.inner.deserialize(data[:-8]), start, min(start + self.size, _LONG_MAX))
+        end = min(start + self.size, _LONG_MAX)
+        _check_times(self.name, start, end)
+        return Windowed(self.inner.deserialize(data[:-8]), start, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class SessionWindowedSerde:
             return None
         _check_length(self.name, data, 16)
         end, start = _TWO_LONGS.unpack_from(data, len(data) - 16)
+        _check_times(self.name, start, end)
         return Windowed(self.inner.deserialize(data[:-16]), start, end)
 
 
@@ -80,13 +83,19 @@ def window_bytes_of(serde: Serde | None) -> int:
 
 
 def to_spark(value: Windowed | None) -> dict[str, object] | None:
-    """A windowed key as PySpark's functions see it: a struct."""
-    return None if value is None else {"key": value.key, "start": value.start, "end": value.end}
+    """A windowed key as PySpark's functions see it: a struct; of a windowed key in a window two."""
+    if value is None:
+        return None
+    key = to_spark(value.key) if isinstance(value.key, Windowed) else value.key
+    return {"key": key, "start": value.start, "end": value.end}
 
 
-def from_spark(value: Mapping[str, Value] | None) -> Windowed | None:
-    """The other way round."""
-    return None if value is None else Windowed(value["key"], value["start"], value["end"])
+def from_spark(value: Mapping[str, Value] | None, inner: Serde) -> Windowed | None:
+    """The other way round; ``inner``: the serde of the key in the window."""
+    if value is None:
+        return None
+    key = from_spark(value["key"], inner.inner) if isinstance(inner, (TimeWindowedSerde, SessionWindowedSerde)) else value["key"]
+    return Windowed(key, value["start"], value["end"])
 
 
 def windowed_serde(key: Serde | None, windows: Windows) -> Serde | None:
@@ -134,19 +143,34 @@ def _inner_bytes(name: str, inner: Serde, value: object) -> bytes:
             " this serde; name the serde of the keys that you make yourself"
         )
     data = inner.serialize(value.key)
-    return b"" if data is None else data
+    if data is None:
+        raise SerdeError(f"{name}: the key in the window is null, which has no bytes; drop such records before the window")
+    return data
 
 
 def _packed(name: str, form: Struct, *times: int) -> bytes:
+    """The bytes of a window's end, where it is written, and start."""
     try:
-        return form.pack(*times)
+        data = form.pack(*times)
     except StructError:
+        data = b""
+    if not data or not 0 <= times[-1] <= times[0]:
         found = " and ".join(map(repr, times))
-        raise SerdeError(f"{name}: {found}: a window's times are whole ms that fit in 8 bytes") from None
+        what = "a window's times are whole ms that fit in 8 bytes, from 0 on, its end not before its start"
+        raise SerdeError(f"{name}: {found}: {what}")
+    return data
 
 
 def _check_length(name: str, data: bytes, least: int) -> None:
     if len(data) < least:
         raise SerdeError(
             f"{name}: found {len(data)} bytes, expected {least} or more; the topic's keys are not windowed, or by another serde"
+        )
+
+
+def _check_times(name: str, start: int, end: int) -> None:
+    """As Java's windows do."""
+    if start < 0 or end < start:
+        raise SerdeError(
+            f"{name}: found a window from {start} to {end}, which is none; the topic's keys are not windowed, or by another serde"
         )

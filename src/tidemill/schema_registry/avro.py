@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.schema_registry.avro_bounds import AvroBounds, bounds_of
-from tidemill.schema_registry.avro_types import ddl_of
+from tidemill.schema_registry.avro_types import ddl_of, subject_of
 from tidemill.schema_registry.avro_values import as_read, from_raw, to_write
-from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
+from tidemill.schema_registry.references import referenced
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, read_as
 from tidemill.topology.values import Value
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class AvroSerde:
         if value is None:
             return None
         write, _ = self._codec()
-        return self.registry.call("avro", "write a value", lambda: write(to_write(value, self.schema), any_topic()))
+        about = self.registry.written_as(subject_of(self.schema))
+        return self.registry.call("avro", "write a value", lambda: write(to_write(value, self.schema), any_topic()), about)
 
     def deserialize(self, data: bytes | None) -> Value:
         if data is None:
@@ -58,14 +60,16 @@ class AvroSerde:
             none = b"\0" if is_empty and bounds.takes_no_bytes else b""
             return as_read(read(bytes(data) + none, any_topic()), self.schema)
 
-        return self.registry.call("avro", "read a value", found)
+        return self.registry.call("avro", "read a value", found, read_as(_HEADER.unpack_from(data)[1]))
 
     def _bounds(self, data: bytes) -> AvroBounds:
         """Those of the writer's schema. SerdeError if what the bytes could make a reader do has none (``avro_bounds``)."""
         number = _HEADER.unpack_from(data)[1]
         bounds = _bounds.get((self.registry.url, number))
         if bounds is None:
-            bounds = self.registry.call("avro", "read the writer's schema", lambda: _bounds_of(self.registry.client(), number))
+            bounds = self.registry.call(
+                "avro", "read the writer's schema", lambda: _bounds_of(self.registry.client(), number), read_as(number)
+            )
             _bounds[self.registry.url, number] = bounds
         why_not = bounds.why_not(len(data))
         if why_not:
@@ -93,7 +97,6 @@ class AvroSerde:
         return hash((self.schema, self.registry.url))
 
 
-_MOST_REFERENCES, _DEEPEST_REFERENCE = 1_000, 64
 _bounds: dict[tuple[str, int], AvroBounds] = {}
 """Bounds by registry and id of the writer's schema."""
 
@@ -102,30 +105,8 @@ def _bounds_of(client: SchemaRegistryClient, number: int) -> AvroBounds:
     schema = client.get_schema(number)
     if schema.schema_type not in (None, "AVRO"):
         raise SerdeError(f"avro: the schema with the id {number} is one of {schema.schema_type}; the topic holds other data")
-    return bounds_of(_text(schema), _referenced(client, schema))
-
-
-def _referenced(client: SchemaRegistryClient, schema: Schema) -> list[str]:
-    """The texts of the schemas that one refers to, those that they refer to first; each as often as there are ways to it, as the
-    deserializer looks them up. SerdeError if these are too many: whoever may register schemas can make them grow with the power
-    of their number, or refer in a circle where the registry is none."""
-    found: list[str] = []
-
-    def add(referring: Schema, depth: int) -> None:
-        for reference in referring.references or ():
-            if reference.subject is None or reference.version is None:
-                raise ValueError(f"the schema refers to {reference.name} without a subject and a version")
-            if depth == _DEEPEST_REFERENCE or len(found) >= _MOST_REFERENCES:
-                raise SerdeError(
-                    f"avro: the writer's schema refers to others on more than {_MOST_REFERENCES} ways, or more than "
-                    f"{_DEEPEST_REFERENCE} deep: the writer has to use another schema"
-                )
-            other = client.get_version(reference.subject, reference.version, True).schema
-            add(other, depth + 1)
-            found.append(_text(other))
-
-    add(schema, 0)
-    return found
+    found = referenced("avro", schema, lambda subject, version: client.get_version(subject, version, True))
+    return bounds_of(_text(schema), map(_text, found))
 
 
 def _text(schema: Schema) -> str:

@@ -54,6 +54,14 @@ def named_in(schema: str) -> NamedSchemas:
     return found
 
 
+def subject_of(schema: str) -> str:
+    """The name under which the registry has it (RecordNameStrategy)."""
+    found = parsed(schema)
+    if isinstance(found, list):
+        found = next(branch for branch in found if branch != "null")
+    return str(found.get("name") or found.get("type")) if isinstance(found, dict) else str(found)
+
+
 @cache
 def of_fastavro(schema: str) -> Value:
     from fastavro import parse_schema

@@ -1,19 +1,21 @@
 """Values as fastavro writes and reads them, made those of a schema.
 
-Invariant: what is written is the whole value. fastavro itself would leave out fields that the schema lacks, cut 1.5 to the int 1
-and make 1e300 an infinite float.
+Invariant: what is written is the whole value. fastavro itself would leave out fields that the schema lacks, cut 1.5 to the int 1,
+make 1e300 an infinite float, and take a time without a time zone for one of the machine's.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from datetime import datetime
 
 from tidemill.schema_registry.avro_bounds import NAMED, RECORDS, AvroSchema, NamedSchemas
 from tidemill.schema_registry.avro_types import named_in, of_fastavro, parsed
 from tidemill.topology.values import Value
 
 _FLOAT = struct.Struct(">f")
+_WITH_A_POINT = {"float": _FLOAT, "double": struct.Struct(">d")}
 
 
 def to_write(value: Value, schema: str) -> Value:
@@ -55,7 +57,7 @@ def _whole(value: Value, schema: AvroSchema, named: NamedSchemas, place: str) ->
     """``value`` as fastavro writes all of it; what is no value of its type is left for its validation.
 
     Raises:
-        ValueError: a field that the schema lacks, or a number that is too large for a float.
+        ValueError: a field that the schema lacks, a number that is too large for its type, or a time without a time zone.
     """
     if value is None:
         return None
@@ -64,11 +66,11 @@ def _whole(value: Value, schema: AvroSchema, named: NamedSchemas, place: str) ->
     if isinstance(schema, str):
         if schema in named:
             return _whole(value, named[schema], named, place)
-        if schema == "float" and isinstance(value, (int, float)):
+        if schema in _WITH_A_POINT and isinstance(value, (int, float)):
             try:
-                _FLOAT.pack(value)
+                _WITH_A_POINT[schema].pack(value)
             except (OverflowError, struct.error):
-                raise ValueError(f"{place} is too large for its type float") from None
+                raise ValueError(f"{place} is too large for its type {schema}") from None
         return value
     name, kind = schema.get("name"), schema.get("type")
     if kind in RECORDS:
@@ -86,6 +88,8 @@ def _whole(value: Value, schema: AvroSchema, named: NamedSchemas, place: str) ->
         if not isinstance(value, Mapping):
             return value
         return {key: _whole(item, schema["values"], named, f"{place}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, datetime) and value.tzinfo is None and schema.get("logicalType", "").startswith("timestamp-"):
+        raise ValueError(f"{place} is a time without a time zone, which would be this machine's; give it one (timezone.utc)")
     return value if kind in NAMED else _whole(value, schema["type"], named, place)
 
 

@@ -2,7 +2,8 @@
 
 Decides the types: messages are structs under their fields' names, enums the names of their values (of an unknown one its number,
 as text), unsigned numbers bigint.
-A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not.
+A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not. Maps are read and
+written by their keys in order, so that equal values are equal bytes in every process.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from google.protobuf.empty_pb2 import Empty
 
 from tidemill.errors import SerdeError, TopologyError
-from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, read_as
 from tidemill.topology.values import Value
 
 if TYPE_CHECKING:
@@ -50,9 +51,11 @@ class ProtobufSerde:
         if not isinstance(value, Mapping):
             raise SerdeError(f"protobuf: can't write a value of type {type(value).__name__}, expected a dict of fields")
         write, _ = self._codec()
-        kind: Any = self.message  # a generated class
-        made = self.registry.call("protobuf", "write a value", lambda: kind(**_numbered(value, kind.DESCRIPTOR)))
-        return self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()))
+        made = self.registry.call("protobuf", "write a value", lambda: _made(self.message, value))
+        about = self.registry.written_as(made.DESCRIPTOR.full_name)
+        written: Any = self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()), about)
+        # Protobuf has the entries of a map in an order of their hashes, another one in each process: equal keys would differ.
+        return bytes(written[: len(written) - made.ByteSize()] + made.SerializeToString(deterministic=True))
 
     def deserialize(self, data: bytes | None) -> dict[str, Value] | None:
         if data is None:
@@ -60,11 +63,12 @@ class ProtobufSerde:
         if len(data) < _HEADER.size or data[0] != 0:
             raise SerdeError(f"protobuf: {len(data)} bytes do not begin with a schema's id; the topic holds other data")
         _, read = self._codec()
-        made: Any = self.registry.call("protobuf", "read a value", lambda: read(bytes(data), any_topic()))
+        about = read_as(_HEADER.unpack_from(data)[1])
+        made: Any = self.registry.call("protobuf", "read a value", lambda: read(bytes(data), any_topic()), about)
         if not made.IsInitialized():  # as in Java; only messages of proto2 may not be
             lacking = ", ".join(made.FindInitializationErrors())
             raise SerdeError(f"protobuf: a {made.DESCRIPTOR.full_name} lacks the required {lacking}")
-        return _as_dict(made)
+        return self.registry.call("protobuf", "read a value", lambda: _as_dict(made), about)
 
     def _codec(self) -> tuple[ProtobufSerializer, ProtobufDeserializer]:
         """The serializer and the deserializer of this process."""
@@ -136,7 +140,7 @@ def _as_dict(message: Message) -> dict[str, Value]:
         value = getattr(message, described.name)
         if _is_map(described):
             inner = described.message_type.fields_by_name["value"]
-            found[described.name] = {key: _as_value(inner, item) for key, item in value.items()}
+            found[described.name] = {key: _as_value(inner, value[key]) for key in sorted(value)}
         elif described.is_repeated:
             found[described.name] = [_as_value(described, item) for item in value]
         elif described.has_presence and not message.HasField(described.name):
@@ -152,14 +156,35 @@ def _as_value(described: FieldDescriptor, value: Value) -> Value:
     if described.cpp_type == described.CPPTYPE_ENUM:
         named = described.enum_type.values_by_number.get(value)
         return str(value) if named is None else named.name
+    if isinstance(value, bytes) and described.type == described.TYPE_STRING:  # of proto2: proto3 refuses it itself
+        raise ValueError(f"the text of {described.full_name} is not UTF-8")
     return value
+
+
+def _made(kind: Any, value: Mapping[str, Value]) -> Any:
+    """A message of the class ``kind`` with all of ``value``.
+
+    Raises:
+        ValueError: it does not fit, in the field that is named.
+    """
+    fields = _numbered(value, kind.DESCRIPTOR)
+    try:
+        return kind(**fields)
+    except Exception:  # most of them don't say which field
+        for name, item in fields.items():
+            try:
+                kind(**{name: item})
+            except Exception as misfit:
+                raise ValueError(f"{kind.DESCRIPTOR.full_name}.{name}: {misfit}") from None
+        raise
 
 
 def _numbered(value: Mapping[str, Value], descriptor: Descriptor) -> dict[str, Value]:
     """``value`` with the numbers of enums that have no name as numbers again.
 
     Raises:
-        ValueError: a number is too large for a float: Protobuf itself would make it infinite.
+        ValueError: Protobuf itself would write something else: an infinite number for one that is too large for a float, the
+            last one of several fields of a ``oneof``.
     """
 
     def of(described: FieldDescriptor, item: Value) -> Value:
@@ -173,6 +198,10 @@ def _numbered(value: Mapping[str, Value], descriptor: Descriptor) -> dict[str, V
         is_number = described.cpp_type == described.CPPTYPE_ENUM and isinstance(item, str) and _NUMBER.fullmatch(item) is not None
         return int(item) if is_number else item
 
+    for group in descriptor.oneofs:
+        given = [member.name for member in group.fields if value.get(member.name) is not None]
+        if len(given) > 1:
+            raise ValueError(f"{group.full_name} is one of several fields, and {' and '.join(given)} have values; leave one")
     found = dict(value)
     for name, item in value.items():
         described = descriptor.fields_by_name.get(name)

@@ -107,8 +107,8 @@ class SchemaRegistry:
 
         return RegistryClient(conf, self._said)
 
-    def call(self, kind: str, what: str, function: Callable[[], _Result]) -> _Result:
-        """The result of ``function``, a call of a serializer or deserializer.
+    def call(self, kind: str, what: str, function: Callable[[], _Result], about: str = "") -> _Result:
+        """The result of ``function``, a call of a serializer or deserializer. ``about``: what an error says of the schema.
 
         Raises:
             RetriableError: the registry does not answer, or does not do what it is there for.
@@ -121,9 +121,13 @@ class SchemaRegistry:
         except (RetriableError, SerdeError):
             raise
         except SchemaRegistryError as refused:
-            raise SerdeError(f"{kind}: can't {what}: the schema registry says {self._said(refused)}") from None
+            raise SerdeError(f"{kind}: can't {what}: the schema registry says {self._said(refused)}{about}") from None
         except Exception as problem:
-            raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {self._said(problem)}") from None
+            raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {self._said(problem)}{about}") from None
+
+    def written_as(self, name: str) -> str:
+        """What an error says of the schema that a value is written with; ``name``: its full name, which is its subject."""
+        return f"; its subject is {name}" + ("" if self.auto_register else ", to which nothing is added (auto_register=False)")
 
     def _said(self, problem: Exception, tokens: Sequence[str] = ()) -> str:
         """The client library's message, without what it was given: that may be secret. A server may quote what it was sent."""
@@ -136,6 +140,11 @@ class SchemaRegistry:
         for token in filter(None, tokens):
             text = text.replace(token, HIDDEN)
         return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} ..."  # a whole page may be in it
+
+
+def read_as(number: int) -> str:
+    """What an error says of the schema that a value was written with."""
+    return f"; its schema's id is {number}"
 
 
 def any_topic() -> SerializationContext:

@@ -197,5 +197,14 @@ class TestOutputTopic:
         return [(record.key, record.value) for record in self.read_records()]
 
     def read_key_values_to_dict(self) -> dict[Key, Value]:
-        """The last value of each key that waits; None of one that was deleted, unlike one that nothing was sent of."""
-        return dict(self.read_key_values())
+        """The last value of each key that waits; None of one that was deleted, unlike one that nothing was sent of.
+
+        Raises:
+            TopologyError: a record has no key, as in Kafka Streams; then none is taken for read.
+        """
+        begin = self._at
+        found = self.read_key_values()
+        if any(key is None for key, _ in found):
+            self._at = begin
+            raise TopologyError(f"the topic {self.topic} has a record without a key, and can be no dict; use read_key_values")
+        return dict(found)

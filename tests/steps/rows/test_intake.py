@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.operators.step_harness import StepRun
 from tests.steps.drawn_bytes import BYTES_FOR, SERDES
-from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill import Serdes, StreamsBuilder, Windowed, WindowedSerdes, per_record
 from tidemill.errors import ConfigError, RetriableError, SerdeError
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.rows.codecs_wire import fixed_width, from_the_jvm, transit_of
@@ -48,6 +49,23 @@ def test_the_jvm_is_given_what_the_serde_reads_and_nothing_that_it_refuses(name:
         else:
             assert read_by(serde, taken[at]) == expected
             assert taken[at] is None or taken[at].decode() is not None  # UTF-8, without loss
+
+
+TIMED, IN_SESSION = WindowedSerdes.time_windowed_serde_from, WindowedSerdes.session_windowed_serde_from
+KEY = UUID(int=1)
+
+
+@pytest.mark.parametrize(("serde", "key"), [
+    (TIMED(TIMED(Serdes.uuid(), 10), 100), Windowed(Windowed(KEY, 5, 15), 0, 100)),
+    (IN_SESSION(TIMED(Serdes.json("a int"), 10)), Windowed(Windowed({"a": 1}, 5, 15), 3, 7)),
+    (TIMED(IN_SESSION(TIMED(Serdes.string(), 1)), 5), Windowed(Windowed(Windowed("k", 5, 6), 0, 9), 5, 10)),
+])  # fmt: skip
+def test_a_windowed_key_in_a_window_is_a_struct_in_a_struct_and_comes_back(serde: Any, key: Windowed) -> None:
+    data = serde.serialize(key)
+    assert serde.deserialize(data) == key
+    taken, unreadable = Intake(serde).take([data])
+    assert unreadable == []
+    assert from_the_jvm(serde, taken[0]) == data
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])

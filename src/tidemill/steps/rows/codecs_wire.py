@@ -153,7 +153,7 @@ def from_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     """The other way round."""
     value = in_transit(serde).deserialize(data)
     if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
-        value = from_spark(value)
+        value = from_spark(value, serde.inner)
     return serde.serialize(value)
 
 

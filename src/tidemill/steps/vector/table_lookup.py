@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidemill.dsl.serdes_windowed import from_spark, window_bytes_of
+from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark
 from tidemill.ids import TaskId
 from tidemill.operators.stream_join import with_key
 from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is
@@ -63,8 +63,9 @@ def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
         if key not in of:
             try:
                 value = read(key)
-                is_of_the_jvm = window_bytes_of(kept) and not isinstance(value, Windowed)
-                of[key] = kept.serialize(from_spark(value) if is_of_the_jvm else value)
+                if isinstance(kept, (TimeWindowedSerde, SessionWindowedSerde)) and not isinstance(value, Windowed):
+                    value = from_spark(value, kept.inner)  # of the JVM
+                of[key] = kept.serialize(value)
             except Exception as problem:
                 task = TaskId(node.subtopology, records.parts[at])
                 topic = topic_of(node.topics, records.sequences[at], records.offsets[at])
