@@ -105,8 +105,11 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     "a pattern with flags": (lambda b: b.stream(re.compile("a", re.IGNORECASE)), "must be text without flags"),
     "an unknown offset reset": (lambda b: b.stream("a", offset_reset="first"), "offset_reset is 'first', expected one of"),
     "a serde that is none": (lambda b: b.stream("a", value="string"), r"stream: value: 'string' is not a serde"),
-    "a serde that is none, of a sink": (lambda b: b.stream("a").to("b", key=str), "to: key: .* is not a serde"),
-    "a serde factory that was not called": (lambda b: b.stream("a", key=Serdes.string), "stream: key: .* is not a serde"),
+    "a serde that is none, of a sink": (lambda b: b.stream("a").to("b", key=str), "to: key: str is not a serde but a class"),
+    "a serde factory that was not called": (
+        lambda b: b.stream("a", key=Serdes.string),
+        r"stream: key: Serdes.string is not a serde but a function; give what it makes, such as Serdes.string\(\)",
+    ),
     "a serde of one's own without its names": (
         lambda b: b.stream("a", key=Bare()), "stream: key: .* is no serde: it has no name, sql_type",
     ),
