@@ -49,19 +49,31 @@ def never(*_: Any) -> Any:
 PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     "a name used twice": (
         lambda b: b.stream("in").filter(record, name="same").map_values(str, name="same").to("out"),
-        r"two nodes have the name 'same' \(Filter and MapValues\).*give one of them another name",
+        r"two nodes have the name 'same' \(filter; map_values\).*give one of them another name$",
     ),
     "a sink named like a source": (
         lambda b: b.stream("in", name="io").to("out", name="io"),
-        r"two nodes have the name 'io' \(the source of in and the sink to out\)",
+        r"two nodes have the name 'io' \(the source of in; the sink to out\)",
     ),
     "two groups of one name": (
         lambda b: [b.stream("in").group_by(record, name=n).count() for n in ("g", "g")],
-        "two nodes have the name 'g'",
+        r"two nodes have the name 'g' \(both select_key or group_by\)",
+    ),
+    "two repartitions of one name": (
+        lambda b: [b.stream("in").repartition(name="g") for _ in range(2)],
+        r"two nodes have the name 'g-repartition-filter', which is of name='g' \(both a repartition, of .*give one of them",
+    ),
+    "two joins by foreign key of one name": (
+        lambda b: [b.table(f"{n}l").join(b.table(f"{n}r"), never, foreign_key=str, name="j") for n in "ab"],
+        r"of name='j' \(both join by foreign key\)",
+    ),
+    "a branch named like another operator": (
+        lambda b: (b.stream("in").split(name="x").branch(record, name="a").no_default_branch(), b.stream("o", name="xa")),
+        r"'xa' \(merge, a join or a branch of split; the source of o\)",
     ),
     "two stores of one name": (
         lambda b: [b.stream("in").group_by_key().count(store="s") for _ in range(2)],
-        r"two stores have the name 's' \(of the nodes 'KSTREAM-AGGREGATE-0000000001' and 'KSTREAM-AGGREGATE-0000000003'\)",
+        r"two stores have the name 's' \(of count KSTREAM-AGGREGATE-0000000001 and count KSTREAM-AGGREGATE-0000000003\)",
     ),
     "a topic as stream and as table": (
         lambda b: (b.stream("t"), b.table("t")),
@@ -93,8 +105,11 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     "a pattern with flags": (lambda b: b.stream(re.compile("a", re.IGNORECASE)), "must be text without flags"),
     "an unknown offset reset": (lambda b: b.stream("a", offset_reset="first"), "offset_reset is 'first', expected one of"),
     "a serde that is none": (lambda b: b.stream("a", value="string"), r"stream: value: 'string' is not a serde"),
-    "a serde that is none, of a sink": (lambda b: b.stream("a").to("b", key=str), "to: key: .* is not a serde"),
-    "a serde factory that was not called": (lambda b: b.stream("a", key=Serdes.string), "stream: key: .* is not a serde"),
+    "a serde that is none, of a sink": (lambda b: b.stream("a").to("b", key=str), "to: key: str is not a serde but a class"),
+    "a serde factory that was not called": (
+        lambda b: b.stream("a", key=Serdes.string),
+        r"stream: key: Serdes.string is not a serde but a function; give what it makes, such as Serdes.string\(\)",
+    ),
     "a serde of one's own without its names": (
         lambda b: b.stream("a", key=Bare()), "stream: key: .* is no serde: it has no name, sql_type",
     ),

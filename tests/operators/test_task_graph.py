@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import functions as F
 
 from tests.operators.harness import MemoryRows, Run, start
@@ -56,7 +57,10 @@ def test_an_error_of_a_user_function_names_node_topic_partition_and_offset() -> 
 
 
 @pytest.mark.parametrize("function", [F.lower, F.lit], ids=["no session", "assertion"])
-def test_a_function_of_columns_in_the_place_of_one_of_values_is_told_so(function: Callable[..., object]) -> None:
+def test_a_function_of_columns_in_the_place_of_one_of_values_is_told_so(
+    function: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # a worker has none, whatever ran here before
     graph = graph_of(built(lambda b: b.stream("in").map_values(per_record(function, STRING), name="lowers").to("out")))
     said = r"the function of lowers failed: \w+: it is called with Python values, .* has called a function of PySpark"
     with pytest.raises(RecordError, match=said):

@@ -93,6 +93,27 @@ def test_nothing_of_an_answer_stays_with_its_error(answering: Callable[[Answer],
         assert caught.value.__context__ is None
 
 
+@pytest.mark.parametrize(("target", "most"), [("/instance", 8 << 20), ("/health/ready", 1 << 16), ("/tasks?x=1", 4 << 20)])
+def test_an_answer_is_read_up_to_what_is_much_for_its_kind(
+    answering: Callable[[Answer], HostInfo], target: str, most: int
+) -> None:
+    for size, said in ((most, "no instance of this"), (most + 1, f"{most + 1} bytes, expected at most {most}")):
+        answer = HEAD + f"Content-Length: {size}\r\n\r\n".encode() + b" " * size
+        host = answering(lambda line, answer=answer: line.sendall(answer))  # type: ignore[misc]
+        with pytest.raises(RetriableError, match=said):
+            HttpInstances().document(host, target, timeout_s=60)
+
+
+@pytest.mark.parametrize("small", [b"[]", b"{}", b"1", b'""'])
+def test_a_document_of_many_small_values_is_not_read(answering: Callable[[Answer], HostInfo], small: bytes) -> None:
+    """A million of them would hold the whole process for a second and take a hundred MB."""
+    body = b'{"a":[' + b",".join([small] * 600_000) + b"]}"
+    answer = HEAD + f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    host = answering(lambda line: line.sendall(answer))
+    with pytest.raises(RetriableError, match=r"with up to \d+ values, expected at most 524288"):
+        HttpInstances().document(host, "/instance", timeout_s=60)
+
+
 def test_what_is_said_of_an_answer_that_is_none_is_short(answering: Callable[[Answer], HostInfo]) -> None:
     with pytest.raises(RetriableError) as caught:
         fetch(answering(lambda line: line.sendall(b"\xff" * 60_000 + b"\r\n\r\n")), "/", token="", timeout_s=60)

@@ -160,7 +160,7 @@ def test_an_answer_has_a_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None
     with socket.create_server(("127.0.0.1", 0)) as strange:
         said = HEAD + b"Connection: close\r\n\r\n" + b'{"a": 123456789}'
         threading.Thread(target=_say, args=(strange, said), daemon=True).start()
-        with pytest.raises(RetriableError, match="more than 10 bytes"):
+        with pytest.raises(RetriableError, match="more than 10 bytes, which is the limit"):
             HttpInstances().document(HostInfo("127.0.0.1", strange.getsockname()[1]), "/", timeout_s=60)
 
 

@@ -17,6 +17,8 @@ from tidemill.errors import (
 )
 from tidemill.spark.batch_failures import judged, reports_itself
 
+DIED = "Python worker exited unexpectedly (crashed)."
+PATTERN = "java.util.regex.PatternSyntaxException"
 SPARK, PYTHON = "org.apache.spark.SparkException", "org.apache.spark.api.python.PythonException"
 ABORTED = "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0"
 
@@ -38,9 +40,11 @@ ARITHMETIC, DATES = "org.apache.spark.SparkArithmeticException", "java.time.Date
         ([("org.apache.spark.SparkRuntimeException", "too long")], "org.apache.spark.SparkRuntimeException", "too long"),
         ([(SPARK, f"{ABORTED}: {DATES}: Text '1'\n\tat java"), (DATES, "Text '1'")], DATES, "Text '1'"),
         ([(SPARK, MALFORMED)], SPARK, MALFORMED),
+        ([(SPARK, f"{ABORTED}: {SPARK}: {DIED}"), (SPARK, DIED), (PATTERN, "Unclosed group near index 1")], PATTERN,
+         "Unclosed group near index 1"),
         (raised_in_python("ZeroDivisionError: division by zero"), "ZeroDivisionError", "division by zero"),
     ],
-    ids=["expression", "no condition", "cause", "parsing", "udf"],
+    ids=["expression", "no condition", "cause", "parsing", "what ended a worker", "udf"],
 )
 def test_a_function_that_raises_is_known_with_its_class_and_its_own_sentence(
     causes: list[tuple[str, str]], error: str, message: str
@@ -48,9 +52,6 @@ def test_a_function_that_raises_is_known_with_its_class_and_its_own_sentence(
     found = judged(causes)
     assert isinstance(found, FunctionFailedError)
     assert (found.error, found.message) == (error, message)
-
-
-DIED = "Python worker exited unexpectedly (crashed)."
 
 
 @pytest.mark.parametrize(

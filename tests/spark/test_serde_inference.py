@@ -22,11 +22,12 @@ from tidemill import (
 )
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.errors import TopologyError
-from tidemill.operators.operation_table import entry_of
+from tidemill.operators.operation_table import entry_of, operations_of
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.serde_inference import SerdeInference
-from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, leaving_in_graph, leaving_in_step
+from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, leaving_in_graph, leaving_in_step, of_foreign_key_join
 from tidemill.spark.plan.stages import runs_vectorised, stages
+from tidemill.topology.join_operations import ForeignKeyResolve, ForeignKeySubscribe
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
 STRING, LONG, DOUBLE, SHORT = Serdes.string(), Serdes.long(), Serdes.double(), Serdes.short()
@@ -122,6 +123,54 @@ def test_a_sink_of_whose_records_nothing_says_how_to_write_them_is_refused_by_na
     builder = StreamsBuilder()
     make(builder.stream("in", key=STRING, value=STRING)).to("out")
     with pytest.raises(TopologyError, match=rf"no serde for the {side}s that KSTREAM-SINK-\d+ writes: give {side}= of"):
+        compile_topology(None, builder.build(), "app")
+
+
+@pytest.mark.parametrize(("left", "right", "lacks"), [
+    (lambda s: s.select_key(per_record(lambda k, v: k)).to_table(), None, r"keys of its left table, KSTREAM-TOTABLE-\d+ \(table"),
+    (lambda s: s.group_by(per_record(lambda k, v: k)).reduce(max), None, r"keys of its left table, KSTREAM-REDUCE-\d+ \(red"),
+    (None, lambda s: s.select_key(per_record(lambda k, v: k)).to_table(), r"keys of its right table, KSTREAM-TOTABLE-\d+ \("),
+    (None, lambda s: s.to_table().map_values(per_record(lambda v: v)), r"values of its right table, KTABLE-MAPVALUES-\d+ \(m"),
+], ids=["left keys", "left keys of a group", "right keys", "right values"])  # fmt: skip
+def test_a_join_by_foreign_key_says_which_serde_it_lacks_of_which_table(left: Any, right: Any, lacks: str) -> None:
+    builder = StreamsBuilder()
+    streams = [builder.stream(topic, key=STRING, value=STRING) for topic in ("l", "r")]
+    tables = [stream.to_table() if make is None else make(stream) for make, stream in zip((left, right), streams, strict=True)]
+    tables[0].join(tables[1], max, foreign_key=lambda value: value).to_stream().to("out", key=STRING, value=STRING)
+    topology = builder.build()
+    side = "key" if "keys" in lacks else "value"
+    said = rf"join by foreign key KTABLE-FK-JOIN-\S+: no serde is named for the {lacks}.*give {side}= .*default.{side}.serde"
+    with pytest.raises(TopologyError, match=said):
+        compile_topology(None, topology, "app")
+    assert compile_topology(None, topology, "app", default_key=STRING, default_value=STRING)
+
+
+def test_left_values_of_a_join_by_foreign_key_are_hashed_with_the_serde_that_they_are_known_to_have() -> None:
+    builder = StreamsBuilder()
+    left = builder.table("l", key=STRING, value=STRING).map_values(per_record(len))
+    left.join(builder.table("r", key=STRING, value=STRING), max, foreign_key=str).to_stream().to("out")
+    topology = builder.build()
+    arriving = Edge(key=STRING, value=DOUBLE)
+    [asks] = operations_of(topology, ForeignKeySubscribe)
+    [answered] = operations_of(topology, ForeignKeyResolve)
+    known = {left.name: arriving}
+    for name in (asks, answered):
+        found = of_foreign_key_join(topology, name, arriving, known, NOTHING_KNOWN).operation
+        assert isinstance(found, (ForeignKeySubscribe, ForeignKeyResolve))
+        assert found.value_serde == DOUBLE
+        default = of_foreign_key_join(topology, name, arriving, known, Edge(key=None, value=STRING)).operation
+        assert isinstance(default, (ForeignKeySubscribe, ForeignKeyResolve))
+        assert default.value_serde == STRING
+
+
+@pytest.mark.parametrize(("given", "said"), [
+    ({}, r"keys and the values of in \(KSTREAM-SOURCE-\d+: give key= and value=\), where"),
+    ({"key": STRING}, r"values of in \(KSTREAM-SOURCE-\d+: give value=\), where"),
+])  # fmt: skip
+def test_sources_without_serdes_are_named_with_their_topics_and_internal_ones_are_not(given: Any, said: str) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", **given).map(per_record(lambda k, v: (k, v))).group_by_key().count()
+    with pytest.raises(TopologyError, match=rf"no serde for the {said} the topic is read"):
         compile_topology(None, builder.build(), "app")
 
 

@@ -5,6 +5,7 @@ Never a false alarm: what can't be judged without a session is left to the plan,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -64,9 +65,14 @@ def called(use: ColumnFunction, *arguments: Column) -> Any:
         mistake = of_error(use, error)
         if mistake is not None:
             raise error_of(use, mistake) from error
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said = f"{type(error).__name__}: {_without_java(str(error))}" if str(error) else type(error).__name__
         raise TopologyError(f"{where(use)}: the function failed while the plan was made: {said}") from error
     mistake = of_result(use, result)
     if mistake is not None:
         raise error_of(use, mistake)
     return result
+
+
+def _without_java(said: str) -> str:
+    """An error's text on one line, without the query and the stack that Spark and Py4J write below theirs."""
+    return " ".join(re.split(r"\n== |\n\tat |\. Trace:", said)[0].split())

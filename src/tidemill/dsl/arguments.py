@@ -116,7 +116,14 @@ def serde_or_none(serde: Serde | None, what: str) -> Serde | None:
         return serde
     if len(missing) < len(_SERDE_PARTS):
         raise TopologyError(f"{what}: {serde!r} is no serde: it has no {', '.join(missing)} (docs/serdes.md, custom serdes)")
+    if callable(serde):
+        found = getattr(serde, "__qualname__", type(serde).__name__)
+        raise TopologyError(f"{what}: {found} is not a serde but {_makes(serde)}; give what it makes, such as Serdes.string()")
     raise TopologyError(f"{what}: {serde!r} is not a serde; give one of Serdes, such as Serdes.string()")
+
+
+def _makes(found: object) -> str:
+    return "a class" if isinstance(found, type) else "a function"
 
 
 def required_serde(serde: Serde | None, what: str) -> Serde:

@@ -14,6 +14,7 @@ from tidemill.dsl.arguments import function_of
 from tidemill.dsl.function_types import Predicate
 from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology.functions import PerRecord
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name
@@ -33,7 +34,7 @@ class StreamAt(Protocol[Stream_co]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BranchedKStream(Generic[Stream]):
+class BranchedKStream(Spelled, Generic[Stream]):
     """A split under construction (org.apache.kafka.streams.kstream.BranchedKStream, KIP-418).
 
     ``branch`` adds a branch and returns the split; ``default_branch`` or ``no_default_branch`` ends it and gives all branches as

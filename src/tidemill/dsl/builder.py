@@ -27,6 +27,7 @@ from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
+from tidemill.spellings import Spelled
 from tidemill.topology.logical import GlobalSource, KTableSource, LogicalNode, StateStore, StreamSource
 from tidemill.topology.lowering import lower
 from tidemill.topology.naming import legal_name
@@ -35,7 +36,7 @@ from tidemill.topology.optimization import optimizations, optimized, processors_
 from tidemill.topology.values import Serde
 
 
-class StreamsBuilder:
+class StreamsBuilder(Spelled):
     """Builds a topology from streams and tables (org.apache.kafka.streams.StreamsBuilder). Nothing is read meanwhile.
 
     Names that are not given are numbered as in Kafka Streams, so that topics and stores have the same names. ``key`` and

@@ -16,6 +16,7 @@ from tidemill.dsl.materialized import Materialized, materialized, queryable_name
 from tidemill.dsl.recorder import Recorder, repartition_node
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name, numbered
@@ -30,7 +31,7 @@ _AGGREGATE, _MERGE = "COGROUPKSTREAM-AGGREGATE-", "COGROUPKSTREAM-MERGE-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CogroupedKStream:
+class CogroupedKStream(Spelled):
     """Grouped streams that go into one aggregate, each with ``aggregator(key, value, aggregate)``, in the order in which they
     were added (org.apache.kafka.streams.kstream.CogroupedKStream, KIP-150). Functions get Python values.
     """
@@ -133,7 +134,7 @@ class CogroupedKStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WindowedCogroupedKStream:
+class WindowedCogroupedKStream(Spelled):
     """Cogrouped streams in windows. Keys of the table are ``Windowed`` (key, start and end in ms)."""
 
     cogrouped: CogroupedKStream

@@ -19,6 +19,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.table import KTable
 from tidemill.dsl.windowed import SessionWindowedKStream, TimeWindowedKStream
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology.functions import OfColumns
 from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.nodes import Store
@@ -28,7 +29,7 @@ from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KGroupedStream:
+class KGroupedStream(Spelled):
     """A stream grouped by key, to be aggregated (org.apache.kafka.streams.kstream.KGroupedStream).
 
     ``group_name`` names the repartition topic, which there is only if keys were changed since the source. Each method gives a

@@ -16,6 +16,7 @@ from tidemill.dsl.recorder import Recorder
 from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.dsl.table import KTable
+from tidemill.spellings import Spelled
 from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process, Repartition
 from tidemill.topology.naming import legal_name
@@ -26,7 +27,7 @@ _STORE = "KTABLE-AGGREGATE-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KGroupedTable:
+class KGroupedTable(Spelled):
     """A table grouped by other keys (org.apache.kafka.streams.kstream.KGroupedTable). Its aggregations get Python values.
 
     Rows always go through a repartition topic, which ``group_name`` names. A row that changes leaves its old group and comes into

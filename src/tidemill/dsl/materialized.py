@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from tidemill.dsl.arguments import serde_or_none
 from tidemill.dsl.recorder import Recorder
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Store, StoreKind
@@ -20,7 +21,7 @@ from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Materialized:
+class Materialized(Spelled):
     """The store of a table, for ``store=`` where a name is not enough (org.apache.kafka.streams.kstream.Materialized).
 
     ``name`` None: a generated name, not for queries. ``key`` and ``value`` are serdes. ``persistent`` False: in memory, as

@@ -23,6 +23,7 @@ from tidemill.dsl.function_types import TimestampExtractor, TopicNameExtractor
 from tidemill.dsl.stores import checked_store
 from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
+from tidemill.spellings import Spelled
 from tidemill.topology.draft import Draft
 from tidemill.topology.naming import legal_name, node_name
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, Topology
@@ -31,7 +32,7 @@ from tidemill.topology.partitioning import StreamPartitioner
 from tidemill.topology.values import Serde
 
 
-class TopologyBuilder:
+class TopologyBuilder(Spelled):
     """Builds a topology of sources, processors and sinks (org.apache.kafka.streams.Topology), from nothing or onto ``topology``.
 
     Each method adds nodes and returns the builder; ``build`` gives the ``Topology``.

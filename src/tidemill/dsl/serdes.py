@@ -19,6 +19,7 @@ from tidemill.dsl.json_reading import MAX_BYTES, TextReader, text_reader
 from tidemill.dsl.json_schema import StructType, declared, parse_schema
 from tidemill.dsl.json_writing import Writer, utf8, write_json, writer_of
 from tidemill.errors import ConfigError, SerdeError, TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology.values import Serde, Value
 
 
@@ -345,7 +346,7 @@ _LONG, _INTEGER = WholeNumberSerde("long", "bigint", 8), WholeNumberSerde("integ
 _SHORT = WholeNumberSerde("short", "smallint", 2)
 
 
-class Serdes:
+class Serdes(Spelled):
     """The serdes that there are, named as in ``org.apache.kafka.common.serialization.Serdes``; their bytes are Java's.
 
     Each has ``name``, ``sql_type`` (the Spark type of its values), ``serialize(value)`` and ``deserialize(data)``; null is null

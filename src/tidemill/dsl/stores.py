@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 from tidemill.dsl.arguments import serde_or_none
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
 
 
-class Stores:
+class Stores(Spelled):
     """Makes stores for ``add_state_store``, ``add_global_store`` and ``StreamJoined`` (org.apache.kafka.streams.state.Stores).
 
     ``key`` and ``value`` are serdes; without them the default serdes hold. ``persistent`` False: in memory. ``logged`` False: no

@@ -39,6 +39,7 @@ from tidemill.dsl.stream_joins import INNER, LEFT, OUTER, join_with
 from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
+from tidemill.spellings import Spelled
 from tidemill.topology import operations as op
 from tidemill.topology.batch_operations import BatchFunction
 from tidemill.topology.durations import Duration
@@ -52,7 +53,7 @@ from tidemill.topology.windows import JoinWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KStream:
+class KStream(Spelled):
     """A stream of records, each an event of its own (org.apache.kafka.streams.kstream.KStream).
 
     Each method adds an operator and returns what comes out of it; nothing is read or called while a program is written. Functions

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suppressed:
+class Suppressed(Spelled):
     """The changes that ``KTable.suppress`` holds back (org.apache.kafka.streams.kstream.Suppressed, KIP-328).
 
     Made by ``until_window_closes``, ``until_time_limit`` or ``until_wall_clock_limit``; ``wait_ms`` None: until the window

@@ -29,6 +29,7 @@ from tidemill.dsl.old_values import send_old_values, send_old_values_if_kept
 from tidemill.dsl.recorder import Recorder
 from tidemill.dsl.suppressed import Suppressed
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology import operations as op
 from tidemill.topology.logical import LogicalNode, Process, is_versioned, window_close_of
 from tidemill.topology.naming import legal_name
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from tidemill.dsl.stream import KStream
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KTable:
+class KTable(Spelled):
     """A table of the latest value of each key (org.apache.kafka.streams.kstream.KTable), as a stream of its changes.
 
     Each method adds an operator and returns what comes out of it. A null value is a tombstone: the key is deleted; functions do
@@ -319,7 +320,7 @@ def _keeps_nothing(asked: Materialized | None, kept: Store | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GlobalKTable:
+class GlobalKTable(Spelled):
     """A table that every instance has all of, to join streams with by any key (org.apache.kafka.streams.kstream.GlobalKTable).
 
     ``store_name`` is None where the store can't be queried. It is read from its beginning at every start, before any task runs.

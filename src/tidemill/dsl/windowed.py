@@ -18,6 +18,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.serdes_windowed import windowed_serde
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology import operations as op
 from tidemill.topology.logical import Process
 from tidemill.topology.nodes import Store
@@ -40,7 +41,7 @@ class EmitStrategy(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindowedKStream:
+class TimeWindowedKStream(Spelled):
     """A grouped stream in time or sliding windows (org.apache.kafka.streams.kstream.TimeWindowedKStream).
 
     Keys of its tables are ``Windowed`` (in a topic: the key's bytes and the window's start, eight bytes). A record is in each
@@ -122,7 +123,7 @@ class TimeWindowedKStream:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionWindowedKStream:
+class SessionWindowedKStream(Spelled):
     """A grouped stream in sessions (org.apache.kafka.streams.kstream.SessionWindowedKStream).
 
     Keys of its tables are ``Windowed`` from the first to the last record (in a topic: the key's bytes, end and start, eight bytes

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import threading
 from collections.abc import Iterator, Sequence
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
@@ -102,7 +103,8 @@ _OF_DATA = re.compile(
     r"org\.apache\.spark\.(Spark(Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|Runtime|IllegalArgument|NoSuchElement|"
     r"UnsupportedOperation|ClassCast|Upgrade)Exception|sql\.catalyst\.util\.\w+Exception)"
     r"|java\.lang\.(Arithmetic|NumberFormat|IllegalArgument|ClassCast|NullPointer|NegativeArraySize|UnsupportedOperation|"
-    r"\w*IndexOutOfBounds)Exception|java\.util\.(NoSuchElement|\w*Format\w*)Exception|java\.(time|math|text)\..*"
+    r"\w*IndexOutOfBounds)Exception|java\.util\.(NoSuchElement|\w*Format\w*)Exception|java\.(time|math|text|util\.regex)\..*|"
+    r"com\.fasterxml\.jackson\..*"
 )
 _CONDITION = re.compile(r"\[(?!INTERNAL_ERROR|FAILED_READ|CANNOT_|TASK_|SPARK_JOB_|OPERATION_CANCELED)[A-Z][A-Z0-9_.]+\]")
 """Error condition at the start of Spark's messages, except those about files, jobs, tasks or Spark itself."""
@@ -113,8 +115,7 @@ _MOST_TEXT = 1000
 
 def failure_of(problem: Py4JJavaError | CapturedException) -> TidemillError:
     """StopError if the batch would fail in the same way every time, else a BatchLostError that says why."""
-    java = problem._origin if isinstance(problem, CapturedException) else problem.java_exception
-    return judged(_causes(java) or [("", str(problem))])
+    return judged(causes_of(problem) or [("", str(problem))])
 
 
 def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
@@ -128,32 +129,32 @@ def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
     for kind, said in causes:
         if kind == _PYTHON:
             return _python_failure(said, reason)
-        if any(died in said for died in _DIED):
-            return WorkerDiedError(f"a Python worker died: {reason}")
         if kind.endswith("OutOfMemoryError"):
             return WorkerDiedError(f"Spark had no memory left: {reason}")
-    found = next(((kind, said) for kind, said in causes if _is_of_data(kind, said)), None)
-    if found is None:
-        lost = BatchLostError if _OF_THE_CLUSTER.search(text) else MisfitError
-        return lost(f"the Spark task failed: {reason}")
-    return FunctionFailedError(found[0], _without_stack(found[1]))
+        if _is_of_data(kind, said):  # also as the cause of a worker's end: it gets no more rows where an expression fails
+            return FunctionFailedError(kind, one_sentence(said))
+    if any(died in said for _, said in causes for died in _DIED):
+        return WorkerDiedError(f"a Python worker died: {reason}")
+    lost = BatchLostError if _OF_THE_CLUSTER.search(text) else MisfitError
+    return lost(f"the Spark task failed: {reason}")
 
 
 def one_line(problem: Exception) -> str:
     """What has failed outside of a batch: Spark's own sentence, or a Python function's error, without stack and query."""
     if not isinstance(problem, (Py4JJavaError, CapturedException)):
         return " ".join(str(problem).split())[:_MOST_TEXT] or type(problem).__name__
-    causes = _causes(problem._origin if isinstance(problem, CapturedException) else problem.java_exception)
+    causes = causes_of(problem)
     for kind, said in causes:
         if kind == _PYTHON:
             return str(_python_failure(said, first_line(said)))
     kind, said = next(((kind, said) for kind, said in causes if said), ("", str(problem)))
     is_sparks_own = kind.startswith("org.apache.spark.") or not kind
-    return _without_stack(said) if is_sparks_own else f"{kind}: {_without_stack(said)}"
+    return one_sentence(said) if is_sparks_own else f"{kind}: {one_sentence(said)}"
 
 
-def _causes(java: JavaObject) -> list[tuple[str, str]]:
+def causes_of(problem: Py4JJavaError | CapturedException) -> list[tuple[str, str]]:
     """Class and message of an exception and of what has caused it, outermost first."""
+    java: JavaObject = problem._origin if isinstance(problem, CapturedException) else problem.java_exception
     found: list[tuple[str, str]] = []
     while java is not None and len(found) < _MOST_CAUSES:
         found.append((str(java.getClass().getName()), str(java.getMessage() or "")))
@@ -178,7 +179,7 @@ def _python_failure(said: str, reason: str) -> BatchLostError:
     return FunctionFailedError(found[1], (found[2] or "")[:_MOST_TEXT])
 
 
-def _without_stack(said: str) -> str:
+def one_sentence(said: str) -> str:
     """Spark's own sentence: without the query's text, in which an expression of Columns has no place, and without a stack."""
     lines = []
     for line in said.splitlines():
@@ -215,6 +216,19 @@ def _without_exception(record: logging.LogRecord) -> bool:
     if not _is_of_another_thread(record):
         record.exc_info = None
     return True
+
+
+@contextlib.contextmanager
+def errors_unlogged() -> Iterator[None]:
+    """Within it PySpark writes no exception of an expression to standard error: they are raised with their place."""
+    thread = threading.current_thread().name
+    is_new = thread not in _reporting_threads
+    reports_itself(thread)
+    try:
+        yield
+    finally:
+        if is_new:
+            _reporting_threads.discard(thread)
 
 
 def reports_itself(thread: str) -> None:

@@ -42,6 +42,7 @@ from tidemill.spark.engine import BatchEngine
 from tidemill.spark.launch.session import SparkHandle
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.spark.plan_session import plan_session
+from tidemill.spellings import Spelled
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
 from tidemill.steps.step_state import Written
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, times_after
@@ -61,7 +62,7 @@ _APPLICATION = "topology-test-driver"
 """In the names of internal topics, where the settings name no application."""
 
 
-class TopologyTestDriver:
+class TopologyTestDriver(Spelled):
     """Runs ``topology`` (or the builder that makes it) with ``config``; close it, or use it as a context manager.
 
     ``start_ms``: what the wall clock shows at first. ``session``: a Spark session to use; else the process's shared one.

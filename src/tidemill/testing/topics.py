@@ -16,6 +16,7 @@ from typing import Any
 from tidemill.dsl.arguments import required_serde
 from tidemill.errors import TopologyError
 from tidemill.operators.record import why_no_headers, why_no_timestamp
+from tidemill.spellings import Spelled
 from tidemill.topology.durations import milliseconds
 from tidemill.topology.values import Key, Serde, Value
 
@@ -66,7 +67,7 @@ class TestRecord:
     headers: Headers = ()
 
 
-class TestInputTopic:
+class TestInputTopic(Spelled):
     """Writes one topic. Its time begins at ``start`` ms and moves on by ``advance`` with each record that has no own one."""
 
     __test__ = False
@@ -142,7 +143,7 @@ def _refuse_if(problem: str, where: str) -> None:
         raise TopologyError(f"{where}: {problem}")
 
 
-class TestOutputTopic:
+class TestOutputTopic(Spelled):
     """Reads one topic, from where it was last read."""
 
     __test__ = False

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tidemill.errors import TopologyError
+from tidemill.topology.methods import given_name, method_of
 from tidemill.topology.nodes import Node, ProcessorNode, RepartitionTopic, SinkNode, SourceNode, Store, Topology
 
 
@@ -50,9 +51,12 @@ class Draft:
     def add(self, node: Node, parents: tuple[str, ...] = ()) -> None:
         """Adds a node below its parents."""
         if node.name in self.nodes:
+            first, second, given = method_of(self.nodes[node.name]), method_of(node), given_name(node.name)
+            of_given = "" if given == node.name else f", which is of name={given!r}"
+            of_whom = f"both {first}" if first == second else f"{first}; {second}"
             raise TopologyError(
-                f"two nodes have the name {node.name!r} ({_what(self.nodes[node.name])} and {_what(node)}): names of"
-                " operators, groups, repartitions and sinks must differ; give one of them another name"
+                f"two nodes have the name {node.name!r}{of_given} ({of_whom}):"
+                " names of operators, groups, repartitions and sinks must differ; give one of them another name"
             )
         for parent in parents:
             self._check_parent(node.name, parent)
@@ -90,7 +94,7 @@ class Draft:
         """Lets a processor use stores, which may still be to come."""
         node = self.nodes.get(user)
         if not isinstance(node, ProcessorNode):
-            found = "is no node" if node is None else f"is {_what(node)}"
+            found = "is no node" if node is None else f"is {method_of(node)}"
             raise TopologyError(f"the stores {', '.join(stores)} can't be connected to {user!r}: it {found}, no processor")
         self.nodes[user] = replace(node, stores=tuple(dict.fromkeys((*node.stores, *stores))))
 
@@ -132,7 +136,7 @@ class Draft:
                 f"the parent {parent!r} of {name!r} is no node (nodes so far: {', '.join(self.nodes) or 'none'}): add it first"
             )
         if isinstance(above, SinkNode):
-            raise TopologyError(f"the parent {parent!r} of {name!r} is {_what(above)}, which forwards nothing")
+            raise TopologyError(f"the parent {parent!r} of {name!r} is {method_of(above)}, which forwards nothing")
 
     def _check_below_global_sources(self) -> None:
         """What a global store's processor forwards stays in its instance: without a task nothing is committed."""
@@ -149,7 +153,7 @@ class Draft:
             elif kept:
                 problem = f"uses the store {kept[0]!r}: only tasks have stores of their own"
             elif isinstance(node, SinkNode):
-                problem = f"is {_what(node)}: only tasks write to topics"
+                problem = f"is {method_of(node)}: only tasks write to topics"
             else:
                 continue
             raise TopologyError(
@@ -184,8 +188,9 @@ class Draft:
         first = next(
             (node.name for node in self.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores), None
         )
-        users = " and ".join(repr(name) for name in (first, user) if name is not None) or "none yet"
-        raise TopologyError(f"two stores have the name {store!r} (of the nodes {users}): give one of them another name")
+        known = [(method_of(self.nodes[name]), name) for name in (first, user) if name is not None and name in self.nodes]
+        users = " and ".join(f"{method} {name}" for method, name in known) or "no node yet"
+        raise TopologyError(f"two stores have the name {store!r} (of {users}): give one of them another name")
 
     def _keeper(self, store: str) -> Node:
         return next(
@@ -211,13 +216,3 @@ class Draft:
             raise TopologyError(
                 f"joined streams are repartitioned into different numbers of partitions: {listed}; give all of them the same"
             )
-
-
-def _what(node: Node) -> str:
-    match node:
-        case SourceNode():
-            return f"the source of {node.topic_pattern or ', '.join(node.topics)}"
-        case SinkNode():
-            return f"the sink to {node.topic or 'topics named by a function'}"
-        case ProcessorNode():
-            return type(node.operation).__name__

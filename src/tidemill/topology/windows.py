@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology.durations import Duration, milliseconds, signed_milliseconds
 from tidemill.topology.values import Key
 
@@ -29,7 +30,7 @@ class Windowed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindows:
+class TimeWindows(Spelled):
     """Tumbling (``advance`` = ``size``) and hopping windows, in ms (org.apache.kafka.streams.kstream.TimeWindows).
 
     Aligned to the epoch: a window starts at each multiple of ``advance``, never below 0. ``size`` None: one window from ``start``
@@ -66,7 +67,7 @@ class TimeWindows:
         return MAX_TIME if self.size is None else self.size + self.grace
 
 
-class UnlimitedWindows:
+class UnlimitedWindows(Spelled):
     """One window without an end, as ``UnlimitedWindows`` of Kafka Streams."""
 
     @staticmethod
@@ -80,7 +81,7 @@ class UnlimitedWindows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlidingWindows:
+class SlidingWindows(Spelled):
     """Windows of records that are at most ``difference`` ms apart, both ends included
     (org.apache.kafka.streams.kstream.SlidingWindows, KIP-450).
     """
@@ -107,7 +108,7 @@ class SlidingWindows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionWindows:
+class SessionWindows(Spelled):
     """Sessions that end after ``gap`` ms without a record (org.apache.kafka.streams.kstream.SessionWindows, KIP-94)."""
 
     gap: int
@@ -133,7 +134,7 @@ Windows = TimeWindows | SlidingWindows | SessionWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JoinWindows:
+class JoinWindows(Spelled):
     """A record of the left side joins those of the right from ``before`` ms earlier to ``after`` ms later, both ends included
     (org.apache.kafka.streams.kstream.JoinWindows).
     """

@@ -50,6 +50,7 @@ from tidemill.runtime.observe.live_view import LiveView
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.worker.worker import Fault
+from tidemill.spellings import Spelled
 from tidemill.topology.nodes import Topology
 
 __all__ = ["KafkaStreams", "State", "StateListener", "StreamThreadExceptionResponse", "UncaughtExceptionHandler"]
@@ -57,7 +58,7 @@ __all__ = ["KafkaStreams", "State", "StateListener", "StreamThreadExceptionRespo
 log = logging.getLogger("tidemill.application")
 
 
-class KafkaStreams:
+class KafkaStreams(Spelled):
     """One instance. Use it as a context manager, or call ``start()`` and ``close()``.
 
     Args:

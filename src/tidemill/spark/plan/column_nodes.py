@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, IntegralType, NullType
@@ -22,6 +23,7 @@ from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, functions_of
 from tidemill.columns.sentences import where
 from tidemill.errors import TopologyError
+from tidemill.spark.batch_failures import errors_unlogged, one_line
 from tidemill.spark.plan.changes import Changes, KeyValue
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
@@ -222,16 +224,21 @@ MANY_OF_ONE: Mapping[type, Callable[[Changes, int, ProcessorNode, KeyValue, Mapp
 
 # --- the user's functions ----------------------------------------------------------------------------------------------
 
+_CANT_COMPUTE = "Spark can't compute what the function gives"
+
 
 @contextlib.contextmanager
 def computed(use: ColumnFunction) -> Iterator[None]:
     """Within it Spark looks at what a function gave: its errors are reported as the function's."""
     try:
-        yield
+        with errors_unlogged():
+            yield
     except UserColumnError as error:
         raise TopologyError(f"{where(use)}: {error}") from error
     except AnalysisException as error:
         raise TopologyError(f"{where(use)}: {_sentence(error)}") from error
+    except (CapturedException, Py4JJavaError) as error:
+        raise TopologyError(f"{where(use)}: {_CANT_COMPUTE}: {one_line(error)}") from error
 
 
 def _sentence(error: AnalysisException) -> str:
@@ -250,7 +257,7 @@ def _sentence(error: AnalysisException) -> str:
         )
     if condition in ("MISSING_GROUP_BY", "MISSING_AGGREGATION"):
         return OF_AN_AGGREGATE
-    return f"Spark can't compute what the function gives: {said}"
+    return f"{_CANT_COMPUTE}: {said}"
 
 
 def _use(node: ProcessorNode, function: UserFunction, at: KeyValue) -> ColumnFunction:

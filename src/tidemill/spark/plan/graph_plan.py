@@ -13,7 +13,7 @@ from dataclasses import replace
 from tidemill.dsl.serdes import Serdes
 from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_to_columns
 from tidemill.spark.plan.planned_topology import is_batch_sink
-from tidemill.spark.plan.serde_rules import Edge, PartSerdes, exit_edge, require, sink_edge
+from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, PartSerdes, exit_edge, of_foreign_key_join, require, sink_edge
 from tidemill.spark.plan.shortcuts import window_join_of
 from tidemill.steps.commit.sinks import chooses_partitions
 from tidemill.steps.rows.schema import Tags
@@ -110,15 +110,15 @@ class _Cut:
         self._entry(self._tags.arrived(name), name, edge, self._tags.index(name))
 
     def node(self, name: str) -> None:
-        node = self._topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
         own = tuple(p for p in self._topology.parents[name] if p in self._part.nodes or p in self._part.sources)
         if name in self._entered:
             border = name + _BORDER
             self._add(SourceNode(name=border, topics=()), ())
             self._entry(self._tags.arrived(name), border, self._serdes.from_columns[name], None)
             own = (*own, border)
-        self._add(node, own)
+        arriving = next((self._serdes.leaving[parent] for parent in own if parent in self._serdes.leaving), None)
+        arriving = arriving or self._serdes.from_columns.get(name, NOTHING_KNOWN)
+        self._add(of_foreign_key_join(self._topology, name, arriving, self._serdes.leaving, self._default), own)
 
     def exit(self, name: str) -> None:
         node = self._topology.nodes[name]

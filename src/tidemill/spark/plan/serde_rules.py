@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from tidemill.dsl.serdes import BytesSerde, JsonClassSerde, JsonSerde, Serdes, StringSerde, UUIDSerde
 from tidemill.dsl.serdes_change import ChangeSerde
+from tidemill.dsl.serdes_foreign_key import SubscriptionResponseSerde
 from tidemill.dsl.serdes_windowed import windowed_serde
 from tidemill.errors import TopologyError
 from tidemill.operators.default_serdes import completed
@@ -33,7 +34,17 @@ from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.stages import targets
 from tidemill.steps.rows.codecs_wire import PairSerde
 from tidemill.topology.functions import PerRecord
-from tidemill.topology.join_operations import GlobalTableJoin, JoinWindowed, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
+from tidemill.topology.join_operations import (
+    ForeignKeyChange,
+    ForeignKeyResolve,
+    ForeignKeySubscribe,
+    GlobalTableJoin,
+    JoinWindowed,
+    StreamSelfJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+)
+from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology
 from tidemill.topology.operations import Operation, SessionAggregate, WindowAggregate
 from tidemill.topology.spark_operations import ChangedValues, makes_pairs
@@ -217,6 +228,45 @@ def pair_of_sides(
         case _:
             return None
     return None if left is None or right is None else PairSerde(left, right)
+
+
+# --- joins by foreign key ---------------------------------------------------------------------------------------------
+
+
+def of_foreign_key_join(
+    topology: Topology, name: str, arriving: Edge, known: Mapping[str, Edge], default: Edge
+) -> ProcessorNode:
+    """A node that runs record by record; of a join by foreign key with the serde of the left values, which it hashes.
+
+    Raises:
+        TopologyError: no serde is named for what the join's internal topics hold. Each side reads what the other one has
+            written, so a serde that is only found on the way of one of them won't do.
+    """
+    node = _processor(topology, name)
+
+    def require_named(side: str, table: str, of: str, named: Serde | None, found: Serde | None) -> None:
+        if named is None:
+            such = "" if found is None else f" (there they are written as {found.name})"
+            raise TopologyError(
+                f"join by foreign key {name}: no serde is named for the {of}s of its {side} table, {table} "
+                f"({method_of(topology.nodes[table])}), which the join writes into its internal topics: give {of}= to the method"
+                f" that makes the table{such}, or set default.{of}.serde"
+            )
+
+    match node.operation:
+        case ForeignKeySubscribe() as subscribe:
+            require_named("left", topology.parents[name][0], "key", subscribe.key_serde or default.key, arriving.key)
+            value = subscribe.value_serde or default.value or arriving.value
+            return replace(node, operation=replace(subscribe, value_serde=value))
+        case ForeignKeyResolve() as resolve:
+            left = known.get(resolve.table, NOTHING_KNOWN)
+            return replace(node, operation=replace(resolve, value_serde=resolve.value_serde or default.value or left.value))
+        case ForeignKeyChange() as change:
+            table, answers = topology.parents[name][0], node.value_serde
+            assert isinstance(answers, SubscriptionResponseSerde)
+            require_named("right", table, "key", topology.stores[change.store].key_serde or default.key, arriving.key)
+            require_named("right", table, "value", answers.inner or default.value, arriving.value)
+    return node
 
 
 # --- parts that run record by record ----------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Columns that functions of the program give: what they may be in a static plan (correctness.md, rules 18 and 19).
 
-Decides by Spark's own analysis of each such Column alone: it is computed for each record by itself, and gives the same when a
-batch is run again. The sentence says what it is instead, and what to do.
+Decides by Spark's own analysis of each such Column alone: it is computed for each record by itself, gives the same when a
+batch is run again, and has no literal that Java refuses (``refused_literals``). The sentence says what it is instead, and what to
+do.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pyspark.sql.types import DataType
 
 from tidemill.errors import TopologyError
 from tidemill.spark.java import JavaObject, class_of, items_of
+from tidemill.spark.plan.refused_literals import refused_literal
 
 _ONCE_PER_PLAN = {
     "CurrentTimestamp", "Now", "CurrentDate", "CurrentTime", "LocalTimestamp", "CurrentTimestampLike", "CurrentBatchTimestamp",
@@ -44,7 +46,8 @@ class UserColumnError(TopologyError):
 
 
 def type_of(frame: DataFrame, column: Column) -> DataType:
-    """The type of a Column that is computed for each row of ``frame`` by itself, and always gives the same for it.
+    """The type of a Column that is computed for each row of ``frame`` by itself, always gives the same for it, and may give
+    something.
 
     Raises:
         UserColumnError: it is not.
@@ -54,7 +57,11 @@ def type_of(frame: DataFrame, column: Column) -> DataType:
     if not (plan.nodeName() == "Project" and plan.child().equals(above)):  # Spark adds more than a projection
         added = plan.nodeName() if plan.nodeName() != "Project" else plan.child().nodeName()
         raise UserColumnError(_OF_SEVERAL.get(added, _OF_A_WINDOW))
-    require_same_again(frame, plan.expressions().apply(0))
+    expression = plan.expressions().apply(0)
+    require_same_again(frame, expression)
+    refused = refused_literal(frame, expression)
+    if refused is not None:
+        raise UserColumnError(refused)
     return selected.schema["column"].dataType
 
 

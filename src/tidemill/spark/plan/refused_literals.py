@@ -1,0 +1,110 @@
+"""Literals in functions of Columns that Java refuses for every record: regular expressions, formats of times, time zones ...
+
+Spark looks at such a literal when the first record comes, so a program with one would start and then lose each micro-batch.
+Decides which arguments of which expressions are asked about, and leaves the answer to the JVM: an expression whose arguments are
+literals is computed once by itself, with neutral values (an empty text, 0) for what comes from records. Only errors about the
+literal count: nothing is concluded from what a neutral value does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import CapturedException
+from pyspark.sql import DataFrame
+
+from tidemill.spark.batch_failures import causes_of, errors_unlogged, one_sentence
+from tidemill.spark.java import JavaObject, class_of, items_of, sequence_of
+
+_ARGUMENTS: Mapping[str, tuple[int, ...]] = {
+    "RLike": (1,), "Like": (1,), "StringSplit": (1,), "StringToMap": (1, 2), "RegExpReplace": (1, 2), "RegExpInStr": (1,),
+    "RegExpExtract": (1, 2), "RegExpExtractAll": (1, 2),
+    "DateFormatClass": (1,), "GetTimestamp": (1,), "UnixTimestamp": (1,), "ToUnixTimestamp": (1,), "FromUnixTime": (1,),
+    "FromUTCTimestamp": (1,), "ToUTCTimestamp": (1,), "ConvertTimezone": (0, 1), "NextDay": (1,),
+    "FormatString": (0,), "ElementAt": (1,), "JsonToStructs": (), "CsvToStructs": (),
+    "Invoke": (0,),  # to_json, to_csv: the literal has their options
+    "StaticInvoke": (1,),  # encode, decode, aes_encrypt
+}  # fmt: skip
+"""Children that must be literals, by the class of Spark's expression; the others are given neutral values."""
+_NAMES = {"GetTimestamp": "to_timestamp or to_date", "Invoke": "one of its functions", "StaticInvoke": "one of its functions"}
+"""Where Spark's own would say nothing to the reader."""
+_MAY_HAVE_SOME = re.compile(
+    r"like|split|str_to_map|regexp|date_format|to_date|timestamp|unixtime|timezone|next_day|format_string|printf|element_at|"
+    r"json|csv|encode|decode|aes_|to_utc|from_utc", re.IGNORECASE
+)  # fmt: skip
+"""Of an expression's SQL: looking at its parts takes many calls of the JVM."""
+_ABOUT_A_LITERAL = re.compile(
+    r"\[(INVALID_PARAMETER_VALUE\.(PATTERN|REGEX_GROUP_INDEX|CHARSET|AES_KEY_LENGTH)|INVALID_REGEXP_REPLACE|INVALID_FORMAT\.|"
+    r"INVALID_DATETIME_PATTERN|INCONSISTENT_BEHAVIOR_CROSS_VERSION\.DATETIME_(PATTERN_RECOGNITION|WEEK_BASED_PATTERN)|"
+    r"INVALID_TIMEZONE|ILLEGAL_DAY_OF_WEEK|INVALID_INDEX_OF_ZERO|PARSE_MODE_UNSUPPORTED)"
+)
+_OF_A_REPLACEMENT = "[INVALID_REGEXP_REPLACE]"
+_OF_JAVA = re.compile(r"java\.util\.(regex\.PatternSyntaxException|\w*Format\w*Exception)")
+
+
+def refused_literal(frame: DataFrame, expression: JavaObject) -> str | None:
+    """What Java says of a literal in the expression, an analysed one over the columns of ``frame``; None if it takes all."""
+    if _MAY_HAVE_SOME.search(expression.sql()) is None:
+        return None
+    with errors_unlogged():
+        for part in _as_computed(frame, expression):
+            literals = _ARGUMENTS.get(part.getClass().getSimpleName())
+            if literals is None:
+                continue
+            arguments = list(items_of(part.children()))
+            if len(arguments) > max(literals, default=-1) and all(arguments[at].foldable() for at in literals):
+                said = _refusal(frame, part, arguments, literals)
+                if said is not None:
+                    return said
+    return None
+
+
+def _as_computed(frame: DataFrame, expression: JavaObject) -> Iterator[JavaObject]:
+    """Its parts, functions that Spark has other expressions for replaced by these."""
+    rule = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions")
+    selected = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.plans.logical.Project")
+    plan = selected(sequence_of(frame.sparkSession, [expression]), frame._jdf.queryExecution().analyzed())
+    todo = [rule.apply(plan).expressions().apply(0)]
+    while todo:
+        part = todo.pop()
+        yield part
+        todo.extend(items_of(part.children()))
+
+
+def _refusal(frame: DataFrame, part: JavaObject, arguments: list[JavaObject], literals: tuple[int, ...]) -> str | None:
+    new = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.expressions.Literal")
+    given = [each if each.foldable() else new.default(each.dataType()) for each in arguments]
+    said = _error(frame, part, given)
+    if said is None and part.getClass().getSimpleName().startswith(("RegExpReplace", "RegExpExtract")):
+        # Groups are looked for where the pattern has matched: one that matches an empty text as well has the same groups.
+        pattern = given[1].eval(None)
+        if pattern is not None:
+            with_empty = new.create(f"{pattern}|", given[1].dataType())
+            said = _error(frame, part, [new.default(given[0].dataType()), with_empty, *given[2:]])
+    if said is None:
+        return None
+    found = " and ".join(repr(str(each.eval(None))) for each in (arguments[at] for at in literals) if _is_shown(each))
+    name = _NAMES.get(part.getClass().getSimpleName()) or part.prettyName()
+    return f"{name} can't work{' with ' * bool(found)}{found}, whatever the record. Correct it: {said}"
+
+
+def _is_shown(literal: JavaObject) -> bool:
+    """Not a key of aes_encrypt, nor an object of Spark's."""
+    return literal.dataType().typeName() in ("string", "integer")
+
+
+def _error(frame: DataFrame, part: JavaObject, arguments: list[JavaObject]) -> str | None:
+    try:
+        part.withNewChildren(sequence_of(frame.sparkSession, arguments)).eval(None)
+    except (Py4JJavaError, CapturedException) as problem:
+        causes = causes_of(problem)
+        of_spark = next((said for _, said in causes if _ABOUT_A_LITERAL.match(said)), None)
+        of_java = next((each for each in causes if _OF_JAVA.fullmatch(each[0])), None)
+        if of_spark is not None and of_spark.startswith(_OF_A_REPLACEMENT):  # it names the texts that it was tried with
+            of_java = causes[-1]
+        if of_java is not None:
+            return f"{of_java[0]}: {of_java[1].splitlines()[0]}"
+        return None if of_spark is None else one_sentence(of_spark)
+    return None

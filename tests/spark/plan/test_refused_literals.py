@@ -1,0 +1,76 @@
+"""Literals that Java refuses for every record are refused when the plan is made, with function, literal and Java's reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import TopologyError
+from tidemill.spark.plan.compiled_topology import compile_topology
+
+pytestmark = pytest.mark.spark
+TEXT = Serdes.string()
+
+
+def compiled(session: SparkSession, function: Callable[[Column], Column]) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).map_values(function, name="made").to("out", key=TEXT, value=TEXT)
+    compile_topology(session, builder.build(), "app", default_key=TEXT, default_value=TEXT, presum=True)
+
+
+REFUSED: dict[str, tuple[Callable[[Column], Column], str]] = {
+    "rlike": (lambda v: F.when(v.rlike("("), v), r"rlike can't work with '\('.*PatternSyntaxException: Unclosed group"),
+    "split": (lambda v: F.split(v, "[")[0], r"split can't work with '\['.*Unclosed character class"),
+    "a replacement": (lambda v: F.regexp_replace(v, "(a)", "$2"), r"replace can't work with '\(a\)' and '\$2'.*No group 2"),
+    "a group": (lambda v: F.regexp_extract(v, "(a)", 5), r"can't work with '\(a\)' and '5'.*between 0 and 1, but got 5"),
+    "in a function of elements": (
+        lambda v: F.transform(F.array(v), lambda each: F.regexp_replace(each, "(", ""))[0], r"replace can't work with '\('",
+    ),
+    "a function that Spark has another for": (lambda v: F.regexp_substr(v, F.lit("(")), r"can't work with '\('"),
+    "str_to_map": (lambda v: F.str_to_map(v, F.lit("("))["a"], r"str_to_map can't work with '\('"),
+    "like": (lambda v: F.when(v.like("a\\x"), v), r"like can't work with 'a\\\\x'.*ESC_IN_THE_MIDDLE"),
+    "date_format": (lambda v: F.date_format(F.to_timestamp(v), "YYYY"), r"date_format can't work with 'YYYY'.*DATETIME_"),
+    "to_date": (lambda v: F.to_date(v, "foo").cast("string"), r"to_date can't work with 'foo'.*INVALID_DATETIME_PATTERN"),
+    "to_json": (
+        lambda v: F.to_json(F.struct(F.to_timestamp(v)), {"timestampFormat": "foo"}), r"can't work, .*INVALID_DATETIME_PATTERN",
+    ),
+    "from_json": (lambda v: F.from_json(v, "a string", {"mode": "DROPMALFORMED"})["a"], r"from_json can't work.*DROPMALFORMED"),
+    "a time zone": (lambda v: F.from_utc_timestamp(F.to_timestamp(v), "Mars").cast("string"), r"work with 'Mars'.*TIMEZONE"),
+    "a charset": (lambda v: F.decode(v.cast("binary"), "foo"), r"can't work with 'foo'.*CHARSET.*decode"),
+    "format_string": (lambda v: F.format_string("%d", v), r"format_string can't work with '%d'.*IllegalFormatConversion"),
+    "a key, which is not shown": (
+        lambda v: F.base64(F.aes_encrypt(v, F.lit("hush"))), r"functions can't work, whatever the record.*AES_KEY_LENGTH",
+    ),
+    "what the analysis raises": (lambda v: F.collate(v, "foo"), r"Spark can't compute.*COLLATION_INVALID_NAME"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_literal_that_no_record_can_go_with_is_refused_with_its_function(spark: SparkSession, what: str) -> None:
+    function, said = REFUSED[what]
+    with pytest.raises(TopologyError, match=rf"map_values made \(.*test_refused_literals.py, line \d+\): .*{said}") as raised:
+        compiled(spark, function)
+    assert "hush" not in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+ACCEPTED: dict[str, Callable[[Column], Column]] = {
+    "a pattern": lambda v: F.regexp_replace(v, "(a+)b", "$1"),
+    "a pattern with a comment": lambda v: F.regexp_replace(v, "(?x) (a) # b", "$1"),
+    "no pattern": lambda v: F.regexp_replace(v, F.lit(None), ""),
+    "a pattern from the record": lambda v: F.when(F.call_function("rlike", F.lit("a"), F.concat(F.lit("("), v)), v),
+    "a format that an empty text does not have": lambda v: F.to_date(v, "yyyy-MM-dd").cast("string"),
+    "an index that an empty array does not have": lambda v: F.element_at(F.split(v, ","), 3),
+    "a charset from the record": lambda v: F.call_function("decode", F.lit(b"x"), v),
+    "a format of two values": lambda v: F.format_string("%s %d", v, F.length(v)),
+    "a udf": lambda v: F.split(F.udf(lambda text: text, "string")(v), ",")[0],
+}
+
+
+@pytest.mark.parametrize("what", ACCEPTED)
+def test_what_some_record_may_go_with_is_left_to_the_records(spark: SparkSession, what: str) -> None:
+    compiled(spark, ACCEPTED[what])
