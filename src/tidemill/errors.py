@@ -185,6 +185,10 @@ class StateError(TidemillError):
     """A store can't be opened or is not at the position that was expected."""
 
 
+class StateDiskError(StateError):
+    """A task's state can't be written: its disk has no room, no inodes, a fault, or this user no right there. The thread ends."""
+
+
 class NoStateYetError(StateError):
     """A task's state was asked for before the task has run here for the first time."""
 

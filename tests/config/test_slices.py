@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from tidemill.config import slices
-from tidemill.config.slices import ClientsConfig, HttpConfig, TopicsConfig
+from tidemill.config.slices import ClientsConfig, HttpConfig, ThreadConfig, TopicsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 
@@ -65,3 +65,9 @@ def test_a_tools_slice_needs_only_the_names_that_it_has() -> None:
 def test_what_is_given_is_checked_as_for_an_instance(given: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         StreamsConfig.read_slice(HttpConfig, given)
+
+
+@pytest.mark.parametrize(("poll_ms", "limit_s"), [(300_000, 60.0), (120_000, 60.0), (30_000, 15.0), (1, 0.0005)])
+def test_a_batch_may_not_take_so_long_that_the_group_refuses_its_commit(poll_ms: int, limit_s: float) -> None:
+    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "b:1", "max.poll.interval.ms": poll_ms})
+    assert config.slice(ThreadConfig).batch_limit_s == limit_s

@@ -212,6 +212,10 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         lambda b: b.stream("a").join(b.table("b"), record, JoinWindows.of_time_difference(5)),
         "windows are for joins of two streams",
     ),
+    "a global table's selector before its joiner, as in Java": (
+        lambda b: b.stream("a").join(b.global_table("b"), lambda key, value: key, record),
+        "windows are for joins of two streams, got .*; leave them out, and give the function that names a row .* as selector=",
+    ),
     "a join with something else": (
         lambda b: b.stream("a").join("b", record), "joined with a stream, a table or a global table only",
     ),

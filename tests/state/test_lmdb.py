@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import select
 import threading
 import time
@@ -14,7 +15,7 @@ import lmdb
 import pytest
 
 from tests.state.state_processes import FOR_EVER, KEYS, STORES, apply_batch, batch_found, start
-from tidemill.errors import StateBehindError, StateError
+from tidemill.errors import StateBehindError, StateDiskError, StateError
 from tidemill.ids import TopicPartition
 from tidemill.state import registry
 from tidemill.state.directory import CHECKPOINT_FILE
@@ -222,8 +223,42 @@ def test_checked_writes_find_room_without_growing_again(directory: Path, monkeyp
 def test_a_disk_without_room_refuses_before_anything_is_written(state: TaskState, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = type("Usage", (), {"free": 1000})
     monkeypatch.setattr("tidemill.state.lmdb.disk_usage", lambda _: usage)
-    with pytest.raises(StateError, match="only 1000 are free"):
+    with pytest.raises(StateDiskError, match="only 1000 are free"):
         state.check({"a": [(b"k", bytes(2000))]})
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+def test_a_disk_that_takes_no_more_files_is_told_from_a_folder_that_is_gone(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("tidemill.state.durability.replace_file", refuse)
+    with pytest.raises(StateDiskError, match=f"{directory} can't be written: {os.strerror(code)}"):
+        TaskState.open(directory, STORES)
+    monkeypatch.undo()
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StateDiskError, match=f"{directory} can't be written"):
+        TaskState.open(directory, STORES)
+    code = errno.ENOENT
+    with pytest.raises(FileNotFoundError):
+        TaskState.open(directory, STORES)
+
+
+def test_a_file_that_can_not_grow_is_a_problem_of_the_disk(state: TaskState) -> None:
+    """The bound of a file's size stands in for a disk that is full in the middle of a commit."""
+    apply_batch(state, 1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((state.directory / DATA_FILE).stat().st_size, hard))
+    try:
+        with pytest.raises(StateDiskError, match=f"{state.directory} can't be written"):
+            apply_batch(state, 2, value_size=5_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert batch_found(state) == 1
+    apply_batch(state, 2)
+    assert batch_found(state) == 2
 
 
 def test_the_error_of_a_file_that_can_not_be_opened_names_the_directory_once(directory: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.steps.step_fixtures import COUNT_TAG, INPUT, LOST, SINK_TAG, TASK, Context, Crash, batch, count_spec, rows_batch, word
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import CommitRefusedError, FencedError, RetriableError
+from tidemill.errors import CommitRefusedError, FencedError, RetriableError, StateDiskError
 from tidemill.ids import TopicPartition
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
@@ -240,6 +240,17 @@ def test_changelog_records_go_to_the_store_and_nowhere_else() -> None:
     assert counts(context) == {"a": 9}
     assert context.stores.positions == {"counts": 7}
     assert not context.output.committed
+
+
+def test_a_disk_that_takes_nothing_ends_the_thread_while_its_stores_are_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise StateDiskError("/state/1_0 can't be written: No space left on device")
+
+    context = Context()
+    monkeypatch.setattr(context.stores, "apply", refuse)
+    logged = {"node": CHANGELOG, "part": 0, "off": 5, "seq": 0, "ts": 50, "key": b"a", "value": struct.pack(">q", 9)}
+    report = context.run([logged], changelog_ends={TopicPartition("app-counts-changelog", 0): 7}, ends={INPUT: 0})
+    assert (report.outcome, report.message) == (Outcome.STOPPED, "/state/1_0 can't be written: No space left on device")
 
 
 def test_reduce_and_aggregate_follow_the_offsets_whatever_the_order_of_rows() -> None:

@@ -69,6 +69,7 @@ class ThreadConfig:
     commit_interval_ms: int
     transaction_timeout_ms: int
     heartbeat_interval_ms: int
+    max_poll_interval_ms: int
     num_standby_replicas: int
     auto_offset_reset: OffsetReset | OffsetResetByDuration
     batch_max_records: int
@@ -82,6 +83,12 @@ class ThreadConfig:
     task_weights: bool
     metrics_sample_window_ms: int
     metrics_num_samples: int
+
+    @property
+    def batch_limit_s(self) -> float:
+        """Half of max.poll.interval.ms at most: the group takes no commit of a thread that was busy for all of it, and a batch
+        that is lost at its half is run again with fewer records, as Kafka Streams takes fewer before it asks the group again."""
+        return min(self.batch_timeout_ms, self.max_poll_interval_ms / 2) / 1e3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

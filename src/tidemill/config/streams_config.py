@@ -299,7 +299,8 @@ class StreamsConfig:
         "Changelog records that standby and warm-up tasks add to a micro-batch.",
     )  # fmt: skip
     batch_timeout_ms: int = _setting(
-        "tidemill.batch.timeout.ms", whole_number(1), 60_000, "A micro-batch that takes longer counts as lost."
+        "tidemill.batch.timeout.ms", whole_number(1), 60_000,
+        "A micro-batch that takes longer, or half of max.poll.interval.ms, counts as lost.",
     )
     control_listen: str = _setting(
         "tidemill.control.listen", text_like(r"|.+:\d{1,5}", "host:port"), "",

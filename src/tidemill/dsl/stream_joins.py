@@ -57,7 +57,10 @@ def join_with(
         expected = "a stream" if kind is OUTER else "a stream, a table or a global table"
         raise TopologyError(f"{kind.operator}: a stream can be joined with {expected} only, got {other!r}")
     if windows is not None:
-        raise TopologyError(f"{kind.operator}: windows are for joins of two streams; leave them out")
+        raise TopologyError(
+            f"{kind.operator}: windows are for joins of two streams, got {windows!r} as such; leave them out, and give the "
+            "function that names a row of a global table as selector="
+        )
     if isinstance(other, KTable):
         if selector is not None:
             raise TopologyError(f"{kind.operator}: selector is for global tables; rows of tables are joined by their keys")

@@ -28,6 +28,7 @@ from tidemill.errors import (
     MissingRightError,
     RecordError,
     SerdeError,
+    StateDiskError,
     StopError,
     StoredBytesError,
     TidemillError,
@@ -79,7 +80,7 @@ def needing_the_session(session: SparkSession) -> Iterator[None]:
 
 _FINAL = tuple(
     f"{kind.__module__}.{kind.__qualname__}: "
-    for kind in (StopError, MissingRightError, RecordError, ConfigError, SerdeError, StoredBytesError)
+    for kind in (StopError, MissingRightError, RecordError, ConfigError, SerdeError, StoredBytesError, StateDiskError)
 )
 """Beginnings of Spark's text of a failed task where running the batch again would fail again."""
 _PYTHON = "org.apache.spark.api.python.PythonException"

@@ -8,20 +8,28 @@ itself and every other small file is replaced through sync and rename, so none i
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from functools import cache
 from pathlib import Path
 
 import psutil
 
-from tidemill.errors import CorruptStateError
+from tidemill.errors import CorruptStateError, StateDiskError
 
 DIRTY_FILE = "dirty"
 _LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_TIME_GRAIN_S = 10
+
+TAKES_NOTHING = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+)
+"""Errors of a disk that trying again does not mend: someone has to make room there or to give rights."""
 
 
 class Shutdown(Enum):
@@ -32,6 +40,25 @@ class Shutdown(Enum):
     """Its process died, or lives: what the kernel holds is whole."""
     LOST_POWER = "lost power"
     """The machine went down with unsynced writes: not to be believed."""
+
+
+def disk_problem(directory: Path, code: int) -> StateDiskError:
+    """``code``: one of ``TAKES_NOTHING``."""
+    return StateDiskError(
+        f"{directory} can't be written: {os.strerror(code)}. state.dir must be on a sound disk with room, for more files too "
+        "(df, df -i), in a folder that this user may write"
+    )
+
+
+@contextmanager
+def needing_the_disk(directory: Path) -> Iterator[None]:
+    """StateDiskError where files of ``directory`` can't be written; other errors pass, such as that of a folder that is gone."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in TAKES_NOTHING:
+            raise
+        raise disk_problem(directory, error.errno) from error
 
 
 @cache

@@ -21,7 +21,7 @@ from shutil import disk_usage
 
 import lmdb
 
-from tidemill.errors import StateBehindError, StateError, StopError
+from tidemill.errors import StateBehindError, StateDiskError, StateError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.state import keys as store_keys
 from tidemill.state import meta
@@ -44,6 +44,7 @@ from tidemill.state.durability import (
     ensure_dirty,
     last_shutdown,
     mark_clean,
+    needing_the_disk,
     sync_directory,
 )
 from tidemill.state.meta import StateIdentity
@@ -94,28 +95,29 @@ class TaskState:
         ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. ``forms``: what each store's bytes
         are, kept with them. A state that a power cut may have damaged is wiped first (``opened_after``). Raises
         CorruptStateError, also where a store's bytes are something else: wipe (``wipe_files``) and open again. StopError if there
-        can be no folder.
+        can be no folder, StateDiskError if its disk takes nothing.
         """
         boot_id = boot_id or current_boot_id()
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except (FileExistsError, NotADirectoryError) as error:
-            raise StopError(
-                f"{directory} can't be made: there is something else that is no folder. Remove it, and start again"
-            ) from error
-        opened_after = last_shutdown(directory, boot_id)
-        if opened_after is Shutdown.LOST_POWER:
-            wipe_files(directory)
-        environment = open_environment(directory, read_only=False, map_size=map_size)
-        try:
-            state = cls(environment, stores, opened_after, boot_id)
-            require_sound(environment)
-            state.emptied = make_or_require(
-                environment, state.stores, boot_id=boot_id, whose=whose, changelogs=changelogs, forms=forms or {}
-            )
-        except BaseException:
-            close_environment(environment)
-            raise
+        with needing_the_disk(directory):
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError) as error:
+                raise StopError(
+                    f"{directory} can't be made: there is something else that is no folder. Remove it, and start again"
+                ) from error
+            opened_after = last_shutdown(directory, boot_id)
+            if opened_after is Shutdown.LOST_POWER:
+                wipe_files(directory)
+            environment = open_environment(directory, read_only=False, map_size=map_size)
+            try:
+                state = cls(environment, stores, opened_after, boot_id)
+                require_sound(environment)
+                state.emptied = make_or_require(
+                    environment, state.stores, boot_id=boot_id, whose=whose, changelogs=changelogs, forms=forms or {}
+                )
+            except BaseException:
+                close_environment(environment)
+                raise
         return state
 
     @classmethod
@@ -345,7 +347,7 @@ class TaskState:
                 needed += room_for(transaction.stat(handle), payload=new, changed=len(puts) + len(deletes))
         free = disk_usage(self.directory).free
         if free < payload:
-            raise StateError(
+            raise StateDiskError(
                 f"{self.directory}: a batch needs {payload} bytes, but only {free} are free on its disk; make room there"
             )
         map_size, used = self._environment.size()
@@ -369,7 +371,8 @@ class TaskState:
             with self._missing():
                 opened = held.enter_context(self._environment.write(*databases))
             # Inside of the transaction, because the owner before us may be removing the file in one of his.
-            ensure_dirty(self.directory, self._boot_id)
+            with needing_the_disk(self.directory):
+                ensure_dirty(self.directory, self._boot_id)
             yield opened
 
     @contextmanager
@@ -397,18 +400,20 @@ class TaskState:
 def wipe_files(directory: Path) -> None:
     """Remove a task's state files, sound or not; readers elsewhere find the next state in its place.
 
-    Raises StateError if this process has the state open for writing, StopError if a folder is in the place of one.
+    Raises StateError if this process has the state open for writing or its disk does not let it, StopError if a folder is in the
+    place of one.
     """
     if is_open_for_writing(directory):
         raise StateError(f"{directory} is open for writing in this process: close it before its files are wiped")
     folders = [name for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE) if (directory / name).is_dir()]
     if folders:
         raise StopError(f"{directory / folders[0]} is a folder, expected a file of a task's state. Remove it, and start again")
-    # `dirty` goes last: a crash in between must not make half a wipe look clean.
-    for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE):
-        (directory / name).unlink(missing_ok=True)
-    sync_directory(directory)
-    mark_clean(directory)
+    with needing_the_disk(directory):
+        # `dirty` goes last: a crash in between must not make half a wipe look clean.
+        for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE):
+            (directory / name).unlink(missing_ok=True)
+        sync_directory(directory)
+        mark_clean(directory)
 
 
 _NODE_OVERHEAD = 16  # At most: LMDB's header of an entry, its slot and padding.

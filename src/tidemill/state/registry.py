@@ -20,6 +20,7 @@ from typing import NamedTuple
 import lmdb
 
 from tidemill.errors import CorruptStateError, NoStateYetError, StateError
+from tidemill.state.durability import TAKES_NOTHING, disk_problem
 from tidemill.state.pages import require_complete
 
 DATA_FILE, LOCK_FILE = "data.mdb", "lock.mdb"
@@ -276,6 +277,8 @@ class SharedEnvironment:
                 str(self.directory / DATA_FILE), found=str(error), expected="pages that LMDB can follow"
             ) from error
         except lmdb.Error as error:
+            if error.code in TAKES_NOTHING:  # also where only a part of a page could be written: EIO
+                raise disk_problem(self.directory, error.code) from error
             said = str(error).removeprefix(f"{self.directory}: ")  # LMDB names it where a file can't be opened
             raise StateError(f"{self.directory}: {said}") from error
 

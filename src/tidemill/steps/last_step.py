@@ -22,6 +22,7 @@ from tidemill.errors import (
     MisfitError,
     RetriableError,
     SerdeError,
+    StateDiskError,
     StateError,
     StopError,
 )
@@ -131,7 +132,7 @@ def _reported(
         return BatchReport(
             batch_id=request.batch_id, outcome=Outcome.FENCED, message=str(fenced), timings_ms=progress.timings
         )
-    except (StopError, SerdeError) as stop:  # bytes that can't be read don't become readable when they are read again
+    except (StopError, SerdeError, StateDiskError) as stop:  # reading the bytes again, or asking the disk again, mends nothing
         context.continuity.clear()
         context.output.abort()
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.STOPPED, message=str(stop))

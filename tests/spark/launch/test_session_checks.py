@@ -14,8 +14,6 @@ from py4j.java_gateway import JavaGateway
 from tidemill.errors import ConfigError
 from tidemill.spark.launch.session import (
     _gateway_environment,
-    few_files,
-    lacking_letters,
     require_classic,
     require_room_for_own,
     start_jvm,
@@ -95,15 +93,3 @@ def test_a_setting_that_was_looked_up_is_refused_by_its_reference_and_leaves_no_
     assert "${env:IT}" in str(caught.value)
     assert value not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("limit", "says"), [(64, "only 64 files"), (1023, "only 1023 files"), (1024, ""), (-1, "")])
-def test_a_jvm_that_may_open_too_few_files_has_that_said(limit: int, says: str) -> None:
-    assert says in few_files(limit)
-    assert bool(says) is bool(few_files(limit))
-
-
-def test_a_jvm_whose_locale_lacks_letters_of_the_temporary_folder_has_that_said() -> None:
-    said = "java.nio.file.InvalidPathException: Malformed input or input contains unmappable characters: /tmp/b??r/spark"
-    assert "set one with UTF-8, or a TMPDIR of ASCII letters" in lacking_letters(said)
-    assert not lacking_letters("java.lang.OutOfMemoryError: Java heap space")

@@ -221,7 +221,7 @@ class ThreadMaker:
             thread.name,
             source_function(source),
             [step_function(replace(source, step=f"step-{each.number}", spec=each)) for each in compiled.steps],
-            limit_s=config.batch_timeout_ms / 1e3,
+            limit_s=config.slice(ThreadConfig).batch_limit_s,
             placement=self.engine.placement,
             is_given_up=thread.is_given_up,
         )

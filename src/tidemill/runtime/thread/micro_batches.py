@@ -220,7 +220,7 @@ class MicroBatches:
             report.records_in,
             restored=report.records_restored,
             took_s=took_s,
-            limit_s=self._config.batch_timeout_ms / 1e3,
+            limit_s=self._config.batch_limit_s,
             usual=self._max_records,
         )
 
@@ -232,7 +232,7 @@ class MicroBatches:
             return
         before = self._size
         after = self._size = failed(before, failure, progress)
-        limit_s = self._config.batch_timeout_ms / 1e3
+        limit_s = self._config.batch_limit_s
         log.log(
             logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,
             LogEvent(

@@ -25,7 +25,7 @@ from tidemill.errors import (
 )
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
-from tidemill.state.durability import Shutdown
+from tidemill.state.durability import Shutdown, needing_the_disk
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.meta import StateIdentity
 from tidemill.state.registry import DATA_FILE
@@ -72,7 +72,8 @@ class OwnedStores:
             self._add(_open(Path(run.directory), self._persistent, run.task.partition, self), self._persistent)
         if self._volatile:
             folder = Path(run.directory) / VOLATILE_FOLDER
-            folder.mkdir(parents=True, exist_ok=True)
+            with needing_the_disk(folder):
+                folder.mkdir(parents=True, exist_ok=True)
             wipe_files(folder)
             self._add(_open(folder, self._volatile, run.task.partition, self), self._volatile)
         self._positions = [state.claim(run.epoch) for state in self._states]

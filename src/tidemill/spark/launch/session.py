@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -41,6 +40,7 @@ from tidemill.log_format import LogEvent
 from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.launch.fork_server import ForkServer
+from tidemill.spark.launch.jvm_needs import what_it_lacked
 from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
 from tidemill.spark.placement import is_cluster, local_slots
 from tidemill.start_trace import span, tell_process
@@ -65,8 +65,6 @@ _LATER_OPTIMIZATION = (
 _TRIMMED = ("-XX:TrimNativeHeapInterval=10000",) if sys.platform == "linux" else ()
 
 _AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
-
-_FILES_NEEDED = 1024
 
 _RETRYING_MASTER = re.compile(r"local\[\s*(?P<slots>[0-9]+|\*)\s*,\s*(?P<failures>[0-9]+)\s*\]")
 """A local master with a second number, which counts in place of ``spark.task.maxFailures``."""
@@ -388,29 +386,14 @@ def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -
     while not info.is_file():
         if jvm.poll() is not None:
             log = (info.parent / "jvm.log").read_text(errors="replace")[-2000:]
-            files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             ended = f"the Spark JVM ended with code {jvm.returncode} while starting"
-            raise EnvironmentProblem(f"{ended}; {few_files(files)}{lacking_letters(log)}it said: {log}")
+            raise EnvironmentProblem(f"{ended}; {what_it_lacked(log)}it said: {log}")
         if deadline.is_over:
             _end_jvm(jvm, 1.0)
             raise EnvironmentProblem(f"waited {limit_s:.0f} s for the Spark JVM to open its gateway: it never did")
         time.sleep(0.02)
     with info.open("rb") as stream:
         return read_int(stream), UTF8Deserializer().loads(stream)
-
-
-def few_files(limit: int) -> str:
-    """Beginning of the sentence of a JVM that says that it can't find its own classes: it opens each of Spark's some 250 jars."""
-    if not 0 <= limit < _FILES_NEEDED:
-        return ""
-    return f"a process may have only {limit} files open here, expected {_FILES_NEEDED} or more (ulimit -n); "
-
-
-def lacking_letters(said: str) -> str:
-    """Beginning of the sentence of a JVM that can't open a path, because its locale lacks letters in it."""
-    if "unmappable characters" not in said:
-        return ""
-    return "the locale (LC_ALL, LANG) lacks letters of a path: set one with UTF-8, or a TMPDIR of ASCII letters; "
 
 
 def _tell_of_a_refused_cache(jvm_log: Path) -> None:
