@@ -11,6 +11,7 @@ from tidemill import KafkaStreams, Materialized, Serdes, Stores, StreamsBuilder,
 from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import KTable
+from tidemill.operators.processors import ProcessorContext
 from tidemill.testing.topics import TestOutputTopic
 
 STREAM = StreamsBuilder().stream("in")
@@ -25,6 +26,7 @@ TABLE = StreamsBuilder().table("in")
     (TimeWindows, "ofSizeWithNoGrace", ": write of_size$"),
     (Materialized, "as_", r"write Materialized\(name=...\)"),
     (TestOutputTopic, "readValuesToList", ": write read_values$"),
+    (ProcessorContext, "getStateStore", ": write store$"),
     (STREAM, "through", r"KStream has no through: write repartition\(\), or to\(topic\) and builder"),
     (TABLE, "to", r"KTable has no to: to is a method of KStream, which .*table.to_stream\(\) give$"),
     (STREAM, "count", r": count is a method of KGroupedStream, which stream.group_by_key\(\) and"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+import sys
 from typing import TYPE_CHECKING
 
 _GIVEN_BY = {
@@ -61,20 +61,12 @@ def _instead(cls: type, name: str) -> str:
     within = max((each for each in own if each in plain and len(each) > _SHORT), key=len, default=None)
     if within is not None:  # of_size of ofSizeWithNoGrace, key_value_store of inMemoryKeyValueStore
         return f": write {within}"
-    known: dict[str, type] = {each.__name__: each for each in _derived(Spelled)}
     of_its_kind = sorted(_GIVEN_BY.items(), key=lambda given: ("Table" in given[0]) != ("Table" in cls.__name__))
     for other, origin in of_its_kind:
-        if other in known and known[other] is not cls and plain in dir(known[other]):
+        if other != cls.__name__ and plain in dir(getattr(sys.modules[__package__], other)):  # it loads what it exports
             return f": {plain} is a method of {other}, which {origin}"
     near = difflib.get_close_matches(plain, own, n=3, cutoff=0.6)
     return f": did you mean {' or '.join(near)}?" if near else f"; it has {', '.join(own)}"
-
-
-def _derived(cls: type) -> Iterator[type]:
-    each: type
-    for each in cls.__subclasses__():
-        yield each
-        yield from _derived(each)
 
 
 class _SpelledType(type):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,3 +25,25 @@ def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monk
     monkeypatch.setattr(driver, "machine_jvm", machine_jvm)
     assert [driver.shared_session() for _ in range(2)] == ["the session"] * 2
     assert [options["threads"] for options in started] == [1]
+
+
+UNFINISHED = """
+from pyspark.sql import SparkSession
+from tidemill import Serdes, StreamsBuilder
+from tidemill.testing import TopologyTestDriver
+settings = {"spark.ui.enabled": "false", "spark.driver.host": "localhost"}
+SparkSession.builder.master("local[3]").config(map=settings).getOrCreate()
+text, builder = Serdes.string(), StreamsBuilder()
+builder.stream("in", key=text, value=text).map_values(lambda value: value).to("out", key=text, value=text)
+driver = TopologyTestDriver(builder.build())
+driver.create_input_topic("in", key=text, value=text).pipe_input("k", "v")
+print(driver.create_output_topic("out", key=text, value=text).read_values())
+"""
+
+
+@pytest.mark.spark
+def test_a_driver_that_is_not_closed_ends_with_its_process_without_an_error_of_sparks() -> None:
+    """In the program's own session: its workers ended in the middle of a job, which Spark logs as a crash."""
+    ended = subprocess.run([sys.executable, "-c", UNFINISHED], capture_output=True, text=True, timeout=240, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "['v']")
+    assert [line for line in ended.stderr.splitlines() if "ERROR" in line or "Traceback" in line] == []

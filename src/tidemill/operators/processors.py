@@ -18,6 +18,7 @@ from tidemill.ids import TaskId
 from tidemill.operators.context import Context, Operator, RecordMetadata
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
+from tidemill.spellings import Spelled
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration, Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.nodes import ProcessorNode, SourceNode
@@ -57,7 +58,7 @@ class PunctuationType(Enum):
     WALL_CLOCK_TIME = "wall_clock_time"
 
 
-class ProcessorContext:
+class ProcessorContext(Spelled):
     """A processor's view of its task: records on their way, stores, punctuators, times
     (org.apache.kafka.streams.processor.api.ProcessorContext).
     """

@@ -18,6 +18,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -117,6 +118,7 @@ class TopologyTestDriver(Spelled):
         )  # fmt: skip
         self._engine = self._make_engine(plans, self._compiled)
         self._foreach_batch = ForeachBatchCalls(session, plans, self._application, self._compiled.batch_functions)
+        _close_at_exit().add(self)
 
     # --- topics and time ---
 
@@ -220,6 +222,7 @@ class TopologyTestDriver(Spelled):
             for held in self._read.values():
                 held.close()
             self._remove_folder()
+            _close_at_exit().discard(self)
 
     def leave_to_parent(self) -> None:
         """Called in a process that was forked from this one: the driver is the parent's, and its folder too."""
@@ -330,6 +333,20 @@ class _Now:
 def _global_topics(topology: Topology) -> list[str]:
     sources = (node for node in topology.nodes.values() if isinstance(node, SourceNode) and node.is_global)
     return [topic for source in sources for topic in source.topics]
+
+
+@cache
+def _close_at_exit() -> weakref.WeakSet[TopologyTestDriver]:
+    """Drivers that are to be closed when the process ends, before their session ends: Spark would take their workers' end, in
+    the middle of a job, for a crash."""
+    drivers: weakref.WeakSet[TopologyTestDriver] = weakref.WeakSet()
+    atexit.register(_close_all, drivers)
+    return drivers
+
+
+def _close_all(drivers: weakref.WeakSet[TopologyTestDriver]) -> None:
+    for driver in list(drivers):
+        driver.close()
 
 
 class _SharedSession:
