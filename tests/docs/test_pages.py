@@ -40,7 +40,7 @@ def _block(text: str, language: str = "python") -> Block:
     [
         ("a = = 1", "invalid syntax"),
         ("from tidemill import KStreams", "tidemill has no KStreams"),
-        ("from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\nbuilder.strem('t')", "has no attribute 'strem'"),
+        ("from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\nbuilder.strem('t')", "StreamsBuilder has no strem"),
         ("from tidemill import StreamsBuilder\nbuilder = StreamsBuilder()\nbuilder.stream('t').to('t/')", "'t/'"),
     ],
 )

@@ -340,7 +340,7 @@ def test_a_start_that_fails_when_some_threads_run_ends_those_first(scene: Scene,
         start(thread)
 
     monkeypatch.setattr(StandInThread, "start", started)
-    scene.while_starting = lambda: scene.streams._threads.append(cast("Any", StandInThread(scene)))
+    scene.while_starting = lambda: scene.streams._set.threads.append(cast("Any", StandInThread(scene)))
     scene.may_end.set()
     with pytest.raises(RuntimeError, match="can't start new thread"):
         scene.streams.start()

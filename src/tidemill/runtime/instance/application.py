@@ -93,9 +93,8 @@ class KafkaStreams(Spelled):
         self._launched, self._phases = launched, phases or StartPhases()
         self._state, self._listeners = InstanceState(self.config.application_id), RestoreListeners()
         self._set = ThreadSet(self._is_open, self._thread_changed)
-        self._threads = self._set.threads
         self._draining = Draining(
-            self.config.application_id, self.config.slice(ClientsConfig), self._threads,
+            self.config.application_id, self.config.slice(ClientsConfig), self._set.threads,
             process_id=lambda: self.process_id, is_open=self._is_open,
             close=lambda: self.close(leave_group=True),
         )  # fmt: skip
@@ -125,7 +124,7 @@ class KafkaStreams(Spelled):
     @property
     def threads(self) -> tuple[StreamThread, ...]:
         """The stream threads of this instance, with their ``metrics`` and ``copies``."""
-        return tuple(self._threads)
+        return tuple(self._set.threads)
 
     @property
     def process_id(self) -> ProcessId:
@@ -281,8 +280,8 @@ class KafkaStreams(Spelled):
         if not runs:
             self._never_ran()
             raise StopError("this instance was closed while it was being started")
-        says = f"stream-client [{self.config.application_id}] Started {len(self._threads)} stream threads"
-        log.info(LogEvent("started", says=says, application=self.config.application_id, threads=len(self._threads)))
+        says = f"stream-client [{self.config.application_id}] Started {len(self.threads)} stream threads"
+        log.info(LogEvent("started", says=says, application=self.config.application_id, threads=len(self.threads)))
         return self
 
     def _never_ran(self) -> None:
@@ -478,7 +477,7 @@ class KafkaStreams(Spelled):
         handler = None if self._is_cut_short() else self._handler
         response = response_to(error, handler, engine_lives=self._require_started().engine_lives())
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
-            for thread in list(self._threads):
+            for thread in self.threads:
                 thread.shut_down_application()
         return response
 
