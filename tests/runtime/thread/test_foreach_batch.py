@@ -94,14 +94,14 @@ def test_a_call_that_waited_for_another_until_its_batch_was_given_up_is_not_made
     group: Any = SimpleNamespace(may_commit=lambda *_tasks, **_incarnation: True)
     service = DriverService(runner, group, cast("Any", None), calls)
 
-    def hand_over(batch: str) -> threading.Thread:
+    def calls_with(batch: str) -> threading.Thread:
         path = tmp_path / f"{batch}.parquet"
         path.touch()
         runner.now = SimpleNamespace(read=(), request=SimpleNamespace(incarnation=1))
 
         def ask() -> None:
             try:
-                answers[batch] = service.hand_over(NODE, str(path), cast("Any", batch))
+                answers[batch] = service.call_foreach_batch(NODE, str(path), cast("Any", batch))
             except BatchLostError as lost:
                 answers[batch] = str(lost)
 
@@ -109,10 +109,10 @@ def test_a_call_that_waited_for_another_until_its_batch_was_given_up_is_not_made
         thread.start()
         return thread
 
-    threads = [hand_over("first")]
+    threads = [calls_with("first")]
     assert begun.wait(LIMIT_S)
     was_read.clear()
-    threads.append(hand_over("second"))
+    threads.append(calls_with("second"))
     assert was_read.wait(LIMIT_S), "it waits for the first"
     runner.now = None
     may_end.set()
