@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tidemill import StreamsBuilder
 from tidemill.config.secrets import SPARK_REDACTED, has_credentials, is_secret, shown
 from tidemill.config.streams_config import StreamsConfig, setting_table
 from tidemill.config.texts import load_toml, parse_assignments
@@ -232,6 +233,12 @@ def test_what_has_a_prefix_is_handed_on_without_it_as_text() -> None:
     assert dict(config.admin) == {"request.timeout.ms": "1"}
     assert dict(config.spark) == {"ui.enabled": "false", "a_b.C": "x"}
     assert dict(config.topic) == {"retention.ms": "7"}
+
+
+@pytest.mark.parametrize("given", [StreamsBuilder(), "settings.toml", [("application.id", "app")]])
+def test_what_is_no_mapping_is_refused_with_where_settings_stand(given: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"are a {type(given).__name__}, .* KafkaStreams\(builder, config\)"):
+        StreamsConfig.of(given)
 
 
 def test_keywords_name_attributes_and_win_over_the_mapping() -> None:

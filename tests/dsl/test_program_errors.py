@@ -13,6 +13,7 @@ from tidemill import (
     EmitStrategy,
     Joined,
     JoinWindows,
+    KafkaStreams,
     Materialized,
     Serdes,
     SessionWindows,
@@ -352,3 +353,10 @@ def test_building_calls_functions_of_columns_once_and_no_others() -> None:
     assert len(builder.build(optimization="all").nodes) > 20
     assert sorted(called) == sorted(set(called))
     assert len(called) == 12
+
+
+@pytest.mark.parametrize("given", [{"application.id": "app"}, StreamsBuilder().stream("in"), None])
+def test_what_is_no_program_is_refused_with_what_it_is(given: Any) -> None:
+    settings = {"application.id": "app", "bootstrap.servers": "none:1"}
+    with pytest.raises(TopologyError, match=f"the program is a {type(given).__name__}, expected a StreamsBuilder, or a topology"):
+        KafkaStreams(given, settings)

@@ -356,6 +356,11 @@ class StreamsConfig:
         ConfigError for an unknown name, a malformed value, a contradiction, or if ``application.id`` or
         ``bootstrap.servers`` is missing.
         """
+        if mapping is not None and not isinstance(mapping, Mapping):
+            raise ConfigError(
+                f"the settings are a {type(mapping).__name__}, expected a mapping of names to values; a builder or topology "
+                "comes before them: KafkaStreams(builder, config)"
+            )
         named = {_NAMES.of_keyword(keyword): value for keyword, value in keywords.items() if value is not None}
         config = cls._read({**(mapping or {}), **named})
         check(config)

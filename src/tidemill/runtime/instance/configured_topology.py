@@ -16,7 +16,7 @@ from tidemill.config.slices import TopologyConfig
 from tidemill.config.values import KafkaExtractor, StoreFormat, StoreSuppliers
 from tidemill.dsl.arguments import timestamp_extractor_or_none
 from tidemill.dsl.builder import StreamsBuilder
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, TopologyError
 from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
 from tidemill.runtime.instance.imported import imported
@@ -51,10 +51,16 @@ def configured_topology(program: Topology | StreamsBuilder, config: TopologyConf
     ``default.timestamp.extractor``.
 
     Raises:
-        TopologyError: ``ensure.explicit.internal.resource.naming`` is set, and an internal resource has a generated name.
+        TopologyError: ``program`` is neither a builder nor a topology; ``ensure.explicit.internal.resource.naming`` is set, and
+            an internal resource has a generated name.
     """
     if isinstance(program, StreamsBuilder):
         program = program.build(optimization=list(config.topology_optimization))
+    elif not isinstance(program, Topology):
+        raise TopologyError(
+            f"the program is a {type(program).__name__}, expected a StreamsBuilder, or a topology as build() of a StreamsBuilder "
+            "or TopologyBuilder gives it"
+        )
     below = program.processors_below_merged_repartition
     if below:
         log.warning(LogEvent("repartition-above-processors", says=_REPARTITIONED_ABOVE, processors=", ".join(below)))
