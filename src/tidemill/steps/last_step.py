@@ -162,7 +162,7 @@ def _committed(progress: _Progress) -> BatchReport:
     _set_unreadable_aside(progress)
     _take_rows_of_sinks(batch)
     progress.reached(CommitStep.RUN)
-    _hand_over(progress)
+    _call_foreach_batch(progress)
     progress.reached(CommitStep.FOREACH_BATCH)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
     # A batch that made nothing and read nothing needs no transaction. One that only wrote commits a position nevertheless, since
@@ -238,7 +238,7 @@ def _take_rows_of_sinks(batch: StepBatch) -> None:
             batch.outputs.add(ToSink(sink.name), from_rows(table, sink.key_serde, sink.value_serde))
 
 
-def _hand_over(progress: _Progress) -> None:
+def _call_foreach_batch(progress: _Progress) -> None:
     """Before the transaction: a crash in between makes the records come again, behind it they would be lost to the function."""
     batch, marker = progress.batch, progress.batch.marker
     for sink in batch.spec.batch_sinks:

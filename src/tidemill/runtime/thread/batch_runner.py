@@ -43,8 +43,8 @@ _WHERE_TO_LOOK = (
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A batch, and what its workers have told of it, each on a thread of the control channel. A word that comes when the next one
-    is under way changes nothing of that."""
+    """A batch, and what its workers have reported of it, each on a thread of the control channel. A report that arrives when the
+    next batch is under way changes nothing of that one."""
 
     batch: Batch
     progress: SourceProgress = field(default_factory=SourceProgress)

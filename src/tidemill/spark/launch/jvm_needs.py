@@ -14,6 +14,7 @@ _ADDRESS_SPACE_NEEDED = 3 << 30
 
 
 def what_it_lacked(said: str) -> str:
+    """All of them, of this process's limits, its folder, and what the JVM ``said``."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
     return f"{few_files(files)}{little_space(space)}{lacking_letters(said)}{lacking_folder()}"
