@@ -79,9 +79,10 @@ class AskCommitted(ControlMessage, frozen=True, tag=True):
 class CallForeachBatch(ControlMessage, frozen=True, tag=True):
     """The last step: call the function of a ``foreach_batch`` node. Answered by what it raised, or an empty text."""
 
+    batch_id: int
     node: str
     path: str
-    batch_id: BatchId
+    offsets: BatchId
 
 
 class SourceAdvanced(ControlMessage, frozen=True, tag=True):
