@@ -71,6 +71,19 @@ def test_windowed_tables_have_windowed_keys(b: StreamsBuilder) -> None:
     assert b.stream("other").group_by_key().windowed_by(TimeWindows.of_size(1000)).count().key_serde is None
 
 
+def test_an_aggregate_has_the_serdes_that_it_is_given(b: StreamsBuilder) -> None:
+    grouped = b.stream("in").group_by_key()
+    windows, sessions = TimeWindows.of_size(1000), SessionWindows.of_inactivity_gap(5)
+    plain = grouped.aggregate(str, three, key=STRING, value=LONG)
+    in_windows = grouped.windowed_by(windows).aggregate(str, three, key=STRING, value=LONG)
+    in_sessions = grouped.windowed_by(sessions).aggregate(str, three, three, key=STRING, value=LONG)
+    of_table = b.table("t").group_by(lambda k, v: (v, k)).aggregate(str, three, three, key=STRING, value=LONG)
+    assert [table.key_serde for table in (plain, in_windows, in_sessions, of_table)] == [
+        STRING, TimeWindowedSerde(STRING, 1000), SessionWindowedSerde(STRING), STRING,
+    ]
+    assert {(kept.key_serde, kept.value_serde) for name, kept in b.build().stores.items() if "AGGREGATE" in name} == {(STRING, LONG)}
+
+
 def test_windows_are_kept_as_long_as_they_are_open_or_as_asked(b: StreamsBuilder) -> None:
     windowed = b.stream("in").group_by_key().windowed_by(TimeWindows.of_size(1000, grace=500))
     windowed.count(store="needed")
