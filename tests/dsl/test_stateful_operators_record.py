@@ -21,6 +21,7 @@ from tidemill import (
     Suppressed,
     TimeWindows,
     Topology,
+    Windowed,
     per_record,
 )
 from tidemill.dsl.serdes_change import ChangeSerde
@@ -60,6 +61,12 @@ def b() -> StreamsBuilder:
 
 def test_durations_may_be_timedeltas_or_milliseconds() -> None:
     assert TimeWindows.of_size(timedelta(seconds=5)) == TimeWindows.of_size(5000) == TimeWindows(size=5000, advance=5000)
+
+
+def test_a_windowed_key_is_printed_as_java_does() -> None:
+    key = Windowed("ada", 0, 60_000)
+    assert (str(key), f"{key}") == ("[ada@0/60000]", "[ada@0/60000]")
+    assert repr(key) == "Windowed(key='ada', start=0, end=60000)"
 
 
 def test_windowed_tables_have_windowed_keys(b: StreamsBuilder) -> None:
