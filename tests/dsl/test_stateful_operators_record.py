@@ -88,7 +88,8 @@ def test_an_aggregate_has_the_serdes_that_it_is_given(b: StreamsBuilder) -> None
     assert [table.key_serde for table in (plain, in_windows, in_sessions, of_table)] == [
         STRING, TimeWindowedSerde(STRING, 1000), SessionWindowedSerde(STRING), STRING,
     ]
-    assert {(kept.key_serde, kept.value_serde) for name, kept in b.build().stores.items() if "AGGREGATE" in name} == {(STRING, LONG)}
+    kept = [store for name, store in b.build().stores.items() if "AGGREGATE" in name]
+    assert {(store.key_serde, store.value_serde) for store in kept} == {(STRING, LONG)}
 
 
 def test_windows_are_kept_as_long_as_they_are_open_or_as_asked(b: StreamsBuilder) -> None:

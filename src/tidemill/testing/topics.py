@@ -87,9 +87,9 @@ class TestInputTopic(Spelled):
         self._pipe, self.topic = pipe, topic
         self._key = required_serde(key, f"the key of the topic {topic}")
         self._value = required_serde(value, f"the value of the topic {topic}")
-        start = _in_ms(start, "create_input_topic: start")
-        _refuse_if(why_no_timestamp(start), "create_input_topic: start")
-        self._now, self._advance = index(start), milliseconds(advance, "create_input_topic: advance")
+        begins = _in_ms(start, "create_input_topic: start")
+        _refuse_if(why_no_timestamp(begins), "create_input_topic: start")
+        self._now, self._advance = index(begins), milliseconds(advance, "create_input_topic: advance")
 
     def advance_time(self, by: Duration) -> None:
         """Moves the topic's own time on."""
