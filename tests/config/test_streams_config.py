@@ -155,6 +155,8 @@ def test_a_malformed_value_is_reported_with_name_value_and_what_was_expected(
         ("num.stream.thread", "'num.stream.threads'"),
         ("num_stream_threads", "'num.stream.threads'"),
         ("aplication.id", "'application.id'"),
+        ("APPLICATION_ID_CONFIG", "'application.id'"),
+        ("DEFAULT_KEY_SERDE_CLASS_CONFIG", "'default.key.serde'"),
         ("tidemill.presumm", "'tidemill.presum'"),
         ("sasl.mechanism", "'kafka.sasl.mechanism'"),
         ("ssl.truststore.location", "'kafka.ssl.truststore.location'"),

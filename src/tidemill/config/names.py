@@ -83,6 +83,7 @@ class SettingNames:
             return f"unknown setting {name!r}; did you mean {meant!r}? (the consumers of data have the same settings)"
         if name.startswith(_CLIENTS):
             return f"unknown setting {name!r}; did you mean 'kafka.{name}'? (settings of the Kafka clients begin with kafka.)"
-        nearest = difflib.get_close_matches(name.replace("_", "."), [*self._single, *_ALSO_CALLED], n=1)
+        spelled = name.lower().removesuffix("_config").replace("_", ".")  # Java's constants: NUM_STREAM_THREADS_CONFIG
+        nearest = difflib.get_close_matches(spelled, [*self._single, *_ALSO_CALLED], n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else "docs/configuration.md lists those there are"
         return f"unknown setting {name!r}; {hint} (what is for Kafka's clients begins with kafka., for Spark with spark.)"
