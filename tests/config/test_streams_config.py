@@ -163,6 +163,8 @@ def test_a_malformed_value_is_reported_with_name_value_and_what_was_expected(
         ("quite.another.thing", "docs/configuration.md"),
         ("kafka.", "unknown setting 'kafka.'"),
         ("partition.assignment.strategy", "Kafka Streams always brings its own assignor"),
+        ("schema.registry.url", "serdes name their registry: SchemaRegistry(url).avro(...); leave it out"),
+        ("auto.commit.interval.ms", "every commit.interval.ms; leave it out"),
         ("max.poll.records", "tidemill.batch.max.records"),
         ("buffered.records.per.partition", "a batch takes tidemill.batch.max.records; leave it out"),
         ("default.dsl.store", "say dsl.store.suppliers.class instead"),

@@ -22,6 +22,8 @@ _WITHOUT_MEANING = {
     "partition.assignment.strategy": "Kafka Streams always brings its own assignor",
     "group.id": "the group is named by application.id",
     "enable.auto.commit": "offsets are committed with the results",
+    "auto.commit.interval.ms": "offsets are committed with the results, every commit.interval.ms",
+    "schema.registry.url": "serdes name their registry: SchemaRegistry(url).avro(...)",
     "isolation.level": "inputs are always read read_committed",
     "transactional.id": "it consists of application.id, process and thread",
     "buffered.records.per.partition": "records wait in the client's queue, which is bounded by bytes; a batch takes "
