@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 
-from tidemill.cli.application_file import MODULE_NAME, load_application
+from tidemill.application_module import MODULE_NAME
+from tidemill.cli.application_file import load_application
 from tidemill.cli.describe import describe
 from tidemill.errors import ConfigError, TidemillError, TopologyError
 from tidemill.topology.nodes import SourceNode
@@ -24,6 +25,12 @@ REKEYED = BUILDER + """
 stream = builder.stream("in").select_key(lambda k, v: v)
 stream.group_by_key().count(store="one")
 stream.group_by_key().count(store="two")
+"""
+
+STARTED = BUILDER + """
+builder.stream("in").to("out")
+config = {"application.id": "a", "bootstrap.servers": "nowhere:1"}
+from tidemill import KafkaStreams
 """
 
 Write = Callable[[str], Path]
@@ -109,7 +116,7 @@ def test_functions_of_a_file_travel_by_value(write: Write) -> None:
 
 
 @pytest.mark.parametrize(("text", "error", "message"), [
-    ("x = 1", ConfigError, "defines neither builder nor topology: add `builder = StreamsBuilder"),
+    ("x = 1", ConfigError, "defines neither builder nor topology at its top level: add `builder = StreamsBuilder"),
     (BUILDER.replace("builder =", "b ="), ConfigError, "it calls its StreamsBuilder 'b'; name it builder"),
     (BUILDER + "made = builder.build(); del builder", ConfigError, "it calls its Topology 'made'; name it topology"),
     ("builder = 5", ConfigError, "builder must be a StreamsBuilder, found a int"),
@@ -122,6 +129,8 @@ def test_functions_of_a_file_travel_by_value(write: Write) -> None:
     ("raise SystemExit(3)", ConfigError, r"app\.py, line 1: SystemExit: 3"),
     ("import re\nre.compile('(')", ConfigError, r"app\.py, line 2: "),
     (BUILDER + "\nbuilder.stream('')", TopologyError, r"app\.py, line 4: '' can't be the name of a topic"),
+    (STARTED + "KafkaStreams(builder, config).start()", ConfigError, r"app\.py, line 7: the application is started while its"),
+    (STARTED + "with KafkaStreams(builder, config):\n    pass", ConfigError, "Put the start under `if __name__ =="),
     (BUILDER + "builder.stream('a', name='x').to('b', name='x')", TopologyError, r"app\.py: two nodes have the name 'x'"),
 ])
 def test_a_file_that_fails_says_where_and_why(

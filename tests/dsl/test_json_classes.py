@@ -225,6 +225,7 @@ class TwoNames(BaseModel):
     (Late, "Late.what is no argument of the class"),
     (TwoNames, "TwoNames.what is read by another name than it is written by"),
     (dict, r"expected DDL text such as .*, a dataclass, a TypedDict or a Pydantic model, got <class 'dict'>"),
+    (list[str], r"got list\[str\]; a list or a map is a field of one of these"),
 ])  # fmt: skip
 def test_a_class_that_json_has_no_form_for_is_refused(cls: type, problem: str) -> None:
     with pytest.raises(TopologyError, match=problem):

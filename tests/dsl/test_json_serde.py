@@ -47,10 +47,18 @@ def test_a_schema_is_read_and_written_as_sparks_ddl(schema: str, sql_type: str) 
     ("a map<int,int>", "the keys of a map must be strings"),
     ("struct<a:int>>", "unexpected '>'"),
     ("a int; b int", "unexpected ';'"),
+    ("array<string>", "a document is an object; a list, a map or a scalar is one of its fields: 'items array<string>'"),
+    (" MAP<string,bigint> ", "'items MAP<string,bigint>'"),
+    ("bigint", "'items bigint'"),
+    ("decimal(12,2)", r"'items decimal\(12,2\)'"),
 ])
 def test_a_schema_that_can_not_be_read_is_refused(schema: str, problem: str) -> None:
     with pytest.raises(TopologyError, match=problem):
         Serdes.json(schema)
+
+
+def test_a_field_may_be_named_like_a_type() -> None:
+    assert Serdes.json("map string, `array` array<string>").sql_type == "struct<map:string,array:array<string>>"
 
 
 def test_fields_outside_the_schema_are_ignored_and_missing_ones_are_null() -> None:

@@ -21,6 +21,7 @@ from tidemill import (
     Suppressed,
     TimeWindows,
     Topology,
+    Windowed,
     per_record,
 )
 from tidemill.dsl.serdes_change import ChangeSerde
@@ -62,6 +63,12 @@ def test_durations_may_be_timedeltas_or_milliseconds() -> None:
     assert TimeWindows.of_size(timedelta(seconds=5)) == TimeWindows.of_size(5000) == TimeWindows(size=5000, advance=5000)
 
 
+def test_a_windowed_key_is_printed_as_java_does() -> None:
+    key = Windowed("ada", 0, 60_000)
+    assert (str(key), f"{key}") == ("[ada@0/60000]", "[ada@0/60000]")
+    assert repr(key) == "Windowed(key='ada', start=0, end=60000)"
+
+
 def test_windowed_tables_have_windowed_keys(b: StreamsBuilder) -> None:
     grouped = b.stream("in", key=STRING, value=LONG).group_by_key()
     hours = grouped.windowed_by(TimeWindows.of_size(1000)).count()
@@ -69,6 +76,20 @@ def test_windowed_tables_have_windowed_keys(b: StreamsBuilder) -> None:
     assert (hours.key_serde, hours.value_serde) == (TimeWindowedSerde(STRING, 1000), LONG)
     assert (sessions.key_serde, sessions.value_serde) == (SessionWindowedSerde(STRING), LONG)
     assert b.stream("other").group_by_key().windowed_by(TimeWindows.of_size(1000)).count().key_serde is None
+
+
+def test_an_aggregate_has_the_serdes_that_it_is_given(b: StreamsBuilder) -> None:
+    grouped = b.stream("in").group_by_key()
+    windows, sessions = TimeWindows.of_size(1000), SessionWindows.of_inactivity_gap(5)
+    plain = grouped.aggregate(str, three, key=STRING, value=LONG)
+    in_windows = grouped.windowed_by(windows).aggregate(str, three, key=STRING, value=LONG)
+    in_sessions = grouped.windowed_by(sessions).aggregate(str, three, three, key=STRING, value=LONG)
+    of_table = b.table("t").group_by(lambda k, v: (v, k)).aggregate(str, three, three, key=STRING, value=LONG)
+    assert [table.key_serde for table in (plain, in_windows, in_sessions, of_table)] == [
+        STRING, TimeWindowedSerde(STRING, 1000), SessionWindowedSerde(STRING), STRING,
+    ]
+    kept = [store for name, store in b.build().stores.items() if "AGGREGATE" in name]
+    assert {(store.key_serde, store.value_serde) for store in kept} == {(STRING, LONG)}
 
 
 def test_windows_are_kept_as_long_as_they_are_open_or_as_asked(b: StreamsBuilder) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -26,7 +26,7 @@ def topic(piped: list[Any], **settings: Any) -> TestInputTopic:
     [
         (lambda t: t.pipe_input("k", "v", "5"), "a record for in: the timestamp '5' is of type str"),
         (lambda t: t.pipe_input("k", "v", 1.5), r"a record for in: the timestamp 1\.5 is of type float"),
-        (lambda t: t.pipe_input("k", "v", datetime(2026, 1, 1)), "a record for in: the timestamp .* is of type datetime"),
+        (lambda t: t.pipe_input("k", "v", datetime(2026, 1, 1)), "a record for in: 2026-01-01 00:00:00 has no time zone"),
         (lambda t: t.pipe_input("k", "v", 2**63), "a record for in: the timestamp is 9223372036854775808, expected one from 0"),
         (lambda t: t.pipe_input("k", "v", 1, {"a": b"b"}), "a record for in: the headers are of type dict"),
         (lambda t: t.pipe_input("k", "v", 1, [("a", "b")]), "a record for in: the value of the header 'a' is of type str"),
@@ -46,6 +46,7 @@ def test_what_is_no_record_is_refused_before_anything_runs(call: Callable[[TestI
     ("settings", "said"),
     [
         ({"start": None}, "create_input_topic: start: the timestamp None is of type NoneType"),
+        ({"start": datetime(2026, 1, 1)}, "create_input_topic: start: 2026-01-01 00:00:00 has no time zone"),
         ({"start": -1}, "create_input_topic: start: the timestamp is -1, expected one from 0"),
         ({"key": "string"}, "the key of the topic in: 'string' is not a serde"),
         ({"value": None}, "the value of the topic in: a serde is missing"),
@@ -54,6 +55,16 @@ def test_what_is_no_record_is_refused_before_anything_runs(call: Callable[[TestI
 def test_what_makes_no_topic_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(TopologyError, match=said):
         topic([], **settings)
+
+
+def test_times_may_be_datetimes() -> None:
+    piped: list[Any] = []
+    noon = datetime(1970, 1, 1, 13, 0, 0, 5_999, tzinfo=timezone(timedelta(hours=1)))
+    into = topic(piped, start=noon, advance=timedelta(seconds=1))
+    into.pipe_key_values([("k", "own"), ("k", "next")])
+    into.pipe_input("k", "given", noon)
+    into.pipe_records([TestRecord("k", "of a record", noon)])
+    assert [batch[0].timestamp - 43_200_005 for batch in piped] == [0, 1000, 0, 0]
 
 
 def test_an_output_topic_needs_serdes() -> None:

@@ -22,6 +22,7 @@ from tidemill import (
     ProcessorContext,
     PunctuationType,
     Record,
+    SchemaRegistry,
     Serdes,
     SessionWindows,
     SourceRecord,
@@ -566,3 +567,14 @@ def test_wrapped_processors_run_between_functions_of_columns(topology_test_drive
     assert out.read_key_values() == [
         ("k", "A mine stripped. reduced"), ("k", "A mine stripped. reduced,B mine stripped. reduced"),
     ]
+
+
+def test_avro_needs_no_registry_but_that_of_the_test(topology_test_driver: Any) -> None:
+    fields = '{"name": "item", "type": "string"}, {"name": "pieces", "type": "long"}'
+    schema = f'{{"type": "record", "name": "Order", "fields": [{fields}]}}'
+    orders, builder = SchemaRegistry("mock://driver").avro(schema), StreamsBuilder()
+    stream = builder.stream("orders", key=Serdes.string(), value=orders)
+    stream.filter(lambda k, order: order["pieces"] > 1).peek(lambda k, order: None).to("large")
+    driver = topology_test_driver(builder)
+    driver.create_input_topic("orders", Serdes.string(), orders).pipe_values([{"item": "tea", "pieces": n} for n in (1, 2)])
+    assert driver.create_output_topic("large", Serdes.string(), orders).read_values() == [{"item": "tea", "pieces": 2}]

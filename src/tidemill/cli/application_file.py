@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+from tidemill.application_module import MODULE_NAME
 from tidemill.cli.files import read_text
 from tidemill.config.secrets import has_credentials, is_secret, without_credentials
 from tidemill.dsl.builder import StreamsBuilder
@@ -23,7 +24,6 @@ from tidemill.topology.nodes import Topology
 
 Defined = TypeVar("Defined")
 
-MODULE_NAME = "tidemill_application"
 _MOST_BYTES = 16 << 20
 OPTIMIZATION_SETTING = "topology.optimization"
 
@@ -45,7 +45,7 @@ def load_application(path: str | Path, overrides: Mapping[str, object]) -> tuple
             )
         return _of_type(file, names, "topology", Topology), config
     if "builder" not in names:
-        raise ConfigError(f"{file} defines neither builder nor topology: {_hint(names)}")
+        raise ConfigError(f"{file} defines neither builder nor topology at its top level: {_hint(names)}")
     builder = _of_type(file, names, "builder", StreamsBuilder)
     optimization = config.get(OPTIMIZATION_SETTING, "none")
     if not isinstance(optimization, (str, list, tuple)):

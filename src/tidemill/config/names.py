@@ -22,6 +22,8 @@ _WITHOUT_MEANING = {
     "partition.assignment.strategy": "Kafka Streams always brings its own assignor",
     "group.id": "the group is named by application.id",
     "enable.auto.commit": "offsets are committed with the results",
+    "auto.commit.interval.ms": "offsets are committed with the results, every commit.interval.ms",
+    "schema.registry.url": "serdes name their registry: SchemaRegistry(url).avro(...)",
     "isolation.level": "inputs are always read read_committed",
     "transactional.id": "it consists of application.id, process and thread",
     "buffered.records.per.partition": "records wait in the client's queue, which is bounded by bytes; a batch takes "
@@ -83,6 +85,7 @@ class SettingNames:
             return f"unknown setting {name!r}; did you mean {meant!r}? (the consumers of data have the same settings)"
         if name.startswith(_CLIENTS):
             return f"unknown setting {name!r}; did you mean 'kafka.{name}'? (settings of the Kafka clients begin with kafka.)"
-        nearest = difflib.get_close_matches(name.replace("_", "."), [*self._single, *_ALSO_CALLED], n=1)
+        spelled = name.lower().removesuffix("_config").replace("_", ".")  # Java's constants: NUM_STREAM_THREADS_CONFIG
+        nearest = difflib.get_close_matches(spelled, [*self._single, *_ALSO_CALLED], n=1)
         hint = f"did you mean {nearest[0]!r}?" if nearest else "docs/configuration.md lists those there are"
         return f"unknown setting {name!r}; {hint} (what is for Kafka's clients begins with kafka., for Spark with spark.)"

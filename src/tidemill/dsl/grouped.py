@@ -88,19 +88,23 @@ class KGroupedStream(Spelled):
         aggregator: AggregatorFunction,
         *,
         store: str | Materialized | None = None,
+        key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
         """``aggregator(key, value, aggregate)`` over the values of each key, from ``initializer()`` (``aggregate(...)``).
 
         ``value`` is the serde of the aggregate, which may be of another type than the values; without it the default serde holds,
-        or that of ``per_record`` or ``Aggregators``. Called with Python values; UDFs, nulls and exceptions as in ``reduce``.
+        or that of ``per_record`` or ``Aggregators``. ``key`` is that of the keys, where it is not the group's. Called with Python
+        values; UDFs, nulls and exceptions as in ``reduce``.
         It may change the aggregate in place and return it.
         """
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
-        asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
+        asked = materialized(
+            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
+        )
         kept = store_of(self.recorder, asked, "KSTREAM-AGGREGATE-", key=self.key_serde, value=given)
         operation = Aggregate(kept.name, initializer, aggregator)
         return self._aggregated("KSTREAM-AGGREGATE-", operation, kept, asked, name)

@@ -76,18 +76,22 @@ class KGroupedTable(Spelled):
         subtractor: AggregatorFunction,
         *,
         store: str | Materialized | None = None,
+        key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
         """``adder(key, value, aggregate)`` of a row that comes in, ``subtractor(key, value, aggregate)`` of one that leaves.
 
-        They begin with ``initializer()``. ``value`` is the serde of the aggregate.
+        They begin with ``initializer()``. ``value`` is the serde of the aggregate, ``key`` that of the keys where it is not the
+        group's.
         """
         given = value_serde_of(adder)
         initializer = python_function(initializer, (), "aggregate: initializer")
         adder = python_function(adder, ("key", "value", "aggregate"), "aggregate: adder")
         subtractor = python_function(subtractor, ("key", "value", "aggregate"), "aggregate: subtractor")
-        asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
+        asked = materialized(
+            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
+        )
         kept = store_of(self.recorder, asked, _STORE, key=self.key_serde, value=given)
         operation = op.TableAggregate(kept.name, initializer, adder, subtractor)
         return self._aggregated("KTABLE-AGGREGATE-", operation, kept, asked, name)

@@ -157,7 +157,7 @@ def schema_of(cls: type) -> tuple[StructType, Shape | None]:
     if not _is_class_of_fields(cls):
         raise TopologyError(
             "json: expected DDL text such as 'user string, amount double', a dataclass, a TypedDict or a Pydantic model,"
-            f" got {cls!r}"
+            f" got {cls!r}; a list or a map is a field of one of these"
         )
     return _fields_of(cls, ())
 

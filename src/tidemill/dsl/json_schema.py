@@ -161,6 +161,7 @@ _SYNONYMS = {
     "timestamp_ltz": "timestamp", "timestamp_ntz": "timestamp_ntz",
 }  # fmt: skip
 _DECIMALS = ("decimal", "dec", "numeric")
+_TYPES = frozenset({"array", "map", *_SYNONYMS, *_DECIMALS})
 _DEFAULT_DECIMAL = DecimalType(10, 0)
 _MAX_PRECISION = 38
 _INSTEAD = {
@@ -183,6 +184,8 @@ def parse_schema(text: str) -> StructType:
     if not isinstance(text, str):
         raise TopologyError(f"json: the schema must be DDL text such as 'user string, amount double', got {text!r}")
     tokens = _Tokens(text, list(_tokens(text)))
+    if tokens.ahead(0) in _TYPES and tokens.ahead(1) in ("", "<", "("):
+        raise tokens.error(f"a document is an object; a list, a map or a scalar is one of its fields: 'items {text.strip()}'")
     is_struct = tokens.ahead(0) == "struct" and tokens.ahead(1) == "<"
     parsed = _type(tokens) if is_struct else _fields(tokens, "")
     if tokens.ahead(0):

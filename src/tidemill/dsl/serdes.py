@@ -429,7 +429,7 @@ class Serdes(Spelled):
         Raises:
             TopologyError: ``schema`` is none of these, or has a type that JSON has no form for.
         """
-        if isinstance(schema, str) or not isinstance(schema, type):
+        if isinstance(schema, str):
             return JsonSerde(schema, max_bytes)
         kind, shape = schema_of(schema)
         return JsonSerde(declared(kind), max_bytes) if shape is None else JsonClassSerde(kind, shape, max_bytes)

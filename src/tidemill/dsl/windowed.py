@@ -96,18 +96,21 @@ class TimeWindowedKStream(Spelled):
         aggregator: AggregatorFunction,
         *,
         store: str | Materialized | None = None,
+        key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
         """``aggregator(key, value, aggregate)`` from ``initializer()``, in each window, called with Python values.
 
-        ``value`` is the serde of the aggregate. A null result deletes the window. Sliding windows drop null values, the others
-        hand them on.
+        ``value`` is the serde of the aggregate, ``key`` that of the keys where it is not the group's. A null result deletes the
+        window. Sliding windows drop null values, the others hand them on.
         """
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
-        asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
+        asked = materialized(
+            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
+        )
         kept = window_store_of(
             self.grouped.recorder, asked, _COUNT, self.windows, key=self.grouped.key_serde, value=given
         )
@@ -165,19 +168,22 @@ class SessionWindowedKStream(Spelled):
         merger: Merger,
         *,
         store: str | Materialized | None = None,
+        key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
     ) -> KTable:
         """``aggregator(key, value, aggregate)`` from ``initializer()``, in each session, called with Python values.
 
         ``merger(key, first, second)`` makes one aggregate of two sessions that a record joins. ``value`` is the serde of the
-        aggregate.
+        aggregate, ``key`` that of the keys where it is not the group's.
         """
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
         merger = python_function(merger, ("key", "first", "second"), "aggregate: merger")
-        asked = materialized(store, "aggregate", value=serde_or_none(value, "aggregate: value"))
+        asked = materialized(
+            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
+        )
         kept = window_store_of(
             self.grouped.recorder, asked, _COUNT, self.windows, key=self.grouped.key_serde, value=given
         )

@@ -8,10 +8,15 @@ that the client logs has them.
 
 from __future__ import annotations
 
+import atexit
+import os
 import re
+import shutil
+import tempfile
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
@@ -30,7 +35,10 @@ _USER_INFO = "basic.auth.user.info"
 _NEXT_ADDRESS = re.compile(r",(?=\s*\w+://)")
 _ADDRESS = re.compile(r"(\s*\w+://|)(?:(.*)@)?(.*)", re.DOTALL)
 _MOST_TEXT = 500
+_MOCK = "mock://"
 BY_RECORD = {"subject.name.strategy.type": "RECORD"}
+_mock_files: dict[str, str] = {}
+"""Where the schemas of ``mock://`` addresses stand; removed when this process ends."""
 _clients: dict[tuple[tuple[str, str], ...], SchemaRegistryClient] = {}
 """Clients by the registry's settings; each caches schemas."""
 
@@ -39,7 +47,8 @@ _clients: dict[tuple[tuple[str, str], ...], SchemaRegistryClient] = {}
 class SchemaRegistry:
     """A registry at ``url``; ``settings``: those of confluent-kafka's client (``basic.auth.user.info``, ``ssl.ca.location`` ...).
 
-    User and password may stand in the ``url`` (``https://me:secret@host``); they are kept as ``basic.auth.user.info``.
+    ``mock://name`` is a registry for tests, of this process and its workers, without a server. User and password may stand in the
+    ``url`` (``https://me:secret@host``); they are kept as ``basic.auth.user.info``.
     ``auto_register``: schemas that the registry does not have are added when they are first written with.
 
     Raises:
@@ -49,8 +58,12 @@ class SchemaRegistry:
     url: str
     settings: Mapping[str, object] = field(default_factory=dict, repr=False)  # holds credentials
     auto_register: bool = True
+    _mock_file: str = field(default="", init=False, repr=False)
+    """Of a registry for tests (``mock://name``): where its schemas stand, also for the workers."""
 
     def __post_init__(self) -> None:
+        if self.url.startswith(_MOCK):
+            object.__setattr__(self, "_mock_file", _mock_file_of(self.url))
         addresses = [_ADDRESS.fullmatch(address) for address in _NEXT_ADDRESS.split(self.url)]
         logins = {unquote(found[2]) for found in addresses if found is not None and found[2]}
         if not logins:
@@ -88,7 +101,7 @@ class SchemaRegistry:
             ConfigError: confluent-kafka refuses a setting, or is not installed with what it needs for registries.
         """
         conf = {"url": self.url, **self.settings}
-        name = tuple(sorted((key, repr(value)) for key, value in conf.items()))
+        name = tuple(sorted((key, repr(value)) for key, value in {"file": self._mock_file, **conf}.items()))
         if name not in _clients:
             try:
                 _clients[name] = self._new_client(conf)
@@ -99,10 +112,10 @@ class SchemaRegistry:
         return _clients[name]
 
     def _new_client(self, conf: dict[str, object]) -> SchemaRegistryClient:
-        if self.url.startswith("mock://"):
-            from confluent_kafka.schema_registry import SchemaRegistryClient
+        if self._mock_file:
+            from tidemill.schema_registry.mock import MockRegistryClient
 
-            return SchemaRegistryClient.new_client(conf)
+            return MockRegistryClient(conf, self._mock_file)
         from tidemill.schema_registry.client import RegistryClient
 
         return RegistryClient(conf, self._said)
@@ -140,6 +153,19 @@ class SchemaRegistry:
         for token in filter(None, tokens):
             text = text.replace(token, HIDDEN)
         return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} ..."  # a whole page may be in it
+
+
+def _mock_file_of(url: str) -> str:
+    if url not in _mock_files:
+        folder = tempfile.mkdtemp(prefix="tidemill-registry-")
+        atexit.register(_remove, folder, os.getpid())
+        _mock_files[url] = str(Path(folder, "schemas"))
+    return _mock_files[url]
+
+
+def _remove(folder: str, maker: int) -> None:
+    if os.getpid() == maker:  # a forked child ends without it
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def read_as(number: int) -> str:

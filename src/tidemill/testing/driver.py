@@ -52,7 +52,7 @@ from tidemill.task.partition_time import Times
 from tidemill.testing.driver_service import THREAD, shared_driver_service
 from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, from_json, to_json
 from tidemill.testing.worker import Place, source_of, step_of
-from tidemill.topology.durations import milliseconds
+from tidemill.topology.durations import Instant, milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.patterns import with_topics_of_patterns
@@ -123,9 +123,9 @@ class TopologyTestDriver(Spelled):
     # --- topics and time ---
 
     def create_input_topic(
-        self, topic: str, key: Serde, value: Serde, *, start: int = 0, advance: Duration = 0
+        self, topic: str, key: Serde, value: Serde, *, start: Instant = 0, advance: Duration = 0
     ) -> TestInputTopic:
-        """A source topic to write; records without a timestamp get ``start`` ms, and ``advance`` more each."""
+        """A source topic to write; records without a timestamp get ``start`` (ms, or a datetime), and ``advance`` more each."""
         read = self._topics_read
         if topic not in read:
             known = ", ".join(sorted(read))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import index
 from typing import Any
 
@@ -17,7 +17,7 @@ from tidemill.dsl.arguments import required_serde
 from tidemill.errors import TopologyError
 from tidemill.operators.record import why_no_headers, why_no_timestamp
 from tidemill.spellings import Spelled
-from tidemill.topology.durations import milliseconds
+from tidemill.topology.durations import Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.values import Key, Serde, Value
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
@@ -57,18 +57,21 @@ Duration = int | timedelta
 
 @dataclass(frozen=True, slots=True)
 class TestRecord:
-    """A record with its values decoded. ``timestamp`` None: the input topic's own time."""
+    """A record with its values decoded. ``timestamp`` None: the input topic's own time; one that was read has it in ms."""
 
     __test__ = False
 
     key: Key
     value: Value
-    timestamp: int | None = None
+    timestamp: Instant | None = None
     headers: Headers = ()
 
 
 class TestInputTopic(Spelled):
-    """Writes one topic. Its time begins at ``start`` ms and moves on by ``advance`` with each record that has no own one."""
+    """Writes one topic. Its time begins at ``start`` and moves on by ``advance`` with each record that has no own one.
+
+    Times are ms since the epoch, or a ``datetime`` with a time zone.
+    """
 
     __test__ = False
 
@@ -78,24 +81,25 @@ class TestInputTopic(Spelled):
         topic: str,
         key: Serde,
         value: Serde,
-        start: int,
+        start: Instant,
         advance: Duration,
     ) -> None:
         self._pipe, self.topic = pipe, topic
         self._key = required_serde(key, f"the key of the topic {topic}")
         self._value = required_serde(value, f"the value of the topic {topic}")
-        _refuse_if(why_no_timestamp(start), "create_input_topic: start")
-        self._now, self._advance = index(start), milliseconds(advance, "create_input_topic: advance")
+        begins = _in_ms(start, "create_input_topic: start")
+        _refuse_if(why_no_timestamp(begins), "create_input_topic: start")
+        self._now, self._advance = index(begins), milliseconds(advance, "create_input_topic: advance")
 
     def advance_time(self, by: Duration) -> None:
         """Moves the topic's own time on."""
         self._now += milliseconds(by, "advance_time")
 
-    def pipe_input(self, key: object, value: object, timestamp: int | None = None, headers: Headers = ()) -> None:
+    def pipe_input(self, key: object, value: object, timestamp: Instant | None = None, headers: Headers = ()) -> None:
         """Writes one record and runs the topology until all that came of it is done."""
         self.pipe_records([TestRecord(key, value, timestamp, headers)])
 
-    def pipe_value(self, value: object, timestamp: int | None = None) -> None:
+    def pipe_value(self, value: object, timestamp: Instant | None = None) -> None:
         """A record with a null key."""
         self.pipe_input(None, value, timestamp)
 
@@ -128,7 +132,7 @@ class TestInputTopic(Spelled):
         if record.timestamp is None:
             record = replace(record, timestamp=self._now)
             self._now += self._advance
-        given: Any = record.timestamp
+        given: Any = _in_ms(record.timestamp, f"a record for {self.topic}")
         if not (isinstance(given, int) and given < 0):
             _refuse_if(why_no_timestamp(given), f"a record for {self.topic}")
         headers = record.headers or ()  # None, as a test may write it, is none
@@ -136,6 +140,11 @@ class TestInputTopic(Spelled):
         return RawRecord(
             self.topic, self._key.serialize(record.key), self._value.serialize(record.value), index(given), headers
         )
+
+
+def _in_ms(time: Any, what: str) -> Any:
+    """A ``datetime`` as a timestamp; anything else as it is."""
+    return epoch_milliseconds(time, what) if isinstance(time, datetime) else time
 
 
 def _refuse_if(problem: str, where: str) -> None:

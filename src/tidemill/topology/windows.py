@@ -28,6 +28,10 @@ class Windowed(NamedTuple):
     start: int
     end: int
 
+    def __str__(self) -> str:
+        """As Java prints it, since programs make keys and messages of it: ``[key@start/end]``."""
+        return f"[{self.key}@{self.start}/{self.end}]"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeWindows(Spelled):

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from tidemill.application_module import require_read
 from tidemill.config.slices import (
     ClientsConfig,
     ExceptionConfig,
@@ -157,6 +158,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     Raises:
         TidemillError: what kept it from starting.
     """
+    require_read()
     config, phases = instance.config, instance.phases
     phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
