@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tidemill.operators.context import Context
 from tidemill.operators.record import Record, record_of
+from tidemill.operators.returned import pair_of, several_of
 from tidemill.topology import operations as op
 from tidemill.topology.functions import PerRecord, UserFunction
 
@@ -32,7 +33,7 @@ def map_records(operation: op.Map, context: Context) -> Step:
 
     def process(record: Record) -> None:
         key, value, timestamp, headers = record
-        key, value = function(key, value)
+        key, value = pair_of(function(key, value))
         forward(record_of((key, value, timestamp, headers)))
 
     return Step(process)
@@ -57,7 +58,8 @@ def flat_map(operation: op.FlatMap, context: Context) -> Step:
 
     def process(record: Record) -> None:
         key, value, timestamp, headers = record
-        for new_key, new_value in function(key, value):
+        for pair in several_of(function(key, value)):
+            new_key, new_value = pair_of(pair)
             forward(record_of((new_key, new_value, timestamp, headers)))
 
     return Step(process)
@@ -68,7 +70,7 @@ def flat_map_values(operation: op.FlatMapValues, context: Context) -> Step:
 
     def process(record: Record) -> None:
         key, value, timestamp, headers = record
-        for new_value in function(key, value) if takes_key else function(value):
+        for new_value in several_of(function(key, value) if takes_key else function(value)):
             forward(record_of((key, new_value, timestamp, headers)))
 
     return Step(process)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record, is_same_value
+from tidemill.operators.returned import pair_of
 from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
 from tidemill.topology.values import Key, Value, is_immutable
@@ -22,7 +23,7 @@ def table_select(operation: op.TableSelect, context: Context) -> Step:
 
     def grouped(key: Key, value: Value) -> tuple[Key, Value]:
         pair = None if value is None else function(key, value)
-        return (None, None) if pair is None else pair
+        return (None, None) if pair is None else pair_of(pair)
 
     def process(record: Record) -> None:
         key, (new, old, is_latest), timestamp, headers = record

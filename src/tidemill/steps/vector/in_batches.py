@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidemill.operators.returned import pair_of, several_of
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
@@ -67,7 +68,7 @@ def map_in_batches(node: NodeSpec, operation: MapInBatches, table: pa.Table, sta
     batch, write_key, write_value = _sides(node, table, state, operation.function)
 
     def made(at: int, result: Any) -> Iterable[_Sides]:
-        key, value = result
+        key, value = pair_of(result)
         return [(write_key(at, key), write_value(at, value))]
 
     return _made(batch, operation.function, Call(partial(result_pairs, kinds=_types(node)), takes_nulls=True), made)
@@ -90,7 +91,7 @@ def flat_map_in_batches(node: NodeSpec, operation: FlatMapInBatches, table: pa.T
     write_key, write_value = node.out_key_serde.serialize, node.out_value_serde.serialize
 
     def made(_at: int, pairs: Any) -> Iterable[_Sides]:
-        return [(write_key(key), write_value(value)) for key, value in pairs]
+        return [(write_key(key), write_value(value)) for key, value in map(pair_of, several_of(pairs))]
 
     read = partial(result_list_pairs, kinds=_types(node))
     return _made(NodeBatch(node, table, state), operation.function, Call(read, takes_nulls=True), made)
@@ -102,7 +103,7 @@ def flat_map_values_in_batches(node: NodeSpec, operation: FlatMapValuesInBatches
     keys = batch.records.keys
 
     def made(at: int, values: Any) -> Iterable[_Sides]:
-        return [(keys[at], write(value)) for value in values]
+        return [(keys[at], write(value)) for value in several_of(values)]
 
     read = partial(result_lists, kind=nan_type(node.out_value_serde))
     return _made(batch, operation.function, Call(read, takes_key=operation.takes_key), made)
