@@ -80,6 +80,17 @@ def test_a_timestamped_store_logs_the_value_s_timestamp_and_deletes_with_the_rec
     assert [entry[1:4] for entry in run.logged] == [(b"k", b"a", 77), (b"k", None, 6)]
 
 
+@pytest.mark.parametrize("store", [Stores.key_value_store("s"), Stores.timestamped_key_value_store("s")])
+def test_a_key_of_none_is_an_error_in_reads_too(store: Store) -> None:
+    def calls(s: Any, r: Record) -> Any:
+        for call in (s.get, s.delete, lambda key: s.put(key, "v"), lambda key: s.put_if_absent(key, "v")):
+            with pytest.raises(ValueError, match="a key-value store has no null keys"):
+                call(None)
+        return list(s.all())
+
+    assert pipe(using(store, calls), ("k", "a", 5)) == [[]]
+
+
 def test_a_versioned_store_is_read_as_of_a_time_and_drops_what_is_too_old() -> None:
     run = using(
         Stores.versioned_key_value_store("s", 50),

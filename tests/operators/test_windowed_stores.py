@@ -47,6 +47,19 @@ def test_windows_are_found_by_key_and_start_and_by_ranges_of_starts() -> None:
     assert [value for key, value in store.all() if key.key == "k"] == ["a", "b", "c", "d"]
 
 
+def test_an_iterator_shows_the_rows_as_they_were_when_it_was_asked_for() -> None:
+    windows, sessions = _windows(), SessionStore(_store(StoreKind.SESSION), MemoryRows())
+    windows.put("a", "1", 0, 0)
+    sessions.put(Windowed("a", 0, 5), "1", 5)
+    asked = [windows.all(), windows.fetch_keys("a", "b"), windows.fetch_range("a", 0, 9)]
+    asked += [sessions.all(), sessions.fetch_keys("a", "b"), sessions.fetch("a")]
+    windows.put("a", "2", 1, 1)
+    windows.put("b", "2", 0, 0)
+    sessions.put(Windowed("a", 0, 6), "2", 6)
+    sessions.put(Windowed("b", 0, 5), "2", 5)
+    assert [[value for _, value in found] for found in asked] == [["1"]] * 6
+
+
 def test_a_null_key_is_no_empty_one() -> None:
     """Kafka Streams refuses it, too: "key cannot be null"."""
     windows, sessions = _windows(), SessionStore(_store(StoreKind.SESSION), MemoryRows())

@@ -19,7 +19,7 @@ class Rows(Protocol):
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows with ``low <= key < high`` in the order of their keys' bytes. Rows put meanwhile need not be seen."""
+        """Rows with ``low <= key < high`` in the order of their keys' bytes, as they are now: rows put meanwhile are not seen."""
 
     def log(
         self, key: bytes, value: bytes | None, timestamp: int | None, headers: tuple[tuple[str, bytes | None], ...] = ()

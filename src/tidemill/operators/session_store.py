@@ -144,11 +144,10 @@ class SessionStore:
         """(key's bytes, start, end, row) of the sessions that end then or later, and are shown."""
         oldest = max(earliest_end, self._segments.oldest_shown, 0)
         if oldest > LONG_MAX:
-            return
-        for row_key, row in self._rows.scan(pack_time(oldest // self._interval), SEGMENTS_END, reverse=reverse):
-            end, start = unpack_both(row_key[-_SUFFIX:])
-            if end >= oldest:
-                yield row_key[8:-_SUFFIX], start, end, row
+            return iter(())
+        rows = self._rows.scan(pack_time(oldest // self._interval), SEGMENTS_END, reverse=reverse)
+        times = ((row_key, unpack_both(row_key[-_SUFFIX:]), row) for row_key, row in rows)
+        return ((row_key[8:-_SUFFIX], start, end, row) for row_key, (end, start), row in times if end >= oldest)
 
     def _decoded(self, rows: Iterable[tuple[bytes, int, int, bytes]]) -> Iterator[tuple[Windowed, Value]]:
         return ((Windowed(self.decode_key(key), start, end), self._decode(row)) for key, start, end, row in rows)

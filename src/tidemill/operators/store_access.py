@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
 from tidemill.operators.record import Headers, why_no_timestamp
+from tidemill.operators.rows import require_key
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
@@ -57,11 +58,15 @@ class KeyValueAccess:
 
 
 class TimestampedKeyValueAccess:
-    """``get``, ``all``, ``range``, ``prefix_scan`` as of the store; (value, timestamp) by key."""
+    """``all``, ``range``, ``prefix_scan`` as of the store; (value, timestamp) by key."""
 
     def __init__(self, store: TimestampedKeyValueStore, now: Moment) -> None:
         self._store, self._now = store, now
-        self.get, self.all, self.range, self.prefix_scan = store.get, store.all, store.range, store.prefix_scan
+        self.all, self.range, self.prefix_scan = store.all, store.range, store.prefix_scan
+
+    def get(self, key: object) -> TableRow | None:
+        """(value, timestamp) of ``key``; None if there is none."""
+        return self._store.get_at(require_key(self._store.encode_key(key), "key-value"))
 
     def put(self, key: object, value: object, timestamp: int | None = None) -> None:
         """Sets value and timestamp (None: the record's); a value of None deletes."""
@@ -71,14 +76,14 @@ class TimestampedKeyValueAccess:
 
     def put_if_absent(self, key: object, value: object, timestamp: int | None = None) -> TableRow | None:
         """Sets value and timestamp if there is none; gives what was there."""
-        before = self._store.get(key)
+        before = self.get(key)
         if before is None:
             self.put(key, value, timestamp)
         return before
 
     def delete(self, key: object) -> TableRow | None:
         """Deletes the key and gives what it had."""
-        before = self._store.get(key)
+        before = self.get(key)
         self.put(key, None)
         return before
 

@@ -147,15 +147,13 @@ class WindowStore:
         """(key's bytes, start, row) of windows that begin at ``first .. last``: by start, or segment by segment, each by key."""
         low = max(first, self._segments.oldest_shown, 0)
         if last < low:
-            return
+            return iter(())
         end = SEGMENTS_END if last >= LONG_MAX else pack_time(last // self._interval + 1)
         found: Iterable[tuple[bytes, bytes]] = self._rows.scan(pack_time(low // self._interval), end, reverse=reverse)
         if by_time:
             found = sorted(found, key=_start_and_key, reverse=reverse)
-        for row_key, row in found:
-            start = unpack_time(row_key, len(row_key) - _SUFFIX)[0]
-            if low <= start <= last:
-                yield row_key[8:-_SUFFIX], start, row
+        starts = ((row_key, unpack_time(row_key, len(row_key) - _SUFFIX)[0], row) for row_key, row in found)
+        return ((row_key[8:-_SUFFIX], start, row) for row_key, start, row in starts if low <= start <= last)
 
     def _decoded(self, rows: Iterable[tuple[bytes, int, bytes]]) -> Iterator[tuple[Windowed, Value]]:
         return ((self.window(key, start), self._value(row)) for key, start, row in rows)

@@ -48,3 +48,39 @@ def test_rows_may_be_deleted_while_they_are_scanned(reverse: bool) -> None:
         rows.put(key, None)
     assert seen == sorted(map(_key, range(200)), reverse=reverse)
     assert list(rows.scan()) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_scan_shows_the_rows_as_they_were_when_it_began_whatever_is_written_meanwhile(seed: int) -> None:
+    chance = random.Random(seed)
+    before = {_key(chance.randrange(200)): b"old" for _ in range(chance.choice([0, 50]))}
+    rows, now = TaskRows("s", logged=False), dict(before)
+    rows.begin(Reader(before), Written())
+    open_scans = []
+    for number in range(400):
+        key, row = _key(chance.randrange(200)), chance.choice([None, b"%d" % number])
+        if chance.random() < 0.05:
+            rows.put_many([(key, row)])
+        else:
+            rows.put(key, row)
+        now[key] = row
+        if number % 10 == 0:
+            reverse = chance.random() < 0.5
+            expected = sorted(((k, found) for k, found in now.items() if found is not None), reverse=reverse)
+            open_scans.append((rows.scan(reverse=reverse), iter(expected)))
+        for scan, expected_rows in open_scans:
+            if chance.random() < 0.3:
+                assert next(scan, None) == next(expected_rows, None)
+    for scan, expected_rows in open_scans:
+        assert list(scan) == list(expected_rows)
+
+
+def test_who_adds_a_row_for_each_that_a_scan_gives_comes_to_an_end() -> None:
+    rows = TaskRows("s", logged=False)
+    rows.begin(Reader({}), Written())
+    for n in range(100):
+        rows.put(b"k%d" % n, b"new")
+    for key, _row in rows.scan():
+        rows.put(key + b"x", b"newer")
+        assert len(key) < 4
+    assert len(list(rows.scan())) == 200

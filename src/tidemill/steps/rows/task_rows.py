@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, islice
+from weakref import ref
 
 from sortedcontainers import SortedList
 
@@ -58,6 +59,7 @@ class TaskRows:
         self._view, self._written, self._rows = view, written, written.rows
         self._get = view.get
         self._sorted: SortedList[bytes] | None = None
+        self._scans: set[ref[_WrittenRows]] = set()
 
     def get(self, key: bytes) -> bytes | None:
         row = self._rows.get(key, _NEVER)
@@ -66,12 +68,15 @@ class TaskRows:
         return row  # type: ignore[return-value]
 
     def put(self, key: bytes, row: bytes | None) -> None:
+        if self._scans:
+            self._keep_scans()
         if self._sorted is not None and key not in self._rows:
             self._sorted.add(key)
         self._rows[key] = row
 
     def put_many(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """``put`` of several."""
+        self._keep_scans()
         self._sorted = None
         self._rows.update(rows)
 
@@ -90,29 +95,63 @@ class TaskRows:
             self._sorted = SortedList(self._rows)
         if next(self._sorted.irange(low, high, (True, False), reverse), None) is None:
             return held
-        return _merged(_written_rows(self._sorted, self._rows, low, high, reverse), held, reverse)
+        mine = _WrittenRows(self._sorted, self._rows, low, high, reverse)
+        self._scans.add(ref(mine, self._scans.discard))
+        return _merged(mine, held, reverse)
+
+    def _keep_scans(self) -> None:
+        """Before a write: whoever iterates still gets the rows as they were."""
+        while self._scans:
+            scan = self._scans.pop()()
+            if scan is not None:
+                scan.keep()
 
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
         if self.is_logged:
             self._written.log.append((key, value, timestamp, headers))
 
 
-def _written_rows(
-    keys: SortedList[bytes], rows: Mapping[bytes, bytes | None], low: bytes | None, high: bytes | None, reverse: bool
-) -> Iterator[tuple[bytes, bytes | None]]:
-    """The rows of a range in pieces that grow: who looks at the first ones only pays for these, and may write meanwhile."""
-    includes_low, size = True, _FIRST_PIECE
-    while True:
-        piece = list(islice(keys.irange(low, high, (includes_low, False), reverse), size))
-        for key in piece:
-            yield key, rows[key]
-        if len(piece) < size:
-            return
-        if reverse:
-            high = piece[-1]
-        else:
-            low, includes_low = piece[-1], False
-        size *= 2
+class _WrittenRows:
+    """The rows of a range as they are now, in pieces that grow: who looks at the first ones only pays for these.
+
+    ``keep`` is to be called before any of them changes.
+    """
+
+    def __init__(
+        self, keys: SortedList[bytes], rows: Mapping[bytes, bytes | None], low: bytes | None, high: bytes | None, reverse: bool
+    ) -> None:
+        self._keys, self._rows, self._low, self._high, self._reverse = keys, rows, low, high, reverse
+        self._includes_low, self._size = True, _FIRST_PIECE
+        self._piece: Iterator[tuple[bytes, bytes | None]] = iter(())
+        self._has_more = True
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes | None]]:
+        return self
+
+    def __next__(self) -> tuple[bytes, bytes | None]:
+        while True:
+            for found in self._piece:
+                return found
+            if not self._has_more:
+                raise StopIteration
+            self._piece = iter(self._read(self._size))
+            self._size *= 2
+
+    def keep(self) -> None:
+        """Reads what is left, so that it can change."""
+        if self._has_more:
+            self._piece = chain(self._piece, self._read(None))
+
+    def _read(self, size: int | None) -> list[tuple[bytes, bytes | None]]:
+        inclusive = (self._includes_low, False)
+        keys = list(islice(self._keys.irange(self._low, self._high, inclusive, self._reverse), size))
+        self._has_more = size is not None and len(keys) == size
+        if self._has_more:
+            if self._reverse:
+                self._high = keys[-1]
+            else:
+                self._low, self._includes_low = keys[-1], False
+        return [(key, self._rows[key]) for key in keys]
 
 
 def _merged(
