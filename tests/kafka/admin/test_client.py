@@ -6,9 +6,10 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from kafka import KafkaAdminClient
 
@@ -18,8 +19,10 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, RetriableError, StopError
 from tidemill.ids import TopicPartition
+from tidemill.kafka.admin.calls import AdminCalls, result_of
 from tidemill.kafka.admin.client import Admin, PartitionState, TopicSpec
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.security.rights import Operation
 
 pytestmark = pytest.mark.broker
 
@@ -246,6 +249,15 @@ SECURED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:root;User:ANONYMOUS",
 }
+
+
+def test_a_broker_that_leaves_the_cluster_while_it_is_asked_ends_no_call(bootstrap_servers: str) -> None:
+    answers: list[Future[str]] = [Future(), Future()]
+    answers[0].set_exception(KafkaException(KafkaError(KafkaError._DESTROY_BROKER)))
+    answers[1].set_result("of another broker")
+    calls = AdminCalls({"bootstrap.servers": bootstrap_servers})
+    found = calls.one("asking", lambda _: answers.pop(0), 240, Operation.DESCRIBE, result_of, about="")
+    assert found == "of another broker"
 
 
 def test_logins_and_rights(private_broker: Callable[..., EmbeddedBroker]) -> None:

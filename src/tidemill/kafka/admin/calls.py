@@ -37,6 +37,7 @@ _PASSING = {
     KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._WAIT_COORD,
     KafkaError._RESOLVE, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
     KafkaError._NOENT,  # of a partition: no leader is known
+    KafkaError._DESTROY_BROKER,  # the broker that was asked is no longer in the metadata
 }  # fmt: skip
 # librdkafka asks the leader that it knows until its metadata is fetched again.
 _OLD_METADATA = {
