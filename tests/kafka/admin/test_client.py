@@ -6,20 +6,24 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from kafka import KafkaAdminClient
 
+from tests.kafka.fencing_proxy import FencingProxy
 from tests.waiting import until
 from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, RetriableError, StopError
 from tidemill.ids import TopicPartition
+from tidemill.kafka.admin.calls import AdminCalls, result_of
 from tidemill.kafka.admin.client import Admin, PartitionState, TopicSpec
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.security.rights import Operation
 
 pytestmark = pytest.mark.broker
 
@@ -246,6 +250,49 @@ SECURED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:root;User:ANONYMOUS",
 }
+
+
+def test_calls_go_on_after_brokers_have_said_that_there_are_no_brokers(topic: str, bootstrap_servers: str) -> None:
+    """As a broker does that was paused, until its controller has unfenced it."""
+    proxy = FencingProxy(bootstrap_servers)
+    admin = Admin({"bootstrap.servers": proxy.bootstrap_servers}, timeout_s=10)
+    partitions = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
+    calls: list[Callable[[], object]] = [
+        lambda: admin.partitions([topic], timeout_s=3),
+        lambda: admin.end_offsets(partitions, timeout_s=3),
+        lambda: admin.create_topics([TopicSpec(name=topic, partitions=2)], timeout_s=3),
+        lambda: admin.topics(timeout_s=3),
+        lambda: admin.delete_records({partitions[0]: 0}, timeout_s=3),
+    ]
+    try:
+        for call in calls:
+            assert until(lambda call=call: _is_answered(call))
+        proxy.is_fenced = True
+        with ThreadPoolExecutor(len(calls)) as threads:
+            assert not all(threads.map(_is_answered, calls))
+        proxy.is_fenced = False
+        assert until(lambda: _is_answered(lambda: admin.create_topics([TopicSpec(name=topic, partitions=2)])))
+        assert all(until(lambda call=call: _is_answered(call)) for call in calls)
+    finally:
+        proxy.close()
+
+
+def _is_answered(call: Callable[[], object]) -> bool:
+    """True if the call is answered; no other error is allowed than one that passes."""
+    try:
+        call()
+    except RetriableError:
+        return False
+    return True
+
+
+def test_a_broker_that_leaves_the_cluster_while_it_is_asked_ends_no_call(bootstrap_servers: str) -> None:
+    answers: list[Future[str]] = [Future(), Future()]
+    answers[0].set_exception(KafkaException(KafkaError(KafkaError._DESTROY_BROKER)))
+    answers[1].set_result("of another broker")
+    calls = AdminCalls({"bootstrap.servers": bootstrap_servers})
+    found = calls.one("asking", lambda _: answers.pop(0), 240, Operation.DESCRIBE, result_of, about="")
+    assert found == "of another broker"
 
 
 def test_logins_and_rights(private_broker: Callable[..., EmbeddedBroker]) -> None:

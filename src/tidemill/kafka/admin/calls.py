@@ -37,6 +37,8 @@ _PASSING = {
     KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._WAIT_COORD,
     KafkaError._RESOLVE, KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC,
     KafkaError._NOENT,  # of a partition: no leader is known
+    KafkaError._DESTROY_BROKER,  # the broker that was asked is no longer in the metadata
+    KafkaError._DESTROY,  # a call of another thread, for which there was no answer, has replaced the client
 }  # fmt: skip
 # librdkafka asks the leader that it knows until its metadata is fetched again.
 _OLD_METADATA = {
@@ -46,15 +48,22 @@ _OLD_METADATA = {
 
 
 class AdminCalls:
-    """Makes calls through one librdkafka admin client; may be used from several threads."""
+    """Makes calls through one librdkafka admin client; may be used from several threads.
+
+    A client without an answer in time is replaced: where the brokers say that there are no brokers, as one does that was paused
+    and fenced, librdkafka forgets all of them, and may never ask bootstrap.servers again (its issue 5301).
+    """
 
     def __init__(self, settings: DataClientSettings) -> None:
         self.servers = str(settings.get("bootstrap.servers", ""))
         self.settings = settings
         self._trouble: KafkaError | None = None
+        self.client = self._new_client()
+
+    def _new_client(self) -> AdminClient:
         # Its own complaints on standard error would repeat what the errors raised here say.
         try:
-            self.client = AdminClient({**settings, "log_level": 2}, error_cb=self._remember)
+            return AdminClient({**self.settings, "log_level": 2}, error_cb=self._remember)
         except (KafkaException, ValueError) as error:
             raise ConfigError(f"no admin client can be made of the settings: {_said(error)}") from None
 
@@ -74,6 +83,7 @@ class AdminCalls:
         ``group``; MissingRightError names all that are missing. ``answered`` makes the answer of a done future: a value, or a
         KafkaError, returned or raised. RetriableError, after the time, says what is missing.
         """
+        client = self.client
         deadline = Deadline.after(timeout_s)
         answers: dict[K, Answer] = {}
         pending = list(dict.fromkeys(keys))
@@ -81,6 +91,7 @@ class AdminCalls:
         while pending:
             left_s = deadline.left_s
             if left_s <= 0:
+                self.replace(client)
                 raise RetriableError(self._overdue(what, pending[0], len(pending), last, timeout_s))
             futures = submit(pending, max(left_s, 0.1))
             self._await(futures, left_s)
@@ -121,6 +132,11 @@ class AdminCalls:
             what, [alone], lambda _, left_s: {alone: submit(left_s)}, timeout_s, operation, answered, group=about
         )
         return found[alone]
+
+    def replace(self, client: AdminClient) -> None:
+        """The next call begins at bootstrap.servers. ``client``, for which there was no answer, is ended with its last user."""
+        if self.client is client:
+            self.client = self._new_client()
 
     def missing(self, doing: str, rights: Iterable[Right]) -> MissingRightError:
         return missing_right(doing, rights, self.settings)

@@ -172,9 +172,11 @@ class Admin:
     def topics(self, *, timeout_s: float | None = None) -> frozenset[str]:
         """The names of all topics."""
         limit_s = self._limit(timeout_s)
+        client = self._calls.client
         try:
-            return frozenset(self._calls.client.list_topics(timeout=limit_s).topics)
+            return frozenset(client.list_topics(timeout=limit_s).topics)
         except KafkaException as error:
+            self._calls.replace(client)
             raise RetriableError(
                 f"listing the topics: not done after {limit_s:g} s ({error.args[0].str()}); check that the brokers run"
             ) from error
