@@ -15,7 +15,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.task_log import TaskLog
@@ -97,7 +97,8 @@ class ThreadAlone:
         self.registry.observe(TaskLog("thread"), rebalance, self.metrics)
         self.events: queue.SimpleQueue[object] = member.events
         local = LocalTasks("thread", self.registry, LocalState(directory, lock, logged=(), reporter="thread"))
-        group = GroupSide("thread", TOPOLOGY.topics, self.registry, unused, local.offset_sums)
+        group = ThreadMembership("thread", TOPOLOGY.topics, self.registry, unused, local.offset_sums)
+        group.bind(member)
         topics = GlobalTopics((), unused)
         self.batches = MicroBatches(
             "thread", config, TOPOLOGY, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
@@ -106,13 +107,13 @@ class ThreadAlone:
         commits = OffsetCommitter("thread", member, config.commit_interval_ms)
         self.runner = BatchRunner(
             "thread", config, batches=self.batches, registry=self.registry, group=group, writes=(), commits=commits,
-            offsets=OffsetFetcher("thread", self.registry, unused), member=member, global_topics=topics, rebalance=rebalance,
+            offsets=OffsetFetcher("thread", self.registry, unused), global_topics=topics, rebalance=rebalance,
             metrics=self.metrics, on_change=lambda: None,
         )  # fmt: skip
         self.runner.begin(engine)  # type: ignore[arg-type]
-        engine.driver = DriverService(self.runner, group, member, foreach_batch=unused)
+        engine.driver = DriverService(self.runner, group, foreach_batch=unused)
         self.changes = TaskChanges(
-            "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
+            "thread", group=group, registry=self.registry, local=local, runner=self.runner,
             commits=commits, rebalance=rebalance, metrics=self.metrics,
             on_change=lambda: self.told.append(frozenset(self.registry.now.active)),
         )  # fmt: skip

@@ -64,7 +64,7 @@ def test_the_records_of_a_batch_that_counts_no_more_are_removed_without_a_call(t
     path = tmp_path / "batch.parquet"
     path.touch()
     with pytest.raises(BatchLostError):
-        DriverService(runner, group, cast("Any", None), calls).call_foreach_batch(NODE, str(path), cast("Any", "batch 1"))
+        DriverService(runner, group, calls).call_foreach_batch(NODE, str(path), cast("Any", "batch 1"))
     assert not path.exists()
 
 
@@ -92,7 +92,7 @@ def test_a_call_that_waited_for_another_until_its_batch_was_given_up_is_not_made
     calls = ForeachBatchCalls(cast("Any", None), cast("Any", None), "app", {NODE: made})
     runner: Any = Runner()
     group: Any = SimpleNamespace(may_commit=lambda *_tasks, **_incarnation: True)
-    service = DriverService(runner, group, cast("Any", None), calls)
+    service = DriverService(runner, group, calls)
 
     def calls_with(batch: str) -> threading.Thread:
         path = tmp_path / f"{batch}.parquet"

@@ -25,8 +25,8 @@ from tidemill.kafka.security.clients import ClientRole, data_client_settings, gr
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_metadata import TopologyMetadata
-from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.instance.exception_policies import unreadable_of
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.local_state import LocalState
@@ -145,7 +145,7 @@ class ThreadMaker:
                 parts.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
             return engine
 
-        def make_member(group: GroupSide) -> GroupMember:
+        def make_member(group: ThreadMembership) -> GroupMember:
             self.reads.has_member(name, group)
             return self._member(number, name, group)
 
@@ -174,7 +174,7 @@ class ThreadMaker:
             hurry=partial(self.server.hurry, name),
         )
 
-    def _member(self, number: int, name: str, group: GroupSide) -> GroupMember:
+    def _member(self, number: int, name: str, group: ThreadMembership) -> GroupMember:
         config = self.config
         return GroupMember(
             GroupMemberConfig(

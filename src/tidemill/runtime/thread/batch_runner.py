@@ -17,9 +17,8 @@ from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
 from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, StopError
 from tidemill.ids import TaskId
-from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent
-from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
 from tidemill.runtime.thread.global_topics import GlobalTopics
@@ -65,11 +64,10 @@ class BatchRunner:
         *,
         batches: MicroBatches,
         registry: TaskRegistry,
-        group: GroupSide,
+        group: ThreadMembership,
         writes: Collection[int],
         commits: OffsetCommitter,
         offsets: OffsetFetcher,
-        member: GroupMember,
         global_topics: GlobalTopics,
         rebalance: RebalanceWatch,
         metrics: ThreadMetrics,
@@ -77,7 +75,7 @@ class BatchRunner:
     ) -> None:
         self._thread, self._config, self._batches, self._registry = thread, config, batches, registry
         self._group, self._writes = group, frozenset(writes)
-        self._commits, self._offsets, self._member, self._globals = commits, offsets, member, global_topics
+        self._commits, self._offsets, self._globals = commits, offsets, global_topics
         self._rebalance, self._metrics, self._on_change = rebalance, metrics, on_change
         self._engine: BatchEngine | None = None
         self._under_way: _UnderWay | None = None
@@ -258,7 +256,7 @@ class BatchRunner:
         self._registry.handle(BatchReported(report=report))
         self._registry.handle(BatchLost(reason=report.message))
         # The broker no longer knows this member as the owner: only a new assignment shows which tasks it has.
-        self._member.request_rejoin("a commit was refused")
+        self._group.member.request_rejoin("a commit was refused")
 
     def _batch_lost(self, lost: BatchLostError) -> None:
         reason = str(lost)
@@ -268,7 +266,7 @@ class BatchRunner:
         self._commits.forget()
         self._registry.handle(BatchLost(reason=reason))
         if self._config.num_standby_replicas and self._engine is not None and self._engine.has_lost_its_place():
-            self._member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
+            self._group.member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
         self._batches.fence()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
 

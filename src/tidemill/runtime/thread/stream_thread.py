@@ -23,8 +23,8 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent, as_text
 from tidemill.membership import member_state as machine
-from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.instance.start_phases import StartPhase
@@ -97,7 +97,7 @@ class StreamThread(threading.Thread):
         leader: Leader,
         identity: machine.MemberConfig,
         local: LocalState,
-        make_member: Callable[[GroupSide], GroupMember],
+        make_member: Callable[[ThreadMembership], GroupMember],
         make_engine: Callable[[StreamThread], BatchEngine],
         fence: Callable[[], None],
         first_join: FirstJoin,
@@ -121,7 +121,7 @@ class StreamThread(threading.Thread):
         self._registry.observe(TaskLog(name), self._rebalance, self.metrics, self._restoring)
         self._local = LocalTasks(name, self._registry, local)
         self._loads = LoadWatch(config, self._registry, self.metrics, local.directory)
-        self._group = GroupSide(name, topology.topics, self._registry, leader, self._offset_sums, self._loads.joins)
+        self._group = ThreadMembership(name, topology.topics, self._registry, leader, self._offset_sums, self._loads.joins)
         self._member = make_member(self._group)
         self._group.bind(self._member)
         self._member.on_heartbeat = self.metrics.heartbeat
@@ -137,11 +137,11 @@ class StreamThread(threading.Thread):
         self._globals = global_topics
         self._runner = BatchRunner(
             name, config, batches=self._batches, registry=self._registry, group=self._group, writes=topology.has_output,
-            commits=self._commits, offsets=self._offsets, member=self._member, global_topics=global_topics,
+            commits=self._commits, offsets=self._offsets, global_topics=global_topics,
             rebalance=self._rebalance, metrics=self.metrics, on_change=instance.on_change,
         )  # fmt: skip
         self._changes = TaskChanges(
-            name, group=self._group, member=self._member, registry=self._registry, local=self._local,
+            name, group=self._group, registry=self._registry, local=self._local,
             runner=self._runner, commits=self._commits, rebalance=self._rebalance, metrics=self.metrics,
             on_change=instance.on_change,
         )  # fmt: skip
@@ -310,7 +310,7 @@ class StreamThread(threading.Thread):
     def driver_service(self, foreach_batch: ForeachBatchCalls) -> DriverService:
         """The service for its workers; ``foreach_batch`` calls the user's functions on batches."""
         self._foreach_batch = foreach_batch
-        return DriverService(self._runner, self._group, self._member, foreach_batch)
+        return DriverService(self._runner, self._group, foreach_batch)
 
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)

@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 
 from tidemill.errors import ShutdownRequestedError, StopError, assert_never
 from tidemill.kafka.group import protocol as group_protocol
-from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent
 from tidemill.membership import member_state as machine
-from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.runtime.thread.batch_runner import BatchRunner
@@ -46,8 +45,7 @@ class TaskChanges:
         self,
         thread: str,
         *,
-        group: GroupSide,
-        member: GroupMember,
+        group: ThreadMembership,
         registry: TaskRegistry,
         local: LocalTasks,
         runner: BatchRunner,
@@ -56,7 +54,7 @@ class TaskChanges:
         metrics: ThreadMetrics,
         on_change: Callable[[], None],
     ) -> None:
-        self._thread, self._group, self._member, self._registry, self._local = thread, group, member, registry, local
+        self._thread, self._group, self._registry, self._local = thread, group, registry, local
         self._runner, self._commits, self._rebalance, self._metrics = runner, commits, rebalance, metrics
         self._on_change = on_change
         self.is_assigned = False
@@ -69,10 +67,11 @@ class TaskChanges:
     def take_events(self, wait_s: float) -> None:
         """Handles all events of the member; waits at most ``wait_s`` for the first."""
         try:
-            event = self._member.events.get(timeout=wait_s) if wait_s else self._member.events.get_nowait()
+            events = self._group.member.events
+            event = events.get(timeout=wait_s) if wait_s else events.get_nowait()
             while True:
                 self._take(event)
-                event = self._member.events.get_nowait()
+                event = events.get_nowait()
         except queue.Empty:
             return
 
@@ -151,11 +150,11 @@ class TaskChanges:
                         self._act(self._registry.handle(PositionsRead(stores=found)))
                 case machine.RejoinNow(reason=reason):
                     log.info(LogEvent("rejoining", thread=self._thread, cause=reason))
-                    self._member.request_rejoin(reason)
+                    self._group.member.request_rejoin(reason)
                 case machine.ScheduleRejoin():
                     pass  # the thread's loop reports TimePassed all the time
                 case machine.ConfirmRevoked():
-                    self._member.revoked_all()
+                    self._group.member.revoked_all()
                 case machine.ReportFatal(reason=reason):
                     self.fatal = StopError(f"the group's leader sent no assignment that can be carried out: {reason}")
                 case machine.ShutDownApplication(reason=reason):

@@ -1,10 +1,10 @@
-"""The stream thread's side of its group membership: its subscription, the partitions it owns, its part as leader.
+"""A stream thread's membership of the group: its member, the contents of its joins, and its part as leader.
 
-Owned partitions are read from the thread's tasks (``runtime.thread.task_registry``) at the time of the join, on the member's own
-threads.
+Decides what a join contains: the subscription and the owned partitions, which are taken from the thread's tasks
+(``runtime.thread.task_registry``) at the time of the join, on the member's own threads.
 
-Also keeps commits and joins apart: a commit that is under way while the group begins a new generation is refused, and the batch
-is lost even for tasks that do not move.
+Also keeps commits and joins apart: a commit is refused if the group begins a new generation meanwhile, and then the batch is lost
+also for tasks that do not move. So a join waits for the commit, and a commit for the answer to a join, each for a short time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ _TAKE_UP_LIMIT_S = 1.0
 """A thread takes an assignment up when its batch is done; the whole group waits for a join."""
 
 
-class GroupSide:
-    """Implements ``GroupProtocol``. ``offset_sums`` gives, at a join, the sums of the positions of the stateful tasks that
-    this member answers for, and which of its tasks run; ``loads`` those of tasks, as far as it has measured any."""
+class ThreadMembership:
+    """Implements ``GroupProtocol`` for ``member``, which is set after it: each needs the other.
+
+    ``offset_sums`` is called at each join. It returns the offset sums of the stateful tasks that this member has state of, and
+    the tasks that are running. ``loads`` returns the measured loads of tasks.
+    """
 
     def __init__(
         self,
@@ -58,6 +61,11 @@ class GroupSide:
     def bind(self, member: GroupMember) -> None:
         """Sets the member, which needs this object when it is created."""
         self._member = member
+
+    @property
+    def member(self) -> GroupMember:
+        assert self._member is not None, "bind() was not called"
+        return self._member
 
     @property
     def membership(self) -> Membership:
