@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from tidemill.config.slices import ThreadConfig
@@ -19,9 +19,8 @@ from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlot
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.group.thread_membership import ThreadMembership
-from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
-from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
-from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.observe.thread_metrics import tell_if_slow
+from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.micro_batches import Batch, MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
@@ -54,8 +53,8 @@ class _UnderWay:
 
 
 class BatchRunner:
-    """Called by the stream thread only, except where another one is named; owner of the engine and of the batch under way.
-    ``on_change`` is called when a task's phase has changed; ``writes``: the sub-topologies that write to topics of the user's."""
+    """Owner of the engine and of the current batch. Called by the stream thread only, unless a method says otherwise.
+    ``writes``: the sub-topologies that write to the user's topics."""
 
     def __init__(
         self,
@@ -65,18 +64,14 @@ class BatchRunner:
         batches: MicroBatches,
         registry: TaskRegistry,
         group: ThreadMembership,
-        writes: Collection[int],
         commits: OffsetCommitter,
         offsets: OffsetFetcher,
-        global_topics: GlobalTopics,
-        rebalance: RebalanceWatch,
-        metrics: ThreadMetrics,
-        on_change: Callable[[], None],
+        observers: ThreadObservers,
+        writes: Collection[int],
     ) -> None:
         self._thread, self._config, self._batches, self._registry = thread, config, batches, registry
         self._group, self._writes = group, frozenset(writes)
-        self._commits, self._offsets, self._globals = commits, offsets, global_topics
-        self._rebalance, self._metrics, self._on_change = rebalance, metrics, on_change
+        self._commits, self._offsets, self._observers = commits, offsets, observers
         self._engine: BatchEngine | None = None
         self._under_way: _UnderWay | None = None
         self._asked_s = 0.0
@@ -190,19 +185,16 @@ class BatchRunner:
             report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)
         except BatchLostError as lost:
             self._batches.lost(lost, now.seen())
-            self._globals.lost()
             raise
         finally:
             self._under_way = None
             self._group.end_commit()  # a join that waited for the commit may begin now, however the batch has ended
         if report.outcome is Outcome.COMMITTED:
             self._batches.committed(report, time.monotonic() - self._asked_s)
-        were_read = self._globals.are_read
-        self._globals.reported(report)
-        if self._globals.are_read != were_read:
-            self._on_change()
+        if self._batches.reported(report):
+            self._observers.on_change()
         took_s = time.monotonic() - self._asked_s
-        self._metrics.batch(report, took_s)
+        self._observers.metrics.batch(report, took_s)
         tell_if_slow(self._thread, report, took_s)
         return report
 
@@ -219,7 +211,7 @@ class BatchRunner:
         if report.outcome is Outcome.FENCED:
             self._fenced(report)
             return
-        are_reset = not report.out_of_range or self._offsets.reset(self._globals.without(report.out_of_range))
+        are_reset = not report.out_of_range or self._offsets.reset(report.out_of_range)
         before = self._registry.now
         self._registry.handle(BatchReported(report=report))
         has_changed = is_other_phase(before, self._registry.now)
@@ -234,15 +226,15 @@ class BatchRunner:
         else:
             self._committed(report, read)
         if has_changed:
-            self._on_change()
+            self._observers.on_change()
 
     def _committed(self, report: BatchReport, read: Collection[TaskId]) -> None:
         self._lost_in_a_row = LostInARow()
         if report.records_out and self._has_written(report):
             tell_moment(FIRST_OUTPUT)
-        cost = self._rebalance.ran(read)
+        cost = self._observers.rebalance.ran(read)
         if cost is not None:
-            self._metrics.rebalance(cost)
+            self._observers.metrics.rebalance(cost)
         if self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
             self._commits.processed(report.ends, self._registry.now.times)
             if self._batches.are_smaller:
@@ -261,7 +253,7 @@ class BatchRunner:
     def _batch_lost(self, lost: BatchLostError) -> None:
         reason = str(lost)
         log.warning(LogEvent("batch-lost", thread=self._thread, reason=reason, failures=self._batches.failures))
-        self._metrics.batch_lost()
+        self._observers.metrics.batch_lost()
         self._count(reason, is_misfit=isinstance(lost, MisfitError))
         self._commits.forget()
         self._registry.handle(BatchLost(reason=reason))

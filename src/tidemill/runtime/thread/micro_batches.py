@@ -210,8 +210,14 @@ class MicroBatches:
 
     # --- its outcome ------------------------------------------------------------------------------------------------
 
+    def reported(self, report: BatchReport) -> bool:
+        """A batch of any kind has a report. True if it has changed whether the global stores are read."""
+        were_read = self._globals.are_read
+        self._globals.reported(report)
+        return self._globals.are_read != were_read
+
     def committed(self, report: BatchReport, took_s: float) -> None:
-        """A batch of any kind counts."""
+        """A batch of any kind was committed."""
         self._counted = report.batch_id
         runs = any(task.phase is Phase.RUNNING for task in self._registry.now.active.values())
         self._has_backlog = has_backlog(report, before=self._has_backlog, runs=runs)
@@ -225,7 +231,8 @@ class MicroBatches:
         )
 
     def lost(self, lost: BatchLostError, progress: SourceProgress) -> None:
-        """A batch was lost that had come so far: the next one is smaller. StopError if that can't help."""
+        """A batch was lost after ``progress``: the next one is smaller. StopError if that can't help."""
+        self._globals.lost()
         self._failures += 1
         failure = _failure(lost)
         if failure is None:
@@ -248,7 +255,8 @@ class MicroBatches:
         )
 
     def adapt(self, report: BatchReport, asked_s: float) -> None:
-        """The next batch's size and time, by what the report of one that was asked for then, for its own sake, says."""
+        """Sets the size and the time of the next batch, from the report of one that was requested at ``asked_s``. Not called for
+        batches that only close stores."""
         if report.outcome is Outcome.COMMITTED:
             self._failures = 0  # not by a batch that only closes stores: it may succeed where reading still fails
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
