@@ -157,18 +157,8 @@ class InstanceReads:
         if self._listening is not None:
             from tidemill.query.http_server import HttpServer  # with all that it needs, a tenth of a second
 
-            config = self._config
             self._server = HttpServer(
-                self._listening,
-                self.queries,
-                application_id=config.application_id,
-                token=self._access.token,
-                tls=self._access.tls,
-                max_staleness=config.http_max_staleness,
-                max_staleness_ms=config.http_max_staleness_ms,
-                timeout_s=config.http_timeout_ms / 1e3,
-                status=status,
-                hosts=self._hosts,
+                self._listening, self.queries, self._config, self._access, status=status, hosts=self._hosts
             )
             self._server.start()
             log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
