@@ -41,8 +41,8 @@ _WHERE_TO_LOOK = (
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A batch, and what its workers have reported of it, each on a thread of the control channel. A report that arrives when the
-    next batch is under way changes nothing of that one."""
+    """The current batch, and what its workers have reported of it, on threads of the control channel. A late report on the last
+    batch changes nothing here."""
 
     batch: Batch
     progress: SourceProgress = field(default_factory=SourceProgress)
@@ -138,30 +138,31 @@ class BatchRunner:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """One micro-batch of everything that is held. StopError if the workers say that going on is impossible."""
+        """Runs one micro-batch of all tasks. StopError if the workers report that the thread can't continue."""
         batch = self._batches.next()
         report = self._execute(batch)
         if report is not None:
             self._take_report(report, batch.read)
 
     def run_empty(self) -> None:
-        """One of no tasks, ahead of the first assignment."""
-        self._execute(self._batches.none())
+        """Runs a batch of no tasks, before the first assignment."""
+        self._execute(self._batches.empty())
 
     def close_stores(self, *, are_open: bool) -> None:
-        """The stores of the tasks that are closing: a batch without them makes the worker close them, and its report is the
-        proof. There is none where nothing is open (``are_open``): reading for other tasks continues, and the last batch has
-        answered. Without an acknowledgement the workers' death is as good."""
+        """Closes the stores of the tasks that are closing, with a proof (rule 12): a batch without these tasks makes the worker
+        close them, and the report of that batch is the proof. If there is no report, the workers are ended. Nothing is done if
+        nothing is open: no store of these tasks (``are_open``), and none that a lost batch may have left open."""
         has_workers = self._engine is not None and bool(self._engine.worker_pids)
-        if has_workers and (are_open or self._batches.failures) and not self._is_closed():
+        if has_workers and (are_open or self._batches.failures) and not self._have_closed():
             self.end_workers()
 
-    def _is_closed(self) -> bool:
+    def _have_closed(self) -> bool:
+        """True if the workers have reported a batch without the closing tasks."""
         report = None if self._has_failed else self._execute(self._batches.closing())
         return report is not None and report.outcome is Outcome.COMMITTED
 
     def _execute(self, batch: Batch) -> BatchReport | None:
-        """None if the batch is lost, or did not begin."""
+        """The report; None if the batch is lost, or did not begin."""
         try:
             with span("micro-batch", number=batch.request.batch_id) as details:
                 report = self._run(batch)
@@ -177,7 +178,8 @@ class BatchRunner:
             return None
 
     def _run(self, batch: Batch) -> BatchReport:
-        """NoExecutorError if it did not begin, BatchLostError if it failed or took too long: a broker knows if it counts."""
+        """The report. NoExecutorError if the batch did not begin; BatchLostError if it failed or took too long: whether it was
+        committed must be asked of the broker."""
         assert self._engine is not None
         now = self._under_way = _UnderWay(batch)
         self._asked_s = time.monotonic()
@@ -241,7 +243,7 @@ class BatchRunner:
                 self._commits.commit()  # a batch that fails goes back to what is committed: the search for its cause would, too
 
     def _fenced(self, report: BatchReport) -> None:
-        """Nothing of the batch counts, and what is owned is only known after the next assignment."""
+        """Nothing of the batch was committed. Which tasks the member still owns is known after the next assignment."""
         log.warning(LogEvent("fenced", thread=self._thread, reason=report.message))
         self._count(report.message, is_misfit=False)
         self._commits.forget()
@@ -263,7 +265,7 @@ class BatchRunner:
         time.sleep(_RETRY_PAUSE_S)
 
     def _count(self, reason: str, *, is_misfit: bool) -> None:
-        """StopError if it is the same over and over."""
+        """Counts a batch that was not committed. StopError if too many in a row did not fit together."""
         row = self._lost_in_a_row = self._lost_in_a_row.and_another(reason, is_misfit=is_misfit)
         if row.is_given_up:
             raise StopError(
