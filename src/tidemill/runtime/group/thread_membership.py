@@ -79,7 +79,7 @@ class ThreadMembership:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """While instructions are carried out, each of which may lead to others, no join begins: it would contain half of them."""
+        """No join begins within this block, in which instructions are carried out: it would contain only some of them."""
         self._acting += 1
         try:
             yield
@@ -120,7 +120,7 @@ class ThreadMembership:
         return self._topics
 
     def wait_until_taken_up(self) -> None:
-        """Waits until the previous assignment is carried out, as in Kafka Streams, where the same thread joins and processes."""
+        """Waits until the previous assignment is carried out, as in Kafka Streams, whose threads join and process."""
         with self._gate:
             self._gate.wait_for(self._has_taken_up, _TAKE_UP_LIMIT_S)
 
@@ -130,7 +130,7 @@ class ThreadMembership:
         return is_read and not self._acting and not is_revoking(state)
 
     def owned_partitions(self) -> Sequence[TopicPartition]:
-        """The first question of a join; answered together with ``user_data``, since both must fit."""
+        """Asked first in a join. The answer and ``user_data`` are made together, since they must agree."""
         self._said = self._next_subscription()
         return self._said.owned_partitions
 
