@@ -188,7 +188,7 @@ class Worker:
     def committed(self, partitions: Any) -> Mapping[TopicPartition, int]:
         return {}
 
-    def call_foreach_batch(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+    def call_foreach_batch(self, batch_id: int, node: str, rows: pa.Table, offsets: BatchId) -> None:
         self.handed_over.append((node, rows))
 
     def reached(self, step: CommitStep, batch_id: int) -> None: ...

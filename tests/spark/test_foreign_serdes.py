@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import Program, Record
-from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, of_columns
+from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, of_columns, per_record
 from tidemill.dsl.serdes import JsonSerde, StringSerde, WholeNumberSerde
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry
@@ -143,6 +143,25 @@ def test_avro_is_a_struct_in_the_jvm_and_avro_again_in_stores_and_sinks(
     sent = [Record(b"k", orders.serialize({"item": "tea", "pieces": n})) for n in (1, 2)]
     found = run(spark, tmp_path, builder, *sent)
     assert [orders.deserialize(record.value) for record in found] == [{"item": "TEA", "pieces": 6}]
+
+
+def test_numbers_without_a_form_in_json_reach_python_functions_behind_those_of_columns(
+    spark: SparkSession, tmp_path: Path, registry: SchemaRegistry
+) -> None:
+    number = {"type": "record", "name": "Number", "fields": [{"name": "n", "type": "double"}]}
+    numbers, builder, text = registry.avro(json.dumps(number)), StreamsBuilder(), Serdes.string()
+    halves = builder.stream("in", key=text, value=numbers).map_values(lambda v: F.struct((v["n"] / 2).alias("n")))
+    seen = halves.map_values(per_record(lambda v: {"n": v["n"] * 2}))
+    seen.to("out", value=numbers)
+    seen.filter(per_record(lambda key, _: key == "json")).to("as-json", value=Serdes.json("n double"))
+    _reduced(halves, Materialized(name="last", key=text, value=numbers)).to_stream().to("last", value=numbers)
+    program = Program(spark, builder.build(), tmp_path)
+    written = [numbers.serialize({"n": n}) for n in (float("nan"), float("-inf"), 0.5)]
+    program.pipe([("in", Record(b"k%d" % at, value)) for at, value in enumerate(written)])
+    assert [record.value for record in program.outputs["out"]] == written
+    assert [repr(numbers.deserialize(record.value)["n"]) for record in program.outputs["last"]] == ["nan", "-inf", "0.25"]
+    with pytest.raises(Exception, match="NaN and infinite numbers have no form in JSON"):
+        program.pipe([("in", Record(b"json", written[0]))])
 
 
 def test_what_avro_can_not_read_is_set_aside_and_the_rest_goes_on(

@@ -131,7 +131,8 @@ def test_a_sink_of_whose_records_nothing_says_how_to_write_them_is_refused_by_na
     (lambda s: s.group_by(per_record(lambda k, v: k)).reduce(max), None, r"keys of its left table, KSTREAM-REDUCE-\d+ \(red"),
     (None, lambda s: s.select_key(per_record(lambda k, v: k)).to_table(), r"keys of its right table, KSTREAM-TOTABLE-\d+ \("),
     (None, lambda s: s.to_table().map_values(per_record(lambda v: v)), r"values of its right table, KTABLE-MAPVALUES-\d+ \(m"),
-], ids=["left keys", "left keys of a group", "right keys", "right values"])  # fmt: skip
+    (lambda s: s.to_table().map_values(per_record(lambda v: v)), None, r"values of its left table, KTABLE-MAPVALUES-\d+ \(map"),
+], ids=["left keys", "left keys of a group", "right keys", "right values", "left values"])  # fmt: skip
 def test_a_join_by_foreign_key_says_which_serde_it_lacks_of_which_table(left: Any, right: Any, lacks: str) -> None:
     builder = StreamsBuilder()
     streams = [builder.stream(topic, key=STRING, value=STRING) for topic in ("l", "r")]

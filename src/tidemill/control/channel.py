@@ -84,8 +84,9 @@ class ControlHandler(Protocol):
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
         """The worker has died or closed its connection."""
 
-    def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
-        """Calls the function of a ``foreach_batch`` node with the records in a file. Returns its error, empty if it succeeded."""
+    def call_foreach_batch(self, batch_id: int, node: str, path: str, offsets: BatchId) -> str:
+        """Calls the function of a ``foreach_batch`` node with the batch's records in a file. Returns its error, empty if it
+        succeeded."""
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         """The source step is about to pass on the records up to here."""
@@ -280,8 +281,8 @@ def _answered(handler: ControlHandler, question: Question) -> bytes:
             return pack(handler.membership())
         case AskCommitted(partitions=partitions):
             return pack(handler.committed(partitions))
-        case CallForeachBatch(node=node, path=path, batch_id=records):
-            return pack(as_utf8(handler.call_foreach_batch(node, path, records)))
+        case CallForeachBatch(batch_id=batch_id, node=node, path=path, offsets=offsets):
+            return pack(as_utf8(handler.call_foreach_batch(batch_id, node, path, offsets)))
         case SourceAdvanced(batch_id=batch_id, progress=progress):
             handler.source_advanced(batch_id, progress)
         case HasRun(batch_id=batch_id):
@@ -377,8 +378,8 @@ class ControlClient:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return unpack(self._ask(AskCommitted(partitions=tuple(partitions))), dict[TopicPartition, int])
 
-    def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
-        return unpack(self._ask(CallForeachBatch(node=node, path=path, batch_id=batch_id)), str)
+    def call_foreach_batch(self, batch_id: int, node: str, path: str, offsets: BatchId) -> str:
+        return unpack(self._ask(CallForeachBatch(batch_id=batch_id, node=node, path=path, offsets=offsets)), str)
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         self._send(SourceAdvanced(batch_id=batch_id, progress=progress))

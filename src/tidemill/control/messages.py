@@ -80,9 +80,10 @@ class CallForeachBatch(ControlMessage, frozen=True, tag=True):
     """Sent by the last step: asks for a call of the function of a ``foreach_batch`` node. The answer is the function's error,
     empty if it succeeded."""
 
+    batch_id: int
     node: str
     path: str
-    batch_id: BatchId
+    offsets: BatchId
 
 
 class SourceAdvanced(ControlMessage, frozen=True, tag=True):

@@ -78,7 +78,7 @@ def parsed_text(data: bytes, max_bytes: int | None, *, is_exact: bool) -> Value:
     size = len(data)
     if max_bytes is not None:
         _check_limits(data, size, max_bytes)
-    decoder = _DECODERS[is_exact, size > MAX_NAME]
+    decoder = _DECODERS[is_exact, max_bytes is not None and size > MAX_NAME]
     try:
         text = data.decode("utf-8").strip(_WHITESPACE)
         parsed, end = decoder.raw_decode(text)

@@ -251,8 +251,8 @@ def _call_foreach_batch(progress: _Progress) -> None:
         rows = taken_batch(sink, batch.outputs)
         if rows is not None:
             ends = {tp: end for tp, end in marker.ends.items() if tp.topic in sink.inputs and end != marker.starts[tp]}
-            identity = BatchId({tp: OffsetRange(marker.starts[tp], end) for tp, end in ends.items()})
-            batch.context.call_foreach_batch(sink.name, rows, identity)
+            offsets = BatchId({tp: OffsetRange(marker.starts[tp], end) for tp, end in ends.items()})
+            batch.context.call_foreach_batch(batch.request.batch_id, sink.name, rows, offsets)
             progress.sent += rows.num_rows
 
 

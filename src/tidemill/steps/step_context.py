@@ -80,7 +80,7 @@ class StepContext(Protocol):
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         """The group's committed offsets, require-stable; a partition without any is absent."""
 
-    def call_foreach_batch(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+    def call_foreach_batch(self, batch_id: int, node: str, rows: pa.Table, offsets: BatchId) -> None:
         """Calls the function of a ``foreach_batch`` node in the driver, and waits for it.
 
         Raises:

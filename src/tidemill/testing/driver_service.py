@@ -90,8 +90,8 @@ class SharedDriverService:
         del partitions
         return {}
 
-    def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
-        del node, path, batch_id
+    def call_foreach_batch(self, batch_id: int, node: str, path: str, offsets: BatchId) -> str:
+        del batch_id, node, path, offsets
         raise StopError("a test driver calls functions of foreach_batch itself, when the batch is over")
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None: ...

@@ -177,10 +177,11 @@ class _Worker:
         del partitions
         return {}
 
-    def call_foreach_batch(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+    def call_foreach_batch(self, batch_id: int, node: str, rows: pa.Table, offsets: BatchId) -> None:
+        del batch_id  # the driver has one batch under way
         path = f"{self._address}.{node}.parquet"
         write_batch(rows, path)
-        self.handed_over.append([node, path, batch_id.to_rows()])
+        self.handed_over.append([node, path, offsets.to_rows()])
 
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
 

@@ -28,9 +28,9 @@ class Handing(Context):
     handed: list[tuple[str, list[dict[str, Any]], BatchId]] = field(default_factory=list)
     fails: str = ""
 
-    def call_foreach_batch(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+    def call_foreach_batch(self, batch_id: int, node: str, rows: pa.Table, offsets: BatchId) -> None:
         assert self.output.open is None
-        self.handed.append((node, rows.to_pylist(), batch_id))
+        self.handed.append((node, rows.to_pylist(), offsets))
         if self.fails:
             raise StopError(self.fails)
 

@@ -50,18 +50,18 @@ class DriverService:
     def _may_commit(self, batch: Batch) -> bool:
         return self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
 
-    def call_foreach_batch(self, node: str, path: str, batch_id: BatchId) -> str:
+    def call_foreach_batch(self, batch_id: int, node: str, path: str, offsets: BatchId) -> str:
         """Not answered like ``membership``: the group may rebalance while the function runs, and refuse the commit."""
-        batch = self._runner.under_way
 
         def why_not() -> str:
-            if batch is None or self._runner.under_way is not batch:
+            batch = self._runner.under_way
+            if batch is None or batch.request.batch_id != batch_id:
                 return "its batch is not under way any more"
             if not self._may_commit(batch):
                 return "the group has moved on while the batch ran: its partitions may have another owner"
             return ""
 
-        return self._foreach_batch.call(node, path, batch_id, why_not)
+        return self._foreach_batch.call(node, path, offsets, why_not)
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         self._runner.source_advanced(batch_id, progress)

@@ -164,12 +164,12 @@ class Worker:
         prepared.result()  # what a predecessor left open would hold the offsets back
         return self.control.committed(partitions)
 
-    def call_foreach_batch(self, node: str, rows: pa.Table, batch_id: BatchId) -> None:
+    def call_foreach_batch(self, batch_id: int, node: str, rows: pa.Table, offsets: BatchId) -> None:
         path = Path(self.spec.batch_folder) / f"{node}-{os.getpid()}-{uuid.uuid4().hex}.parquet"
         path.parent.mkdir(exist_ok=True)
         write_batch(rows, str(path))
         # The driver removes the file, which it may read for longer.
-        failed = self.control.call_foreach_batch(node, str(path), batch_id)
+        failed = self.control.call_foreach_batch(batch_id, node, str(path), offsets)
         if failed:
             raise StopError(failed)
 

@@ -16,6 +16,7 @@ from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, PartSerdes, exit_edge, of_foreign_key_join, require, sink_edge
 from tidemill.spark.plan.shortcuts import window_join_of
 from tidemill.steps.commit.sinks import chooses_partitions
+from tidemill.steps.rows.codecs_wire import before_it_is_written
 from tidemill.steps.rows.schema import Tags
 from tidemill.steps.step_spec import GraphEntry, GraphExit, GraphSpec
 from tidemill.topology.graph import broker_topic
@@ -141,6 +142,8 @@ class _Cut:
     def _entry(self, tag: int, name: str, edge: Edge, source: int | None) -> None:
         require(edge, f"of {name}", f"of {name}")
         key_serde, value_serde = edge.settled
+        if source is None:
+            key_serde, value_serde = before_it_is_written(key_serde), before_it_is_written(value_serde)
         self.entries[tag] = GraphEntry(
             node=name, key_serde=key_serde, value_serde=value_serde, source=source, topics=self._topics
         )

@@ -40,6 +40,7 @@ from tidemill.spark.plan.serde_rules import (
     sink_edge,
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, runs_vectorised, targets
+from tidemill.steps.rows.codecs_wire import before_it_is_written
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.spark_operations import makes_pairs
 from tidemill.topology.values import Serde
@@ -185,10 +186,20 @@ class SerdeInference:
             default = self.default if enters in (Enters.AS_STORED, Enters.KEY_ONLY) else default
         if isinstance(node, ProcessorNode):
             said = said.otherwise(self._of_classes(name, at))
-        key = _written(said.key or default.key, at.key, at.key_type, f"into {name}, key")
-        value = None if is_counted else _written(said.value or default.value, at.value, at.value_type, f"into {name}, value")
-        self.entering[name] = Edge(key=key[0], value=None if value is None else value[0])
-        return key[1], None if value is None else value[1]
+        is_python = name in self.stages.part_of
+
+        def written(serde: Serde | None, side: str, column: Column, data_type: DataType) -> tuple[Serde, Encoded]:
+            where = f"into {name}, {side}"
+            chosen = serde or serde_for_type(data_type, where)
+            return chosen, encoded(before_it_is_written(chosen) if is_python else chosen, column, data_type, where)
+
+        key_serde, key = written(said.key or default.key, "key", at.key, at.key_type)
+        if is_counted:
+            self.entering[name] = Edge(key=key_serde, value=None)
+            return key, None
+        value_serde, value = written(said.value or default.value, "value", at.value, at.value_type)
+        self.entering[name] = Edge(key=key_serde, value=value_serde)
+        return key, value
 
     def at_sink(self, name: str) -> Edge:
         """The serdes of a sink's records: of those that enter it, or leave the Python node whose step sends them."""
@@ -243,9 +254,3 @@ class SerdeInference:
         assert isinstance(node, SinkNode)
         said = found[0] if found else Edge(key=node.key_serde, value=node.value_serde)
         return said.otherwise(self.default)
-
-
-def _written(serde: Serde | None, column: Column, data_type: DataType, where: str) -> tuple[Serde, Encoded]:
-    """The serde, given or what fits the column's type, and the column as it writes it."""
-    chosen = serde or serde_for_type(data_type, where)
-    return chosen, encoded(chosen, column, data_type, where)

@@ -244,19 +244,23 @@ def of_foreign_key_join(
     """
     node = _processor(topology, name)
 
-    def require_named(side: str, table: str, of: str, named: Serde | None, found: Serde | None) -> None:
+    def require_named(
+        side: str, table: str, of: str, named: Serde | None, found: Serde | None, use: str = "writes into its internal topics"
+    ) -> None:
         if named is None:
             such = "" if found is None else f" (there they are written as {found.name})"
             raise TopologyError(
                 f"join by foreign key {name}: no serde is named for the {of}s of its {side} table, {table} "
-                f"({method_of(topology.nodes[table])}), which the join writes into its internal topics: give {of}= to the method"
+                f"({method_of(topology.nodes[table])}), which the join {use}: give {of}= to the method"
                 f" that makes the table{such}, or set default.{of}.serde"
             )
 
     match node.operation:
         case ForeignKeySubscribe() as subscribe:
-            require_named("left", topology.parents[name][0], "key", subscribe.key_serde or default.key, arriving.key)
+            table = topology.parents[name][0]
+            require_named("left", table, "key", subscribe.key_serde or default.key, arriving.key)
             value = subscribe.value_serde or default.value or arriving.value
+            require_named("left", table, "value", value, None, "hashes")
             return replace(node, operation=replace(subscribe, value_serde=value))
         case ForeignKeyResolve() as resolve:
             left = known.get(resolve.table, NOTHING_KNOWN)

@@ -25,6 +25,7 @@ from tidemill.dsl.serdes import (
     FloatSerde,
     JsonSerde,
     Serdes,
+    StatefulSerde,
     StringSerde,
     WholeNumberSerde,
 )
@@ -78,8 +79,8 @@ def physical(sql_type: str) -> Physical:
     return Physical.BYTES if fixed is None else fixed.kind
 
 
-@dataclass(frozen=True, slots=True)
-class TransitJson:
+@dataclass(frozen=True, slots=True, eq=False)
+class TransitJson(StatefulSerde):
     """A struct on its way between Python and the JVM, as JSON. Unlike a JSON serde's text it is no topic's: it has no limits, and
     NaN and infinite numbers are the texts that Spark writes for them."""
 
@@ -137,6 +138,12 @@ def transit_of(serde: Serde) -> Serde | None:
 def in_transit(serde: Serde) -> Serde:
     """The serde of what the JVM sees."""
     return transit_of(serde) or serde
+
+
+def before_it_is_written(serde: Serde) -> Serde:
+    """The serde of what functions of Columns hand to functions of Python: it is no topic's text yet, so what a JSON serde refuses
+    is left to whatever serde writes it in the end, which may be Avro's."""
+    return _transit_json(serde.sql_type) if type(serde) is JsonSerde else serde
 
 
 def for_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
