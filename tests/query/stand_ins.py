@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidemill.config.slices import ReadsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import RetriableError
 from tidemill.ids import TopicPartition
@@ -24,6 +26,13 @@ from tidemill.topology.partitioning import partition_of_key
 
 PARTITIONS = 3
 TOPIC = "app-repartition"
+
+
+def reads_config(*, max_staleness: int = 100, timeout_s: float = 30.0) -> ReadsConfig:
+    settings = {
+        "application.id": "app", "tidemill.http.max.staleness": max_staleness, "tidemill.http.timeout.ms": round(timeout_s * 1e3)
+    }  # fmt: skip
+    return StreamsConfig.read_slice(ReadsConfig, settings)
 
 
 def store_info(name: str = "counts", key: Any = None, value: Any = None, **changes: Any) -> StoreInfo:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.query.stand_ins import PARTITIONS, StandInDirectory, host_map
+from tests.query.stand_ins import PARTITIONS, StandInDirectory, host_map, reads_config
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.http_connections import MOST_HEAD_BYTES, ConnectionLimits
 from tidemill.query.http_listening import address_of, listen
 from tidemill.query.http_server import HttpServer
-from tidemill.query.http_tls import HttpTls
+from tidemill.query.http_tls import HttpAccess, HttpTls
 
 HALF = b"GET /stores HTTP/1.1\r\nHost: localhost\r\nX-a: "
 WHOLE = b"GET /stores HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -49,7 +49,7 @@ def serve() -> Iterator[Serve]:
                 StandInDirectory(
                     own_host=own, hosts=host_map({own: (0, 1, 2)}), copies=dict.fromkeys(range(PARTITIONS)), entries=entries or {}
                 ),
-                application_id="app", token="", max_staleness=0, timeout_s=1, tls=tls,
+                reads_config(max_staleness=0, timeout_s=1), HttpAccess(tls=tls),
                 limits=limits or ConnectionLimits(**{"answer_limit_s": 60.0, **changed}),
             )  # fmt: skip
             server.start()

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from tests.query.stand_ins import StandInDirectory, host_map
+from tests.query.stand_ins import StandInDirectory, host_map, reads_config
 from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.http_forward import HttpInstances, copies_at
 from tidemill.query.http_listening import address_of, listen
 from tidemill.query.http_server import HttpServer
+from tidemill.query.http_tls import HttpAccess
 from tidemill.query.metadata import HostMap
 from tidemill.task.progress import CopyProgress
 
@@ -44,7 +45,7 @@ class Pair:
             StandInDirectory(own_host=two, hosts=hosts, copies={1: None, 2: None, 0: 30}, entries=WORDS),
         ]
         self.servers = [
-            HttpServer(each, directory, application_id="app", token=token, max_staleness=100, timeout_s=timeout_s)
+            HttpServer(each, directory, reads_config(timeout_s=timeout_s), HttpAccess(token=token))
             for each, directory in zip(self.listening, self.directories, strict=True)
         ]
         for server in self.servers:
@@ -226,10 +227,8 @@ def test_an_instance_tells_over_http_what_is_under_way_in_it() -> None:
     server = HttpServer(
         listening,
         StandInDirectory(own_host=host, hosts=host_map({}), copies={}, under_way=[copy]),
-        application_id="app",
-        token="",
-        max_staleness=1,
-        timeout_s=1,
+        reads_config(max_staleness=1, timeout_s=1),
+        HttpAccess(),
     )
     server.start()
     try:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tests.query.stand_ins import StandInDirectory, host_map
+from tests.query.stand_ins import StandInDirectory, host_map, reads_config
 from tests.security.certificates import Authority
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.membership.wire import host_of
 from tidemill.query.http_listening import address_of, listen
 from tidemill.query.http_server import HttpServer
-from tidemill.query.http_tls import HttpTls, http_tls
+from tidemill.query.http_tls import HttpAccess, HttpTls, http_tls
 
 NEEDED = {"application.id": "app", "bootstrap.servers": "h:1"}
 PASSWORD = "marked-secret-of-the-key"
@@ -46,7 +46,7 @@ def pair(authority: Authority) -> Any:
         for own, copies in ((one, (0,)), (two, (1, 2)))
     ]
     servers = [
-        HttpServer(at, directory, application_id="app", token="", max_staleness=100, timeout_s=30.0, tls=_tls(authority))
+        HttpServer(at, directory, reads_config(), HttpAccess(tls=_tls(authority)))
         for at, directory in zip(listening, directories, strict=True)
     ]
     for server in servers:

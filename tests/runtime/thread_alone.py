@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,26 +16,19 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.instance.local_state import LocalState
-from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
-from tidemill.runtime.observe.task_log import TaskLog
+from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
-from tidemill.runtime.thread.batch_runner import BatchRunner
+from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.global_topics import GlobalTopics
-from tidemill.runtime.thread.local_tasks import LocalTasks
-from tidemill.runtime.thread.micro_batches import MicroBatches
-from tidemill.runtime.thread.offset_commits import OffsetCommitter
-from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
-from tidemill.runtime.thread.task_changes import TaskChanges
-from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.runtime.thread.task_topology import TaskTopology
+from tidemill.runtime.thread.thread_parts import BatchControl, GroupPlace, thread_parts
 from tidemill.state.directory import StateDirectory
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
 from tidemill.task.lifecycle import Bounds
 from tidemill.task.lost_batches import LostInARow
-from tidemill.task.tasks import BoundsFetched, TaskLayout, no_tasks
+from tidemill.task.tasks import BoundsFetched
 
 KEPT, GIVEN = TaskId(0, 0), TaskId(0, 1)
 NONE: frozenset[Any] = frozenset()
@@ -79,46 +73,43 @@ def source(task: TaskId) -> TopicPartition:
 
 
 class ThreadAlone:
-    """A stream thread's parts, put together as it does; ``has_stores``: its sub-topologies with stores."""
+    """A stream thread's parts; ``has_stores``: its sub-topologies with stores."""
 
     number, error = 1, None
 
-    def __init__(self, engine: Engine, folder: Path, has_stores: Collection[int] = (0, 1)) -> None:
+    def __init__(
+        self, engine: Engine, folder: Path, has_stores: Collection[int] = (0, 1), global_topics: GlobalTopics | None = None
+    ) -> None:
         unused: Any = None
         lock: Any = SimpleNamespace(hold_on=lambda: None)
-        config = StreamsConfig.read_slice(ThreadConfig, {})
         member: Any = SimpleNamespace(
             membership=Membership(), events=queue.SimpleQueue(), request_rejoin=lambda reason: None, revoked_all=lambda: None
         )
         directory = StateDirectory(folder, "app")
-        self.metrics, rebalance = ThreadMetrics(), RebalanceWatch("thread")
-        layout = TaskLayout(has_stores=frozenset(has_stores), directory=str(directory.path))
-        self.registry = TaskRegistry(no_tasks(IDENTITY, layout, session="e"))
-        self.registry.observe(TaskLog("thread"), rebalance, self.metrics)
-        self.events: queue.SimpleQueue[object] = member.events
-        local = LocalTasks("thread", self.registry, LocalState(directory, lock, logged=(), reporter="thread"))
-        group = GroupSide("thread", TOPOLOGY.topics, self.registry, unused, local.offset_sums)
-        topics = GlobalTopics((), unused)
-        self.batches = MicroBatches(
-            "thread", config, TOPOLOGY, registry=self.registry, local=local, global_topics=topics, fence=lambda: None,
-            is_paused=lambda: False,
-        )  # fmt: skip
-        commits = OffsetCommitter("thread", member, config.commit_interval_ms)
-        self.runner = BatchRunner(
-            "thread", config, batches=self.batches, registry=self.registry, group=group, writes=(), commits=commits,
-            offsets=OffsetFetcher("thread", self.registry, unused), member=member, global_topics=topics, rebalance=rebalance,
-            metrics=self.metrics, on_change=lambda: None,
-        )  # fmt: skip
-        self.runner.begin(engine)  # type: ignore[arg-type]
-        engine.driver = DriverService(self.runner, group, member, foreach_batch=unused)
-        self.changes = TaskChanges(
-            "thread", group=group, member=member, registry=self.registry, local=local, runner=self.runner,
-            commits=commits, rebalance=rebalance, metrics=self.metrics,
-            on_change=lambda: self.told.append(frozenset(self.registry.now.active)),
-        )  # fmt: skip
-        self._generation = 0
+        self.metrics = ThreadMetrics()
         self.told: list[frozenset[TaskId]] = []
         """The active tasks, each time that the instance is told of a change."""
+
+        def on_change() -> None:
+            self.told.append(frozenset(self.registry.now.active))
+
+        self.parts = thread_parts(
+            "thread",
+            StreamsConfig.read_slice(ThreadConfig, {}),
+            replace(TOPOLOGY, has_stores=frozenset(has_stores)),
+            admin=unused,
+            local_state=LocalState(directory, lock, logged=(), reporter="thread"),
+            global_topics=GlobalTopics((), unused) if global_topics is None else global_topics,
+            place=GroupPlace(identity=IDENTITY, leader=unused, make_member=lambda group: member),
+            control=BatchControl(fence=lambda: None, hurry=lambda: None, is_paused=lambda: False),
+            observers=ThreadObservers.of("thread", self.metrics, RestoreListeners(), on_change),
+        )
+        self.registry, self.batches = self.parts.registry, self.parts.batches
+        self.runner, self.changes = self.parts.runner, self.parts.changes
+        self.events: queue.SimpleQueue[object] = member.events
+        self.runner.begin(engine)  # type: ignore[arg-type]
+        engine.driver = DriverService(self.runner, self.parts.group, foreach_batch=unused)
+        self._generation = 0
 
     @property
     def lost_in_a_row(self) -> LostInARow:

@@ -37,7 +37,7 @@ def awaited(monkeypatch: pytest.MonkeyPatch, looks: Sequence[bool]) -> object:
     monkeypatch.setattr(BatchEngine, "_waits_for_a_slot", lambda self, run: next(seen))
     engine: Any = BatchEngine.__new__(BatchEngine)
     engine._thread, engine._placement, engine._is_given_up = "thread-1", SimpleNamespace(slots=2), lambda: False
-    return engine._awaited(Unbegun(len(looks)), 60.0)
+    return engine._await_report(Unbegun(len(looks)), 60.0)
 
 
 @pytest.mark.parametrize("looks", [(), (True,), (True, False, True), (False, True)])
@@ -60,5 +60,5 @@ def test_a_batch_that_nobody_waits_for_any_more_is_ended(monkeypatch: pytest.Mon
     engine._is_given_up = lambda: next(looks)
     run = Unbegun(5)
     with pytest.raises(BatchLostError, match="its thread was stopped before it had joined the group"):
-        engine._awaited(run, 60.0)
+        engine._await_report(run, 60.0)
     assert ended == [run]

@@ -64,7 +64,7 @@ _NO_DESCRIPTOR_PAUSE_S = 0.5
 
 
 class ControlHandler(Protocol):
-    """A stream thread's side: what its workers may ask. Called on the channel's threads."""
+    """Answers the questions of one stream thread's workers. Called on the channel's threads."""
 
     def next_request(self, run: int) -> BatchRequest | None:
         """The request that the source step of a run is to serve next; waits for it. None: the run ends."""
@@ -73,7 +73,7 @@ class ControlHandler(Protocol):
         """The last step's report of a batch in a run."""
 
     def wait_served(self, run: int, batch_id: int) -> None:
-        """Returns when it has said so, or will not."""
+        """Returns when the last step has reported the batch, or the run ends."""
 
     def membership(self) -> CommittingMember: ...
 
@@ -85,10 +85,11 @@ class ControlHandler(Protocol):
         """The worker has died or closed its connection."""
 
     def call_foreach_batch(self, batch_id: int, node: str, path: str, offsets: BatchId) -> str:
-        """Calls the function of a ``foreach_batch`` node with the batch's records in a file; what it raised, or nothing."""
+        """Calls the function of a ``foreach_batch`` node with the batch's records in a file. Returns its error, empty if it
+        succeeded."""
 
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
-        """The source step is about to hand this over."""
+        """The source step is about to pass on the records up to here."""
 
     def has_run(self, batch_id: int) -> None:
         """The last step's functions are done with the batch."""
@@ -118,7 +119,7 @@ class ControlServer:
         self._handlers[thread] = handler
 
     def hurry(self, thread: str) -> None:
-        """Any thread: the stream thread is needed; a source step that waits for records is to wait no longer."""
+        """Ends the wait of the thread's source step for records, since the stream thread has something to do. Any thread."""
         with self._lock, contextlib.suppress(KeyError, OSError):
             self._leashes[thread, SOURCE].send_bytes(_HURRY)
 
@@ -132,7 +133,8 @@ class ControlServer:
         self._listener.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked process: a worker whose driver has died sees it by the end of its connection, of which this has copies."""
+        """In a forked process: closes its copies of the connections. A worker notices the end of its driver by the end of its
+        connection, which a copy would keep open."""
         self._listener.socket.close()
         for connection in self._connections:
             connection.close()
@@ -180,7 +182,7 @@ class ControlServer:
                 connection.close()
 
     def _answer_questions(self, connection: Connection, hello: Hello) -> NoReturn:
-        """Until the worker is gone (EOFError, OSError), or asks what no worker does (MisfitError)."""
+        """Ends when the worker is gone (EOFError, OSError) or sends something that no worker sends (MisfitError)."""
         handler = self._handler_of(hello)
         worker = self._welcome(connection, handler, hello)
         try:
@@ -230,8 +232,8 @@ class ControlServer:
         return self._handlers[hello.thread]
 
     def _welcome(self, connection: Connection, handler: ControlHandler, hello: Hello) -> WorkerProcess | None:
-        """Answers a worker's first words; a worker elsewhere gets a name, by which its other connections are known. None: it has
-        died since."""
+        """Answers a worker's Hello. A worker on another machine gets a name, by which its other connections are recognised. None
+        if the worker has died meanwhile."""
         if not self._listener.is_local:
             remote = RemoteWorker(hello.pid, hello.host)
             self._remote[remote.name] = remote
@@ -295,7 +297,7 @@ AnswerRead = Callable[[TaskId, str, StoreRead], bytes]
 
 
 class ControlClient:
-    """A worker's end. Raises BatchLostError if the driver is not there to be asked."""
+    """A worker's end. BatchLostError if the driver can't be reached or can't answer; when the driver ends, this process ends."""
 
     def __init__(self, address: str, key: bytes, thread: str, step: str) -> None:
         self._address, self._key = address, key
@@ -321,7 +323,8 @@ class ControlClient:
         threading.Thread(target=_answer_reads, args=(connection, answer), name="tidemill-reads", daemon=True).start()
 
     def leave_to_parent(self) -> None:
-        """In a process that a function has forked from the worker: the driver sees by their end that the worker has died."""
+        """In a process that a function has forked from the worker: closes its copies of the connections, by whose end the driver
+        notices that the worker has died."""
         for connection in self._connections:
             connection.close()
         if self._lock is not None:
@@ -347,10 +350,10 @@ class ControlClient:
 
     @contextlib.contextmanager
     def leaving_on_failure(self) -> Iterator[None]:
-        """A step that raises leaves the driver, which then ends the source step.
+        """Closes the connection to the driver if the step raises. The driver then ends the source step.
 
-        PySpark's daemon reads and drops all that still comes for a step that has failed. So the JVM's one thread could go on to
-        the source, wait there for the next batch, and never read what the step has raised.
+        PySpark's daemon reads and drops all further rows of a failed step. The one thread of the JVM would go on to the source
+        step, wait there for the next batch, and never read the error of the failed step.
         """
         try:
             yield

@@ -16,7 +16,7 @@ from tidemill.task.batch_id import BatchId
 
 
 class Purpose(Enum):
-    """The purpose of a worker's connection. It opens the one for questions first."""
+    """The purpose of a worker's connection. The connection for questions is opened first."""
 
     QUESTIONS = "questions"
     LEASH = "leash"
@@ -28,7 +28,7 @@ class ControlMessage(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Hello(ControlMessage, frozen=True):
-    """The first words on a connection. ``worker``: the name that the driver gave it, empty if none."""
+    """The first message on a connection. ``worker``: the name that the driver gave the worker, empty if none."""
 
     purpose: Purpose
     thread: str
@@ -39,15 +39,15 @@ class Hello(ControlMessage, frozen=True):
 
 
 class Welcome(ControlMessage, frozen=True):
-    """The answer to the first words on the connection for questions. ``lock``: the state directory's lock follows; ``worker``: a
-    name for the worker, where it is not on the driver's machine."""
+    """The answer to Hello on the connection for questions. ``lock``: the state directory's lock follows. ``worker``: a name for
+    the worker, if it is not on the driver's machine."""
 
     lock: bool
     worker: str = ""
 
 
 class NextRequest(ControlMessage, frozen=True, tag=True):
-    """The source step: the next batch of a run. Answered by a BatchRequest, or by nothing if the run ends."""
+    """Sent by the source step: asks for the next batch of a run. The answer is a BatchRequest, or empty if the run ends."""
 
     run: int
 
@@ -60,24 +60,25 @@ class Report(ControlMessage, frozen=True, tag=True):
 
 
 class WaitServed(ControlMessage, frozen=True, tag=True):
-    """A step between: answered when the last step has reported of the batch."""
+    """Sent by a middle step: asks for the end of the batch. Answered when the last step has reported it."""
 
     run: int
     batch_id: int
 
 
 class AskMembership(ControlMessage, frozen=True, tag=True):
-    """The last step, before a commit. Answered by a CommittingMember."""
+    """Sent by the last step before a commit. The answer is a CommittingMember."""
 
 
 class AskCommitted(ControlMessage, frozen=True, tag=True):
-    """The last step, of a new worker. Answered by the committed positions."""
+    """Sent by the last step of a new worker. The answer has the committed positions."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 class CallForeachBatch(ControlMessage, frozen=True, tag=True):
-    """The last step: call the function of a ``foreach_batch`` node. Answered by what it raised, or an empty text."""
+    """Sent by the last step: asks for a call of the function of a ``foreach_batch`` node. The answer is the function's error,
+    empty if it succeeded."""
 
     batch_id: int
     node: str
@@ -86,15 +87,14 @@ class CallForeachBatch(ControlMessage, frozen=True, tag=True):
 
 
 class SourceAdvanced(ControlMessage, frozen=True, tag=True):
-    """The records that the source step is about to pass to functions. Sent before each chunk, not answered: nothing depends on
-    it."""
+    """Sent by the source step before each chunk: the records that it is about to pass to functions. Not answered."""
 
     batch_id: int
     progress: SourceProgress
 
 
 class HasRun(ControlMessage, frozen=True, tag=True):
-    """The last step: its functions are done with the batch."""
+    """Sent by the last step: all functions have been called for the batch."""
 
     batch_id: int
 
@@ -109,7 +109,7 @@ class Asked(ControlMessage, frozen=True):
 
 
 class DriverAnswer(ControlMessage, frozen=True):
-    """``value``: packed, empty if there is nothing to say; ``failed``: what went wrong instead."""
+    """``value``: the packed answer, empty for questions without one. ``failed``: the error, if there is no answer."""
 
     value: bytes = b""
     failed: str = ""

@@ -7,6 +7,7 @@ Decides kinds and defaults as Kafka Streams' ``Stores``: persistent, with a chan
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tidemill.dsl.arguments import serde_or_none
 from tidemill.errors import TopologyError
@@ -39,7 +40,10 @@ class Stores(Spelled):
         changelog_config: Mapping[str, str] | None = None,
     ) -> Store:
         """Keys and values: ``get``, ``put``, ``delete``, ``range``, ``all``, ``prefix_scan``. As ``persistentKeyValueStore``."""
-        return _store(name, StoreKind.KEY_VALUE, key, value, persistent, logged, caching, changelog_config)
+        return _legal(Store(
+            name=name, kind=StoreKind.KEY_VALUE, key_serde=key, value_serde=value, persistent=persistent, logged=logged,
+            caching=caching, changelog_config=changelog_config or {},
+        ))  # fmt: skip
 
     @staticmethod
     def timestamped_key_value_store(
@@ -55,7 +59,10 @@ class Stores(Spelled):
         """Keys, and values with the time of their last change in ms; what tables are kept in. As
         ``persistentTimestampedKeyValueStore``.
         """
-        return _store(name, StoreKind.TIMESTAMPED_KEY_VALUE, key, value, persistent, logged, caching, changelog_config)
+        return _legal(Store(
+            name=name, kind=StoreKind.TIMESTAMPED_KEY_VALUE, key_serde=key, value_serde=value, persistent=persistent,
+            logged=logged, caching=caching, changelog_config=changelog_config or {},
+        ))  # fmt: skip
 
     @staticmethod
     def versioned_key_value_store(
@@ -69,7 +76,10 @@ class Stores(Spelled):
     ) -> Store:
         """All versions of each key's value of the last ``history_retention`` (KIP-889): ``get_as_of(key, timestamp)``."""
         kept = milliseconds(history_retention, f"the store {name!r}: history_retention")
-        return _store(name, StoreKind.VERSIONED, key, value, True, logged, False, changelog_config, retention_ms=kept)
+        return _legal(Store(
+            name=name, kind=StoreKind.VERSIONED, key_serde=key, value_serde=value, logged=logged, caching=False,
+            changelog_config=changelog_config or {}, retention_ms=kept,
+        ))  # fmt: skip
 
     @staticmethod
     def window_store(
@@ -94,10 +104,11 @@ class Stores(Spelled):
         size = milliseconds(window_size, f"the store {name!r}: window_size")
         if size > kept:
             raise TopologyError(f"the store {name!r}: the window size of {size} ms is longer than the retention of {kept} ms")
-        return _store(
-            name, StoreKind.TIMESTAMPED_WINDOW if timestamped else StoreKind.WINDOW, key, value, persistent, logged, caching,
-            changelog_config, retention_ms=kept, window_size_ms=size, retain_duplicates=retain_duplicates,
-        )
+        return _legal(Store(
+            name=name, kind=StoreKind.TIMESTAMPED_WINDOW if timestamped else StoreKind.WINDOW, key_serde=key, value_serde=value,
+            persistent=persistent, logged=logged, caching=caching, changelog_config=changelog_config or {}, retention_ms=kept,
+            window_size_ms=size, retain_duplicates=retain_duplicates,
+        ))  # fmt: skip
 
     @staticmethod
     def session_store(
@@ -115,7 +126,10 @@ class Stores(Spelled):
         ``persistentSessionStore``.
         """
         kept = milliseconds(retention, f"the store {name!r}: retention")
-        return _store(name, StoreKind.SESSION, key, value, persistent, logged, caching, changelog_config, retention_ms=kept)
+        return _legal(Store(
+            name=name, kind=StoreKind.SESSION, key_serde=key, value_serde=value, persistent=persistent, logged=logged,
+            caching=caching, changelog_config=changelog_config or {}, retention_ms=kept,
+        ))  # fmt: skip
 
 
 def checked_store(store: object, operator: str) -> Store:
@@ -125,22 +139,13 @@ def checked_store(store: object, operator: str) -> Store:
     return store
 
 
-def _store(
-    name: str,
-    kind: StoreKind,
-    key: Serde | None,
-    value: Serde | None,
-    persistent: bool,
-    logged: bool,
-    caching: bool,
-    changelog_config: Mapping[str, str] | None,
-    retention_ms: int | None = None,
-    window_size_ms: int | None = None,
-    retain_duplicates: bool = False,
-) -> Store:
-    return Store(
-        name=legal_name(name, "a store"), kind=kind, key_serde=serde_or_none(key, f"the store {name!r}: key"),
-        value_serde=serde_or_none(value, f"the store {name!r}: value"), persistent=persistent, logged=logged, caching=caching,
-        changelog_config=dict(changelog_config or {}), retention_ms=retention_ms, window_size_ms=window_size_ms,
-        retain_duplicates=retain_duplicates,
+def _legal(store: Store) -> Store:
+    """``store`` with its own copy of the changelog's settings. TopologyError for an illegal name, and for what is no serde."""
+    name = store.name
+    return replace(
+        store,
+        name=legal_name(name, "a store"),
+        key_serde=serde_or_none(store.key_serde, f"the store {name!r}: key"),
+        value_serde=serde_or_none(store.value_serde, f"the store {name!r}: value"),
+        changelog_config=dict(store.changelog_config),
     )

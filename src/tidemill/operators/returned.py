@@ -25,9 +25,8 @@ def several_of(result: object) -> Iterable[Value]:
     if isinstance(result, list):
         return result
     if isinstance(result, (str, bytes, bytearray, memoryview, Mapping)) or not isinstance(result, Iterable):
-        raise TypeError(
-            f"the function returned {_named(result)}, expected a list of what becomes of the record: [result] for one, [] for none"
-        )
+        expected = "a list of what becomes of the record: [result] for one, [] for none"
+        raise TypeError(f"the function returned {_named(result)}, expected {expected}")
     return result
 
 

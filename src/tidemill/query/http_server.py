@@ -14,11 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import uvicorn
 
+from tidemill.config.slices import ReadsConfig
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_connections import MOST_HEAD_BYTES, ConnectionLimits, LimitedServer
 from tidemill.query.http_forward import HttpInstances
 from tidemill.query.http_status import StatusPages
-from tidemill.query.http_tls import HttpTls
+from tidemill.query.http_tls import HttpAccess
 from tidemill.query.metadata import HostMap
 from tidemill.query.routing import Router, StoreDirectory
 from tidemill.query.status_source import StatusSource
@@ -37,21 +38,18 @@ class HttpServer:
         self,
         listening: socket.socket,
         directory: StoreDirectory,
+        config: ReadsConfig,
+        access: HttpAccess,
         *,
-        application_id: str,
-        token: str,
-        max_staleness: int,
-        max_staleness_ms: int | None = None,
-        timeout_s: float,
-        tls: HttpTls | None = None,
         status: StatusSource | None = None,
         hosts: Callable[[], HostMap] = HostMap,
         limits: ConnectionLimits | None = None,
     ) -> None:
         self._listening = listening
+        tls, timeout_s = access.tls, config.http_timeout_ms / 1e3
         self._here = ThreadPoolExecutor(_READERS, thread_name_prefix="tidemill-reads")
         self._there = ThreadPoolExecutor(_FORWARDERS, thread_name_prefix="tidemill-forwards")
-        others = HttpInstances(token, None if tls is None else tls.client)
+        others = HttpInstances(access.token, access.client)
         router = Router(directory=directory, remote=others, here=self._here, there=self._there, timeout_s=timeout_s)
         pages = None
         if status is not None:
@@ -61,14 +59,14 @@ class HttpServer:
             )
         self.app = ReadsApp(
             router=router,
-            application_id=application_id,
-            token=token,
+            application_id=config.application_id,
+            token=access.token,
             any_name=tls is not None and tls.required,
-            max_staleness=max_staleness,
-            max_staleness_ms=max_staleness_ms,
+            max_staleness=config.http_max_staleness,
+            max_staleness_ms=config.http_max_staleness_ms,
             status=pages,
         )
-        config = uvicorn.Config(
+        served = uvicorn.Config(
             self.app,
             loop="asyncio",
             http="h11",
@@ -80,7 +78,7 @@ class HttpServer:
             server_header=False,
             ssl_context_factory=None if tls is None else lambda _config, _default: tls.server,
         )
-        self._server = LimitedServer(config, limits or ConnectionLimits(answer_limit_s=timeout_s + _TAKE_LIMIT_S))
+        self._server = LimitedServer(served, limits or ConnectionLimits(answer_limit_s=timeout_s + _TAKE_LIMIT_S))
         self._thread = threading.Thread(target=self._run, name="tidemill-http", daemon=True)
 
     def start(self) -> None:

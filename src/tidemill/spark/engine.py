@@ -98,8 +98,8 @@ class _Plan:
 
 
 class BatchEngine:
-    """One stream thread's plan. ``run`` and ``close`` are called by that thread only. ``is_given_up``: the batch under
-    way, which has no tasks, is not waited for any more."""
+    """Runs one stream thread's plan. ``run`` and ``close`` are called by that thread only. ``is_given_up`` is asked while a batch
+    runs: if True, the thread was stopped before it had tasks, and doesn't wait for the batch any more."""
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class BatchEngine:
                 log.warning(LogEvent("a-job-for-each-batch", thread=self._thread, steps=len(steps), remedy=remedy))
             sums = compiled.sums and not self._can_stand
             with span("plan built"):
-                self._plans[sums] = self._built(sums)
+                self._plans[sums] = self._plan_of(sums)
 
     @property
     def explained(self) -> str:
@@ -145,42 +145,45 @@ class BatchEngine:
     def rebuild(self) -> None:
         """Builds the plans again, with the current static sides; the next batch runs them. May be called on any thread."""
         with needing_the_session(self._session):
-            self._next.append({sums: self._built(sums) for sums in list(self._plans)})
+            self._next.append({sums: self._plan_of(sums) for sums in list(self._plans)})
 
-    def _built(self, sums: bool) -> _Plan:
+    def _plan_of(self, sums: bool) -> _Plan:
+        """A plan in which rows are summed in the JVM or not. If Spark has lost static sides, these are read again first."""
         try:
-            return self._planned(sums)
+            return self._shared_or_own_plan(sums)
         except (Py4JJavaError, CapturedException) as problem:
             if _LOST_SIDE.search(str(problem)) is None:
                 raise
             cause = "their RDDs were unpersisted, or their files deleted: they are read again"
             log.warning(LogEvent("static-sides-lost", thread=self._thread, cause=cause))
             self._compiled.lookups.read()
-            return self._planned(sums)
+            return self._shared_or_own_plan(sums)
 
-    def _planned(self, sums: bool) -> _Plan:
+    def _shared_or_own_plan(self, sums: bool) -> _Plan:
         plan = None
         if isinstance(self._placement, OnDriverHost):  # elsewhere a plan's leaf says where it runs
-            plan = self._compiled.shared_plan(self._placement.root(self._thread), self._copied, sums=sums)
-        plan = plan or self._made(sums)
+            plan = self._compiled.shared_plan(self._placement.root(self._thread), self._with_own_functions, sums=sums)
+        plan = plan or self._own_plan(sums)
         return _Plan(plan, plan.execute())
 
-    def _made(self, sums: bool) -> JavaObject:
+    def _own_plan(self, sums: bool) -> JavaObject:
+        """A plan that is built for this thread alone."""
         source, steps = self._steps
         with pinning(self._session, self._thread) as pin:
             frame = self._compiled.frame(self._placement.root(self._thread), source, steps, pin, sums=sums)
         self._compiled.check(frame, sums=sums)
         return frame._jdf.queryExecution().executedPlan()
 
-    def _copied(self, plan: JavaObject) -> JavaObject:
+    def _with_own_functions(self, plan: JavaObject) -> JavaObject:
+        """A copy of the plan that all threads share, with this thread's Python steps in it."""
         source, steps = self._steps
         functions = {"source": source, **{f"step-{number}": step for number, step in enumerate(steps, start=1)}}
         with pinning(self._session, self._thread) as pin:
             return copied(self._session, plan, functions, pin)
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
-        """A worker begins. The one before it is ended if it still lives: two of them in Spark's pool would take turns, each
-        fencing the other's producer, or the older one be at work still on a batch that Spark has given up."""
+        """A worker begins. Its predecessor is ended if it is still alive: two workers in Spark's pool would take turns, and each
+        would fence the other's producer; or the older one may still work on a batch that Spark has given up."""
         before = self._workers.get(step)
         self._workers[step] = worker
         if before is not None:
@@ -192,8 +195,8 @@ class BatchEngine:
             end([before], _DEATH_LIMIT_S)
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
-        """A worker has died. The JVM may not notice: the thread that moves a run's rows waits for what the source reads next. So
-        the source step is ended."""
+        """A worker has died. The JVM may not notice, because its thread waits for the next rows of the source step. So the
+        source step is ended."""
         run, now = self._run, self._workers.get(step)
         if run is not None and now is not None and (now.host, now.pid) == (worker.host, worker.pid):
             run.end()
@@ -221,7 +224,7 @@ class BatchEngine:
         with needing_the_session(self._session):
             run = self._run_for(is_standing=self._can_stand and not has_backlog)
             try:
-                return self._served(run, request, self._limit_s * patience)
+                return self._serve(run, request, self._limit_s * patience)
             except BatchLostError:
                 self._is_in_place = False
                 raise
@@ -243,7 +246,7 @@ class BatchEngine:
         # A sum is whole when its input has ended, which in a standing run it never does.
         sums = self._compiled.sums and not is_standing
         if sums not in self._plans:
-            self._plans[sums] = self._built(sums)
+            self._plans[sums] = self._plan_of(sums)
         plan = self._plans[sums]
         run = self._run = Run(is_standing=is_standing)
         properties = task_settings(self._settings, is_standing=is_standing)
@@ -252,10 +255,10 @@ class BatchEngine:
         self._job = self._jobs.submit(partial(_collect, self._session, plan.rows, properties, run))
         return run
 
-    def _served(self, run: Run, request: BatchRequest, limit_s: float) -> BatchReport:
+    def _serve(self, run: Run, request: BatchRequest, limit_s: float) -> BatchReport:
         run.ask(request)
         try:
-            report = self._awaited(run, limit_s)
+            report = self._await_report(run, limit_s)
         except TimeoutError:
             log.error(LogEvent("batch-hangs", thread=self._thread, limit_s=limit_s, workers=self.worker_pids))
             self._end_by_force(run)
@@ -268,7 +271,7 @@ class BatchEngine:
             if not run.is_standing:
                 self._end_run(run)
             return report
-        # The last step may only have seen that its input was cut short; why, the job says, which then fails.
+        # The last step may have seen only that its input was cut short. The reason is then in the error of the job.
         self._end_run(run)
         failure = self._failure()
         if failure is not None:
@@ -277,11 +280,12 @@ class BatchEngine:
             raise BatchLostError("the Spark job ended without a report of the batch")
         return report
 
-    def _awaited(self, run: Run, limit_s: float) -> BatchReport | None:
-        """``Run.wait``. NoSlotError if its job waits for a task slot: no worker has the request, so nothing is lost.
-        BatchLostError if it is given up: on a busy machine its workers take a minute to start.
+    def _await_report(self, run: Run, limit_s: float) -> BatchReport | None:
+        """The report, or None if the run ended without one.
 
-        It waits for a slot if two looks in a row say so: a job that Spark has queued a moment ago runs no task yet either.
+        Raises NoSlotError if the job waits for a task slot (no worker has the request, so nothing is lost), BatchLostError if the
+        batch is given up. The job counts as waiting if two looks in a row find it so: one that Spark queued a moment ago runs no
+        task yet either.
         """
         deadline, waits = Deadline.after(limit_s), False
         while True:

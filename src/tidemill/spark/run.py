@@ -16,8 +16,8 @@ _numbers = itertools.count(1)
 
 
 class Run:
-    """``is_standing``: it serves requests until it is ended, else just one. The thread that owns it calls ``ask``, ``wait`` and
-    ``end``; any other the rest."""
+    """``is_standing``: it serves requests until it is ended, else one request only. The stream thread calls ``ask``, ``wait`` and
+    ``end``; the other methods may be called by any thread."""
 
     def __init__(self, *, is_standing: bool) -> None:
         self.number = next(_numbers)
@@ -73,7 +73,7 @@ class Run:
         return self._is_ending or self._is_over
 
     def end(self) -> None:
-        """In order: its steps return when the request under way is served. Any thread."""
+        """Ends the run in order: its steps return when the current request is served. Any thread."""
         with self._changed:
             self._is_ending = True
             self._changed.notify_all()
@@ -85,7 +85,7 @@ class Run:
     # --- the workers and the job -----------------------------------------------------------------------------------
 
     def next(self) -> BatchRequest | None:
-        """The request that the source step is to serve next; waits for it. None: the run ends."""
+        """The next request for the source step; waits until there is one. None: the run ends."""
         with self._changed:
             self.has_begun = True
             self._changed.wait_for(lambda: self._request is not None or self._is_ending or self._is_over)
@@ -93,9 +93,9 @@ class Run:
             return request
 
     def reported(self, report: BatchReport) -> bool:
-        """True if it is of the request under way."""
+        """Takes a report; False if it is not one of the current request."""
         with self._changed:
-            # A worker that was thought dead may report late, of a batch that was run again since.
+            # A worker that was taken for dead may report late, a batch that has been run again meanwhile.
             if self._under_way != report.batch_id or self._report is not None:
                 return False
             self._report = report
@@ -105,7 +105,7 @@ class Run:
     def wait_served(self, batch_id: int) -> None:
         """Returns when the report of a batch has come, or the run ends."""
         with self._changed:
-            # The run's end releases it, too: the step that waits here holds up the JVM's one thread, and so the job's end.
+            # The end of the run ends this wait, too: the job can't end before: its one thread waits for this step.
             self._changed.wait_for(lambda: self._under_way != batch_id or self._report is not None or self.is_ending)
 
     def over(self) -> None:

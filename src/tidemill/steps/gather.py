@@ -17,21 +17,26 @@ from tidemill.task.batch import BatchRequest, Marker
 from tidemill.task.message_pack import unpack
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Gathered:
-    """A batch's rows by tag, ranked (``order``)."""
+    """The rows of a batch that have arrived."""
 
     tables: dict[int, pa.Table]
+    """By tag, in the order of the records (``rows.order``)."""
     marker: Marker | None
+    """None: the batch was cut short."""
     chunks: int
+    """Number of chunks that have arrived whole: those of which the control row is here."""
     rows: int
-    repeated: bool
+    """Number of rows that the source step has sent in these chunks."""
+    has_doubles: bool
+    """A control row is here twice."""
 
 
 def gather(batches: Iterable[pa.RecordBatch]) -> Gathered:
     held = [batch for batch in batches if batch.num_rows]
     if not held:
-        return Gathered({}, None, 0, 0, False)
+        return Gathered(tables={}, marker=None, chunks=0, rows=0, has_doubles=False)
     # One copy here makes each ``take`` below one of a single array.
     table = ranked(pa.Table.from_batches(held).combine_chunks())
     nodes = table.column("node").to_numpy()
@@ -39,13 +44,14 @@ def gather(batches: Iterable[pa.RecordBatch]) -> Gathered:
     markers = tables.pop(MARKER, None)
     chunks = tables.pop(CHUNK, None)
     marker = None if markers is None else unpack(markers.column("value")[0].as_py(), Marker)
+    numbers = [] if chunks is None else chunks.column("off").to_pylist()
+    distinct = len(set(numbers))
     return Gathered(
-        tables,
-        marker,
-        0 if chunks is None else len(set(chunks.column("off").to_pylist())),
-        0 if chunks is None else sum(chunks.column("ts").to_pylist()),
-        (markers is not None and markers.num_rows > 1)
-        or (chunks is not None and chunks.num_rows != len(set(chunks.column("off").to_pylist()))),
+        tables=tables,
+        marker=marker,
+        chunks=distinct,
+        rows=0 if chunks is None else sum(chunks.column("ts").to_pylist()),
+        has_doubles=distinct < len(numbers) or (markers is not None and markers.num_rows > 1),
     )
 
 
@@ -62,7 +68,7 @@ def why_not_whole(gathered: Gathered, request: BatchRequest) -> str | None:
     marker = gathered.marker
     if marker is None:
         return "the batch was cut short: its end-of-batch marker is missing"
-    if gathered.repeated:
+    if gathered.has_doubles:
         return "the batch holds a control row twice"
     if marker.batch_id != request.batch_id:
         return f"the source step answered batch {marker.batch_id}, expected {request.batch_id}"

@@ -52,7 +52,7 @@ _Value = TypeVar("_Value")
 
 @dataclass(slots=True)
 class _Progress:
-    """A batch on its way through the last step, and what the report will say of it."""
+    """A batch in the last step, and what is counted for its report."""
 
     batch: StepBatch
     restored: Counter[tuple[TaskId, str]] = field(default_factory=Counter)
@@ -78,16 +78,17 @@ class _Progress:
 def run_last_step(
     request: BatchRequest, batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext
 ) -> BatchReport:
-    """Gathers, checks, runs and commits one batch; gives a report, unless the process dies."""
-    report = _reported(request, batches, spec, context)
-    # Where copies of the global stores may stand elsewhere now, all are read again.
+    """Gathers, checks, runs and commits one batch; returns its report in any case, unless the process dies."""
+    report = _run_if_whole(request, batches, spec, context)
+    # Copies of the global stores in other steps may have other positions after a lost batch: all copies are read again then.
     known = report.outcome is not Outcome.LOST or not spec.has_copies_above
     return replace(report, globals=context.graphs.shared.positions if known else {})
 
 
-def _reported(
+def _run_if_whole(
     request: BatchRequest, batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext
 ) -> BatchReport:
+    """Runs and commits the batch if all of it has arrived. An error on the way becomes the outcome in the report."""
     started = time.perf_counter()
     context.reached(CommitStep.REQUEST, request.batch_id)
     try:
@@ -96,22 +97,22 @@ def _reported(
     except MisfitError as misfit:
         problem = str(misfit)
     if problem is not None:
-        return _lost(request, context, problem, is_misfit=True)
+        return _lost_report(request, context, problem, is_misfit=True)
     marker = gathered.marker
     assert marker is not None
     if marker.out_of_range:
         problem = f"offsets out of range: {', '.join(map(str, marker.out_of_range))}"
-        return replace(_lost(request, context, problem, is_misfit=True), out_of_range=marker.out_of_range)
+        return replace(_lost_report(request, context, problem, is_misfit=True), out_of_range=marker.out_of_range)
     problem = context.graphs.shared.begin(request)
     if problem is not None:
-        return _lost(request, context, problem, is_misfit=False)
+        return _lost_report(request, context, problem, is_misfit=False)
     # Only for a batch that is whole: stores that the request no longer has are closed by this (rule 12).
     stores = context.open_stores(request.tasks)
     progress = _Progress(StepBatch.begin(spec, context, request, gathered, stores))
     progress.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
     progress.reached(CommitStep.GATHER)
     try:
-        return _committed(progress)
+        return _run_and_commit(progress)
     except CommitRefusedError as refused:
         return BatchReport(
             batch_id=request.batch_id,
@@ -125,7 +126,7 @@ def _reported(
         )
     except (BatchLostError, RetriableError) as lost:
         context.output.abort()  # a store may have refused in the middle of the transaction
-        report = _lost(request, context, str(lost), is_misfit=isinstance(lost, MisfitError))
+        report = _lost_report(request, context, str(lost), is_misfit=isinstance(lost, MisfitError))
         return replace(report, stores=progress.stores_at, timings_ms=progress.timings)
     except FencedError as fenced:  # the transaction is aborted already, here or by the broker
         context.continuity.clear()
@@ -138,16 +139,16 @@ def _reported(
         return BatchReport(batch_id=request.batch_id, outcome=Outcome.STOPPED, message=str(stop))
 
 
-def _lost(request: BatchRequest, context: StepContext, message: str, *, is_misfit: bool) -> BatchReport:
+def _lost_report(request: BatchRequest, context: StepContext, message: str, *, is_misfit: bool) -> BatchReport:
     """Nothing of the batch counts, and what the worker knows of its last commit is no longer taken for granted."""
     context.continuity.clear()
     return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=message, is_misfit=is_misfit)
 
 
-def _committed(progress: _Progress) -> BatchReport:
+def _run_and_commit(progress: _Progress) -> BatchReport:
     """Runs and commits a batch that is whole; raises what keeps it from being committed."""
     batch = progress.batch
-    context, request, marker, state = batch.context, batch.request, batch.marker, batch.state
+    context, request, marker = batch.context, batch.request, batch.marker
     behind = [at for at in progress.stores_at if at.is_behind]
     if behind:
         raise MisfitError("; ".join(f"task {at.task}: its stores are at {dict(at.changelog)}" for at in behind))
@@ -156,7 +157,7 @@ def _committed(progress: _Progress) -> BatchReport:
     progress.reached(CommitStep.RESTORE)
     _check_continuity(context, request)
     progress.reached(CommitStep.CONTINUITY)
-    take_writes(batch.tables, state)
+    take_writes(batch.tables, batch.state)
     batch.outputs = take_outputs(batch.tables)
     run_nodes(batch)
     _set_unreadable_aside(progress)
@@ -165,21 +166,25 @@ def _committed(progress: _Progress) -> BatchReport:
     _call_foreach_batch(progress)
     progress.reached(CommitStep.FOREACH_BATCH)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
-    # A batch that made nothing and read nothing needs no transaction. One that only wrote commits a position nevertheless, since
-    # the group's refusal of it is what tells a member that was lost.
-    wrote = batch.outputs or state.passed_over.letters.parts or any(w.rows or w.log for w in state.written.values())
-    emitted = _emitted(batch)
+    emitted = _emitted_until(batch)
     if emitted:
         for task, inputs in inputs_of_tasks(batch.spec, request.inputs).items():
             batch.times = keeping(batch.times, inputs, emitted.get(task, {}))
-    if wrote or offsets:
+    # A batch that has neither read nor written anything needs no transaction. One that has only written commits a position all
+    # the same: the group checks whether the member is still one of its own only when offsets are sent.
+    if offsets or _has_written(batch):
         _commit_writes(progress, offsets or _any_position(request))
     # Partitions that are gone must not be remembered: when they come back another owner may have read on.
     context.continuity.update(marker.ends)
     for tp in context.continuity.keys() - marker.ends.keys():
         del context.continuity[tp]
+    return _committed_report(progress, emitted)
+
+
+def _committed_report(progress: _Progress, emitted: Mapping[TaskId, Mapping[str, int]]) -> BatchReport:
+    batch, marker, state = progress.batch, progress.batch.marker, progress.batch.state
     return BatchReport(
-        batch_id=request.batch_id,
+        batch_id=batch.request.batch_id,
         outcome=Outcome.COMMITTED,
         message="; ".join(filter(None, [progress.note, state.passed_over.note])),
         ends=marker.ends,
@@ -239,7 +244,8 @@ def _take_rows_of_sinks(batch: StepBatch) -> None:
 
 
 def _call_foreach_batch(progress: _Progress) -> None:
-    """Before the transaction: a crash in between makes the records come again, behind it they would be lost to the function."""
+    """Called before the transaction: after a crash in between, the function gets the records again. If it were called after the
+    transaction, a crash in between would keep them from it."""
     batch, marker = progress.batch, progress.batch.marker
     for sink in batch.spec.batch_sinks:
         rows = taken_batch(sink, batch.outputs)
@@ -250,8 +256,15 @@ def _call_foreach_batch(progress: _Progress) -> None:
             progress.sent += rows.num_rows
 
 
-def _emitted(batch: StepBatch) -> dict[TaskId, dict[str, int]]:
-    """Up to which close times windows were emitted: commits keep it, since no changelog does (EmitStrategy.ON_WINDOW_CLOSE)."""
+def _has_written(batch: StepBatch) -> bool:
+    state = batch.state
+    in_stores = any(written.rows or written.log for written in state.written.values())
+    return bool(batch.outputs or state.passed_over.letters.parts or in_stores)
+
+
+def _emitted_until(batch: StepBatch) -> dict[TaskId, dict[str, int]]:
+    """The close times up to which windows were emitted (EmitStrategy.ON_WINDOW_CLOSE). They are committed, as no changelog has
+    them."""
     kept = {name: spec.kept for name, spec in batch.spec.stores.items()}
     closed = {
         (task, store): emitted_in(written.rows)
@@ -262,14 +275,14 @@ def _emitted(batch: StepBatch) -> dict[TaskId, dict[str, int]]:
 
 
 def _commit_writes(progress: _Progress, offsets: Positions) -> None:
-    """Sends and commits. Nothing is in the stores before the transaction is committed: a crash on the way leaves them where the
-    committed offsets are, and what a crash after it keeps from them is in the changelog (rule 15)."""
+    """Sends and commits, then writes to the stores. A crash before the commit leaves the stores where the committed offsets are;
+    changes that a crash after it keeps from the stores are in the changelog (rule 15)."""
     batch, context = progress.batch, progress.batch.context
     context.output.begin()
     progress.sent += produce_batch(context.output, batch.spec, batch.outputs, batch.state, batch.request)
     progress.reached(CommitStep.PRODUCE)
     writes = _by_task({at: written.rows for at, written in batch.state.written.items()})
-    # Before the commit, which a full disk behind it would not undo: the batch would count without its stores (rule 14).
+    # Before the commit: a disk that turns out to be full after it would leave a committed batch without its stores (rule 14).
     for task, rows in writes.items():
         try:
             batch.stores[task].check(rows)
@@ -295,16 +308,15 @@ def _commit_writes(progress: _Progress, offsets: Positions) -> None:
 
 
 def _any_position(request: BatchRequest) -> Positions:
-    """The unchanged position of one input: output of punctuators alone is committed with an offset, too, since the group refuses
-    only offsets of a member that it has lost."""
+    """The unchanged position of one input, for a batch that has only written: punctuators ran, and nothing was read."""
     return {tp: request.inputs[tp] for tp in sorted(request.inputs)[:1]}
 
 
 def _changelog_positions(
     spec: StepSpec, task: TaskId, logged: Mapping[TopicPartition, int], offsets: Positions
 ) -> dict[str, int]:
-    """Positions of a task's stores after the commit. Of a source topic that serves as changelog that is where the group has
-    committed, never where reading only begins."""
+    """Positions of a task's stores after the commit. If a source topic serves as changelog, it is the group's committed
+    offset, never the position at which reading begins."""
     positions: dict[str, int] = {}
     for store in spec.stores.values():
         topic = store.changelog or store.source_topic

@@ -12,11 +12,11 @@
     changelog out of   same               CREATED (fetches   -
     range                                 its offsets)
 
-A task that was a standby here (``standby``), or whose stores were left here before, comes with their positions known: nothing but
-its offsets is missing, and the worker compares them with the files (rule 15).
+If a task was a standby on this instance (``standby``), or its stores are still here from before, the positions of its stores are
+known from the beginning: only its offsets must be fetched, and the worker compares the positions with the files (rule 15).
 
-Decides phases, what a batch reads for each task and which of them wait for offsets; fetching is the stream thread's. Rule 10
-of correctness.md is the order: old owner fenced, committed offsets stable, changelog end, restore up to it, only then run.
+Decides phases, what a batch reads for each task, and which tasks wait for offsets; the stream thread fetches these. The order is
+rule 10 of correctness.md: old owner fenced, committed offsets stable, end of the changelog, restore up to it, only then run.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """Offsets fetched for a task that was taken over: where its inputs start, and how far their times had come, where its
-    changelogs begin and end; ``limits``: of source topics that serve as changelogs, the first offset that must not be restored,
-    since the group has not processed it. Behind the end of any other changelog there is nothing but transaction markers."""
+    """Offsets fetched for a task that was taken over: the committed positions and times of its inputs, the beginnings and ends
+    of its changelogs. ``limits``: for source topics that serve as changelogs, the first offset that must not be restored, as the
+    group has not processed it. Behind the end of any other changelog there are only transaction markers."""
 
     inputs: Mapping[TopicPartition, int]
     changelog_begins: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -103,8 +103,8 @@ def nearly_restored(tasks: Tasks, offsets: int) -> frozenset[TaskId]:
 
 
 def is_foreign(position: int, *, begin: int, end: int) -> bool:
-    """True if a store at ``position`` is not part of a changelog that goes from ``begin`` to ``end``: it was made from another
-    one, or what it lacks is gone. It must be emptied then."""
+    """True if a store at ``position`` must be emptied, because its changelog goes from ``begin`` to ``end``: the store was made
+    from another changelog, or records that it lacks are deleted."""
     return position > end or 0 < position < begin
 
 
@@ -131,7 +131,7 @@ def reported(tasks: Tasks, report: BatchReport) -> dict[TaskId, ActiveTask]:
 
 
 def _without_bounds(before: ActiveTask, gone: frozenset[TopicPartition], task: ActiveTask) -> ActiveTask:
-    """A changelog that ends before, or begins after, where it was read: its bounds are not what they were."""
+    """If a changelog was read out of range, its bounds have changed: they are fetched again."""
     if before.phase is Phase.RUNNING or gone.isdisjoint(task.changelogs.values()):
         return task
     return replace(task, phase=Phase.CREATED, bounds=None)
@@ -145,7 +145,8 @@ def _read_on(task: ActiveTask, report: BatchReport) -> ActiveTask:
 
 
 def lost(tasks: Tasks) -> dict[TaskId, ActiveTask]:
-    """A batch whose fate is unknown: everything that ran starts again at the committed offsets, stores as they are."""
+    """After a batch of which it is unknown whether it was committed: running tasks begin again at the committed offsets, with
+    their stores as they are."""
     return {
         name: replace(task, phase=Phase.CREATED, bounds=None, stores=None) if task.phase is Phase.RUNNING else task
         for name, task in tasks.items()

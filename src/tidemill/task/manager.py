@@ -116,18 +116,19 @@ def _handled(tasks: Tasks, event: Event, now_ms: int) -> Handled:
 
 
 def _stepped(tasks: Tasks, event: machine.Event, now_ms: int) -> Handled:
-    member, said = step(tasks.member, event, now_ms)
-    if member is tasks.member and not said:
+    """Passes the event to the member's machine, and follows its instructions."""
+    member, instructions = step(tasks.member, event, now_ms)
+    if member is tasks.member and not instructions:
         return tasks, ()
-    return _followed(replace(tasks, member=member), said)
+    return _followed(replace(tasks, member=member), instructions)
 
 
-def _followed(tasks: Tasks, said: Sequence[machine.Instruction]) -> Handled:
-    """The tables as the member's machine says."""
+def _followed(tasks: Tasks, instructions: Sequence[machine.Instruction]) -> Handled:
+    """The tables after the instructions of the member's machine, and the thread's own instructions."""
     found: list[Instruction] = []
     going: dict[TaskId, str] = {}
     kept: frozenset[TaskId] = frozenset()
-    for instruction in said:
+    for instruction in instructions:
         # Rule 2: revoked tasks and unwanted standbys are collected, and closed before anything else is done.
         if (going or kept) and not isinstance(instruction, machine.RevokeTasks | machine.CloseStandbys):
             tasks, close = _close(tasks, going, kept)
@@ -179,7 +180,8 @@ def _demoted(tasks: Tasks, becoming: frozenset[TaskId]) -> Tasks:
 def _opened(
     tasks: Tasks, active: machine.TasksWithPartitions, standbys: machine.TasksWithPartitions
 ) -> tuple[Tasks, RunTasks]:
-    """A standby that is to be active has what it has; one that was active until now is a standby already."""
+    """New tasks are created. A standby that becomes active keeps its stores; an active one that becomes a standby is one already
+    (``_demoted``)."""
     here = tasks.ids
     actives, copies, layout, epochs = dict(tasks.active), dict(tasks.standby), tasks.layout, tasks.epochs
     for task, partitions in active.items():
@@ -210,7 +212,7 @@ def _opened(
 
 
 def _closed(tasks: Tasks, event: TasksClosed, now_ms: int) -> Handled:
-    """Rules 1 and 4. What was lost while it was kept open is closing by now, and answered for by a later event."""
+    """Rules 1 and 4. A task that was kept open and has been lost since is closing by now; a later event is its proof."""
     wrong = sorted(event.tasks.keys() - tasks.closing.keys())
     if wrong:
         raise UnexpectedEventError(f"expected the proof of tasks that are closing, found one of {_ids(wrong)}")

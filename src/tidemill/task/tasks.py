@@ -3,9 +3,9 @@
 Has the types only; ``task.manager`` decides. Everything is immutable: other threads read the value of a
 moment while the next one is made.
 
-A task is in exactly one of two tables, ``active`` and ``standby``, which hold what batches must know of it; the member's state
-holds what the group must know of the same tasks: their role, and whether they are on their way out. ``violations`` says what
-must be true of the two together.
+A task is in exactly one of two tables, ``active`` and ``standby``, which have what batches need to know of it. The member's state
+has what the group needs to know of the same tasks: their role, and whether they are being released. ``violations`` checks that
+the tables and the member's state agree.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ from tidemill.kafka.security.clients import ClientRole, data_client_settings, gr
 from tidemill.membership import member_state as machine
 from tidemill.membership.topology_metadata import topology_metadata
 from tidemill.membership.wire import AssignmentInfo, decode_assignment
-from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
@@ -58,7 +58,7 @@ class ActingMember:
         leader = Leader(config.slice(GroupConfig), admin, self.process_id, facts, group, producer)
         identity = machine.MemberConfig(process_id=self.process_id)
         self.registry = TaskRegistry(no_tasks(identity, TaskLayout()))
-        self.side = GroupSide(f"{application}-{number}", [topic], self.registry, leader, _nothing)
+        self.membership = ThreadMembership(f"{application}-{number}", [topic], self.registry, leader, _nothing)
         self.told: list[AssignmentInfo] = []
         self.generations: list[int] = []
         self._said = said
@@ -73,7 +73,7 @@ class ActingMember:
             ),
             self,
         )
-        self.side.bind(self.member)
+        self.membership.bind(self.member)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -89,27 +89,27 @@ class ActingMember:
 
     @property
     def tasks(self) -> list[str]:
-        return sorted(map(str, self.side.state.held))
+        return sorted(map(str, self.membership.state.held))
 
     # --- GroupProtocol ---------------------------------------------------------------------------------------------
 
     @property
     def topics(self) -> Sequence[str]:
-        return self.side.topics
+        return self.membership.topics
 
     def wait_until_taken_up(self) -> None:
-        self.side.wait_until_taken_up()
+        self.membership.wait_until_taken_up()
 
     def owned_partitions(self) -> Sequence[TopicPartition]:
-        return self.side.owned_partitions()
+        return self.membership.owned_partitions()
 
     def user_data(self) -> bytes:
-        return self._said(self.side.user_data())
+        return self._said(self.membership.user_data())
 
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
     ) -> group_protocol.GroupAssignment:
-        return self.side.assign(partition_counts, members)
+        return self.membership.assign(partition_counts, members)
 
     # --- what a stream thread does ---------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.config.slices import ReadsConfig
+from tidemill.config.slices import ReadsConfig, StateConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import EnvironmentProblem, ForeignStateError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
@@ -18,7 +18,7 @@ from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.query.http_tls import HttpAccess
 from tidemill.runtime.instance.local_state import LocalState, kept_offset_sum, remove_outdated
-from tidemill.runtime.instance.starting import OpenParts, _claimed_state
+from tidemill.runtime.instance.starting import OpenParts, claimed_state
 from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.runtime.thread.local_tasks import LocalTasks
@@ -310,9 +310,9 @@ def test_the_setting_is_applied_before_anything_else_looks_at_the_state(tmp_path
             {"application.id": "app", "bootstrap.servers": "none:1", "state.dir": str(tmp_path)}, **settings
         )
         parts = OpenParts()
-        found, _lock, _process_id = _claimed_state(config, parts)
+        state = claimed_state(config.slice(StateConfig), parts)
         parts.close()
-        return found.tasks()
+        return state.directory.tasks()
 
     assert claimed() == [ONE]
     assert claimed(state_cleanup_dir_max_age_ms=4 * HOUR_MS) == [ONE]

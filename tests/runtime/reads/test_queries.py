@@ -18,7 +18,7 @@ from tidemill.membership.member import step
 from tidemill.membership.member_state import Assigned, HeldTask, MemberConfig, MemberState, Role, new_member
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.query.http_tls import HttpAccess
-from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.state.directory import StateDirectory
 
@@ -26,8 +26,8 @@ STRANGE = (HostInfo("pod-0..default", 8080), HostInfo("h\x1b[2J", 1), HostInfo("
 PARTITION = TopicPartition("in", 0)
 
 
-class Side:
-    """The group's side of a thread, of which only the member's state is looked at."""
+class StateOfThread:
+    """A thread's membership, of which only the member's state is looked at."""
 
     def __init__(self, state: MemberState) -> None:
         self.state = state
@@ -40,7 +40,7 @@ def test_hosts_that_are_no_addresses_are_left_out_and_named_once(tmp_path: Path,
     state, _ = step(new_member(MemberConfig(process_id=ProcessId(1, 1))), event, 0)
     config = StreamsConfig.read_slice(ReadsConfig, {"application.id": "app"})
     reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
-    reads._sides["thread"] = cast("GroupSide", Side(state))
+    reads._memberships["thread"] = cast("ThreadMembership", StateOfThread(state))
     with caplog.at_level(logging.WARNING, "tidemill"):
         found = reads._hosts()
         assert reads._hosts() is found
@@ -55,18 +55,18 @@ def test_hosts_are_looked_up_while_a_thread_is_added(tmp_path: Path) -> None:
     reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
     state = new_member(MemberConfig(process_id=ProcessId(1, 1)))
 
-    class AddedTo(Side):
+    class AddedTo(StateOfThread):
         @property
         def state(self) -> MemberState:
-            reads.has_member("added", cast("GroupSide", Side(state)))
+            reads.has_member("added", cast("ThreadMembership", StateOfThread(state)))
             return state
 
         @state.setter
         def state(self, given: MemberState) -> None: ...
 
-    reads.has_member("thread", cast("GroupSide", AddedTo(state)))
+    reads.has_member("thread", cast("ThreadMembership", AddedTo(state)))
     assert not reads._hosts().active
-    assert set(reads._sides) == {"thread", "added"}
+    assert set(reads._memberships) == {"thread", "added"}
 
 
 @pytest.mark.parametrize(("silent_s", "is_confirmed"), [(0.0, True), (5.9, True), (6.1, False), (float("inf"), False)])
@@ -80,6 +80,6 @@ def test_copies_are_confirmed_as_long_as_nobody_else_can_have_been_given_them(
     monkeypatch.setattr(time, "monotonic", lambda: now)
     thread: Any = SimpleNamespace(name="thread")
     tasks = SimpleNamespace(member=SimpleNamespace(held={TaskId(1, 0): HeldTask(role=Role.STANDBY, partitions=())}), active={})
-    reads._sides["thread"] = cast("GroupSide", SimpleNamespace(tasks=tasks, confirmed_s=now - silent_s))
+    reads._memberships["thread"] = cast("ThreadMembership", SimpleNamespace(tasks=tasks, confirmed_s=now - silent_s))
     reads._threads = [thread]
     assert [copy.is_confirmed for copy in reads._held(lambda _: True)] == [is_confirmed]

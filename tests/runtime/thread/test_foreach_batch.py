@@ -64,7 +64,7 @@ def test_the_records_of_a_batch_that_counts_no_more_are_removed_without_a_call(t
     path = tmp_path / "batch.parquet"
     path.touch()
     with pytest.raises(BatchLostError):
-        DriverService(runner, group, cast("Any", None), calls).call_foreach_batch(1, NODE, str(path), cast("Any", "batch 1"))
+        DriverService(runner, group, calls).call_foreach_batch(1, NODE, str(path), cast("Any", "batch 1"))
     assert not path.exists()
 
 
@@ -85,7 +85,7 @@ def test_a_call_that_waited_for_another_until_its_batch_was_given_up_is_not_made
     made = BatchFunction(function=function, key_serde=text, value_serde=text, topic="in")
     calls = ForeachBatchCalls(cast("Any", None), cast("Any", None), "app", {NODE: made})
     runner, group = SimpleNamespace(under_way=None), SimpleNamespace(may_commit=lambda *_tasks, **_incarnation: True)
-    service = DriverService(cast("Any", runner), cast("Any", group), cast("Any", None), calls)
+    service = DriverService(cast("Any", runner), cast("Any", group), calls)
 
     def give(batch_id: int | None) -> None:
         request = SimpleNamespace(batch_id=batch_id, incarnation=1)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.runtime.thread_alone import KEPT, Engine, ThreadAlone
+from tidemill.config.slices import ThreadConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.runtime.thread.global_topics import GlobalTopics
@@ -64,12 +65,15 @@ def report(**positions: int) -> BatchReport:
 def test_a_thread_with_a_task_waits_for_global_stores_and_one_without_does_not(has_task: bool, tmp_path: Path) -> None:
     """It runs no batch, so that it would wait forever, and its instance with it, wherever there are more threads than tasks."""
     topics, _, _ = made()
-    alone = ThreadAlone(Engine(Outcome.COMMITTED), tmp_path)
+    alone = ThreadAlone(Engine(Outcome.COMMITTED), tmp_path, global_topics=topics)
+    alone.changes.is_assigned = True
     alone.assign(*([KEPT] if has_task else []))
     alone.run_all()
-    thread = StreamThread.__new__(StreamThread)
-    changes = SimpleNamespace(is_assigned=True)
-    vars(thread).update(error=None, _changes=changes, _globals=topics, _registry=alone.registry)
+    unused: Any = None
+    thread = StreamThread(
+        name="thread", number=1, config=StreamsConfig.read_slice(ThreadConfig, {}), parts=alone.parts, make_engine=unused,
+        first_join=unused, instance=unused,
+    )  # fmt: skip
     assert thread.why_waiting == ("the global stores not read yet" if has_task else "")
     topics.extend(REQUEST)
     topics.reported(report(rates=10))

@@ -58,11 +58,11 @@ class MemberPart(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupAssignment:
-    """The leader's answer. It names every member, also one that gets nothing.
+    """The leader's answer. It has every member of the group, also those that get nothing.
 
-    ``partition_counts`` says on which numbers of partitions it rests: those that were given, and those of the topics
-    that were created on the way. When the brokers say otherwise later, the member asks for a rebalance. The claims of members
-    that are ``left_out`` don't count.
+    ``partition_counts``: the numbers of partitions that the assignment was computed with, those of topics that the leader has
+    created included. If the brokers have other numbers later, the member requests a rebalance. Claims of members that are
+    ``left_out`` are ignored.
     """
 
     members: Mapping[str, MemberPart]
@@ -71,25 +71,25 @@ class GroupAssignment:
 
 
 class GroupProtocol(Protocol):
-    """The application's side of a group member. Every method is called on the member's own thread, never on the one
-    that sends heartbeats, so each may take its time."""
+    """What a group member asks its application. Every method is called on the membership thread, never on the one that sends
+    heartbeats, so none of them needs to be fast."""
 
     @property
     def topics(self) -> Sequence[str]:
         """The topics to subscribe to, at each JoinGroup."""
 
     def wait_until_taken_up(self) -> None:
-        """Returns when the last assignment has been carried out, what it takes away given up; within a limit of its own. A join
-        that claims what is about to be given up makes yet another rebalance necessary."""
+        """Returns when the last assignment has been carried out, its revoked partitions included, or after a time limit. A join
+        that still claims partitions which are about to be given up would make another rebalance necessary."""
 
     def user_data(self) -> bytes:
         """The member's user data, at each JoinGroup."""
 
     def owned_partitions(self) -> Sequence[TopicPartition]:
-        """Every partition that is worked on, those of tasks in a running batch included, at each JoinGroup.
+        """Every partition that the application works on, those of tasks in a running batch included, at each JoinGroup.
 
-        The partitions of the last assignment are claimed too. Not asked after a loss of membership: what was
-        owned before may have a new owner by now.
+        The partitions of the last assignment are claimed too. Not called after a loss of membership: partitions that
+        were owned before may have another owner by now.
         """
 
     def assign(

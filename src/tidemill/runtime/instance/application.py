@@ -1,7 +1,7 @@
 """An instance of an application: the composition root, and the class that users start.
 
-Decides the states of an instance (Kafka Streams' own), and what its threads' changes and failures make of them. Its parts are
-made by ``starting``; what is read of its state is answered by ``query``.
+Decides the state of the instance (Kafka Streams' states), which changes with the states and failures of its stream threads. Its
+parts are made by ``starting``; reads of its stores are answered by ``query``.
 """
 
 from __future__ import annotations
@@ -143,12 +143,12 @@ class KafkaStreams(Spelled):
     def store(
         self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
     ) -> ReadOnlyStore:
-        """A read-only view of a store, over the tasks that this instance is the active of.
+        """A read-only view of a store, over the active tasks of this instance.
 
-        ``allow_stale``: standbys and copies that are being restored, too. ``partition``: this one only. ``position``: only copies
-        that are at least there, as a read before has said (``Position``).
-        UnknownStoreError, StreamsNotStartedError, QueryError for a store of windows or sessions; reading may raise
-        InvalidStateStoreError (being restored, or elsewhere).
+        ``allow_stale``: also over standbys and copies that are being restored. ``partition``: of this partition only.
+        ``position``: only copies that have reached the ``Position`` that an earlier read returned. Raises UnknownStoreError,
+        StreamsNotStartedError, QueryError for a store of windows or sessions; reading may raise InvalidStateStoreError (being
+        restored, or elsewhere).
         """
         view = self._asked().view(name, stale=allow_stale, partition=partition, position=position)
         require_no_windows(view.store)
@@ -173,8 +173,8 @@ class KafkaStreams(Spelled):
         return versioned_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
 
     def store_dataframe(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> StoreDataFrame:
-        """The rows of ``store`` as a Spark DataFrame, with the changelog offsets of each partition: a snapshot,
-        which stays as it is while the store goes on. Raises what reading a whole range would."""
+        """The rows of ``store`` as a Spark DataFrame, with the changelog offsets of each partition: a snapshot, which later
+        changes of the store don't change. Raises the same errors as reading a whole range."""
         return self._asked().dataframe(name, stale=allow_stale, partition=partition)
 
     def query_metadata_for_key(self, store: str, key: object, partitioner: Partitioner | None = None) -> KeyQueryMetadata:
@@ -211,8 +211,8 @@ class KafkaStreams(Spelled):
         return instance_html(self._started.status.status(), scheme)
 
     def live(self, *stores: str, every: float = 1.0) -> LiveView:
-        """At the end of a notebook's cell: the instance and the first rows of these stores, drawn again every ``every`` s until
-        the instance has ended, or ``stop()`` of what this gives is called. Stores on other instances are not shown."""
+        """For the end of a notebook's cell: shows the instance and the first rows of these stores, again every ``every`` s until
+        the instance has ended or ``stop()`` of the result is called. Stores on other instances are not shown."""
 
         def html() -> str:
             views = (self._asked().view(name, stale=True, partition=None) for name in stores if self._is_open())
@@ -229,8 +229,8 @@ class KafkaStreams(Spelled):
         return self._started
 
     def set_state_listener(self, listener: StateListener) -> None:
-        """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block. What it raises
-        is logged and changes nothing."""
+        """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block. An exception
+        that it raises is logged and changes nothing."""
         self._state.listeners.append(listener)
 
     def set_state_restore_listener(self, listener: StateRestoreListener) -> None:
@@ -245,8 +245,8 @@ class KafkaStreams(Spelled):
         self._listeners.standby = listener
 
     def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler) -> None:
-        """``handler(error)`` says, on the thread that has failed, what becomes of the instance (KIP-671); without one it ends, in
-        ERROR. StopError once it was started."""
+        """``handler(error)`` decides, on the thread that has failed, how the instance goes on (KIP-671). Without a handler the
+        instance ends in ERROR. StopError once it was started."""
         self._require_created("the handler of uncaught exceptions is set")
         self._handler = handler
 
@@ -255,10 +255,10 @@ class KafkaStreams(Spelled):
             raise StopError(f"this instance is {self.state.value}: {what} before start()")
 
     def start(self) -> KafkaStreams:
-        """Starts everything and returns when the stream threads are on their way.
+        """Starts everything and returns when the stream threads have been started; they join the group by themselves.
 
         Raises:
-            TidemillError: what kept it from starting; nothing is left running then.
+            TidemillError: it can't start; nothing is left running then.
         """
         with self._state.changed:
             if self._changing is not None:
@@ -299,9 +299,9 @@ class KafkaStreams(Spelled):
         self._parents, self._started, self._changing, self._failing = self._started, None, None, None
 
     def pause(self) -> None:
-        """No record is processed and no punctuator called until ``resume()``; the batch under way may still be ending. The
-        instance stays a member with all its tasks, which can be read, but nothing is restored and no standby follows either.
-        Before ``start()`` too."""
+        """Processes no record and calls no punctuator until ``resume()``; the current batch may still end. Nothing is restored
+        and no standby follows its changelog either. The instance stays in the group with all its tasks, whose stores can be
+        read. May be called before ``start()``."""
         self._paused.set()
         self._set.hurry()
 
@@ -315,7 +315,7 @@ class KafkaStreams(Spelled):
         return self._paused.is_set()
 
     def add_stream_thread(self) -> str | None:
-        """Starts one more stream thread and gives its name; None unless the instance is RUNNING or REBALANCING (KIP-663).
+        """Starts one more stream thread and returns its name; None unless the instance is RUNNING or REBALANCING (KIP-663).
 
         Raises:
             ConfigError: the Spark session has no task slot for it.
@@ -325,8 +325,8 @@ class KafkaStreams(Spelled):
         return None if thread is None else thread.name
 
     def remove_stream_thread(self, timeout: float | None = None) -> str | None:
-        """Ends one stream thread, which gives its tasks up and leaves the group, and gives its name; None if there is none, or
-        the instance is neither RUNNING nor REBALANCING. Listeners, handlers and ``foreach_batch`` do not wait for its end.
+        """Ends one stream thread, which gives its tasks up and leaves the group, and returns its name; None if there is none,
+        or the instance is neither RUNNING nor REBALANCING. Called in a listener, handler or ``foreach_batch``, it doesn't wait.
 
         Raises:
             RetriableError: it has not ended within ``timeout`` s; it will.
@@ -335,28 +335,28 @@ class KafkaStreams(Spelled):
         return None if thread is None else thread.name
 
     def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
-        """Drains the instance and closes it: other instances catch up with its tasks and take them over, so that no task pauses
-        longer than for a hand-over. True once it is closed; False after ``timeout`` s: the instance then continues.
+        """Drains the instance and closes it: other instances first restore copies of its tasks and then take them over, so that
+        each task pauses only for the hand-over. True once it is closed; False after ``timeout`` s: the instance then continues.
 
-        Where the group's leader knows of no drains (Kafka's own class leads, or an earlier version) it closes at once. Where
-        nothing can be waited for (see ``close``) it gives False, and the drain begins.
+        If the group's leader doesn't support drains (Kafka's own class, or an earlier version), the instance closes at once. In
+        a place that must not wait (see ``close``) the drain begins, and the result is False.
 
         Raises:
             DrainRefusedError: no other instance is in the group, another one drains, or this one does not run.
-            RetriableError: the group is rebalancing, or no broker answers for it: ask again.
+            RetriableError: the group is rebalancing, or its broker doesn't answer: try again.
         """
         self._draining.begin(timeout)
         return not self._is_waited_for(threading.current_thread()) and self._draining.wait()
 
     def close(self, timeout: float = 60.0, *, leave_group: bool | None = None) -> bool:
-        """Finishes the batches under way, commits, closes stores. True if all ended within ``timeout`` s.
+        """Finishes the current batches, commits, closes stores. True if all of this ended within ``timeout`` s.
 
-        ``leave_group``: whether to leave the group at once, so that others take the tasks over at once; None: as
-        ``leave.group.on.close`` says, which is yes but for static members. One that stays keeps its tasks until its session ends.
+        ``leave_group``: True if the instance leaves the group at once, so that others take over its tasks immediately. False: it
+        keeps its tasks until its session ends. None: as ``leave.group.on.close``, by default True except for static members.
 
-        While another thread starts or closes it, this waits for that one. Where nothing can be waited for (in a listener, in a
-        handler of a stream thread, in ``foreach_batch``, in a signal's handler that has interrupted ``start`` or ``close``) it
-        gives False, and the instance ends as soon as that has returned.
+        If another thread is starting or closing the instance, this call waits for it. Some places must not wait: a listener, a
+        handler of a stream thread, ``foreach_batch``, a signal's handler that has interrupted ``start`` or ``close``. There the
+        result is False, and the instance ends as soon as the caller has returned.
         """
         own = threading.current_thread()
         with self._state.changed:
@@ -383,7 +383,7 @@ class KafkaStreams(Spelled):
         return changing is not own and self._state.wait(State.NOT_RUNNING, timeout_s=timeout) is State.NOT_RUNNING
 
     def _is_waited_for(self, caller: threading.Thread) -> bool:
-        """True where the end of the stream threads can't be waited for: they wait for the caller."""
+        """True if the caller must not wait for the end of the stream threads, because they wait for it."""
         return self._state.tells(caller) or self._set.waits_for(caller)
 
     def _end(self, timeout: float, leave_group: bool | None) -> bool:

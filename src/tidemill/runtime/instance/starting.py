@@ -152,6 +152,25 @@ class Started:
     engine_lives: Callable[[], bool]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedState:
+    """The local state of an instance, locked by it."""
+
+    directory: StateDirectory
+    lock: StateDirectoryLock
+    process_id: ProcessId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedTopics:
+    """The topology and its topics, as they are on the brokers at the start."""
+
+    topology: Topology
+    """With the topics of the start in place of patterns."""
+    metadata: TopologyMetadata
+    task_topology: TaskTopology
+
+
 def started(instance: StartContext, parts: OpenParts) -> Started:
     """Everything but the stream threads' own start; ``parts`` is to be closed by the caller, also after an error.
 
@@ -159,47 +178,29 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         TidemillError: what kept it from starting.
     """
     require_read()
-    config, phases = instance.config, instance.phases
-    phases.begin(StartPhase.STATE_DIRECTORY)
+    config = instance.config
+    instance.phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
-        directory, lock, process_id = _claimed_state(config.slice(StateConfig), parts)
-    spark_config = config.slice(SparkConfig)
-    disk = executor_disk(config.slice(StateConfig), master_of(spark_config, instance.session), process_id)
-    launched = _launched(instance, spark_config, parts)
-    phases.begin(StartPhase.TOPICS)
+        state = claimed_state(config.slice(StateConfig), parts)
+    disk = executor_disk(config.slice(StateConfig), master_of(config.slice(SparkConfig), instance.session), state.process_id)
+    launched = _launched(instance, parts)
     admin = Admin(data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN))
-    with span("topics checked"):
-        written, topology = instance.topology, topology_on(admin, instance.topology, config.application_id)
-        topics = _checked_topics(config, topology, admin)
-    instance = replace(instance, topology=topology)
-    server = ControlServer(lock.fileno(), control_listener(spark_config, instance.session))
+    topics = _checked_topics(instance, admin)
+    patterns, instance = instance.topology, replace(instance, topology=topics.topology)
+    server = ControlServer(state.lock.fileno(), control_listener(config.slice(SparkConfig), instance.session))
     parts.opened("control channel", server.close, server.leave_to_parent)
-    reads = InstanceReads(
-        config.slice(ReadsConfig), http_access(config.slice(HttpConfig)), directory, instance.require_started,
-        on_executors=disk is not None,
-    )  # fmt: skip
-    parts.opened("reads", reads.close, reads.leave_to_parent)
+    reads = _reads(instance, state.directory, parts, on_executors=disk is not None)
     with needing_the_jvm():
-        engine = _engine_parts(instance, launched, process_id, parts)
-    require_fitting_state(config.application_id, directory, engine.compiled.steps[-1].stores.values())
-    threads = instance.threads.threads
-    status = InstanceStatus(
-        config.slice(StatusConfig), topology, process_id, instance.state, threads, reads.history,
-        host=reads.application_server, error=instance.error, draining=instance.draining, spark_ui=engine.spark.ui,
-    )  # fmt: skip
-    with span("reads of state, HTTP"):
-        reads.start(
-            store_info(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
-            shared=global_stores(engine.compiled.topology),
-        )  # fmt: skip
-    known = task_topology(topology, config.application_id)
-    logged = [subtopology for subtopology, changelogs in known.changelogs.items() if changelogs]
-    local = LocalState(directory, lock, logged=logged, reporter=thread_name(config, process_id, 1))
+        engine = _engine_parts(instance, launched, state.process_id, parts)
+    require_fitting_state(config.application_id, state.directory, engine.compiled.steps[-1].stores.values())
+    status = _start_reads(instance, state.process_id, reads, engine, admin)
+    logged = [subtopology for subtopology, changelogs in topics.task_topology.changelogs.items() if changelogs]
+    local = LocalState(state.directory, state.lock, logged=logged, reporter=thread_name(config, state.process_id, 1))
     maker = ThreadMaker(
         config=config,
-        process_id=process_id,
-        task_topology=known,
-        topology_metadata=topics,
+        process_id=state.process_id,
+        task_topology=topics.task_topology,
+        topology_metadata=topics.metadata,
         admin=admin,
         local=local,
         server=server,
@@ -207,52 +208,81 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         disk=disk,
         reads=reads,
         instance=instance.callbacks,
-        batch_folder=new_batch_folder(directory.path),
+        batch_folder=new_batch_folder(state.directory.path),
         fault=instance.fault,
     )
     with span("stream threads made"):
         instance.threads.begin(maker, config.num_stream_threads)
     background: list[HistoryKeeper | LookupRefresher | PeriodicThread] = [
-        HistoryKeeper(reads.history, directory.path),
+        HistoryKeeper(reads.history, state.directory.path),
         LookupRefresher(engine.compiled.lookups),
-        *_periodic(instance, config, written, known, local, admin),
+        *_periodic(instance, patterns, topics.task_topology, local, admin),
     ]
     for each in background:
         each.start()
         parts.opened(type(each).__name__, each.close)
-    return Started(process_id=process_id, reads=reads, status=status, engine_lives=engine.spark.is_alive)
+    return Started(process_id=state.process_id, reads=reads, status=status, engine_lives=engine.spark.is_alive)
 
 
-def _launched(instance: StartContext, config: SparkConfig, parts: OpenParts) -> Launched | None:
+def _launched(instance: StartContext, parts: OpenParts) -> Launched | None:
     """The JVM, on its way; None where the application has brought a session."""
     launched = instance.launched
     with interrupts_held():  # what was started is known when a handler of the program's ends the start
         if instance.session is not None:
             require_classic(instance.session)
         elif launched is None:
-            launched = launch(config, instance.environ)
+            launched = launch(instance.config.slice(SparkConfig), instance.environ)
         if launched is not None:
             parts.opened("the JVM", launched.end, launched.leave_to_parent)
     return launched
 
 
+def _reads(instance: StartContext, directory: StateDirectory, parts: OpenParts, *, on_executors: bool) -> InstanceReads:
+    """Interactive queries, whose address is bound already."""
+    config = instance.config
+    reads = InstanceReads(
+        config.slice(ReadsConfig), http_access(config.slice(HttpConfig)), directory, instance.require_started,
+        on_executors=on_executors,
+    )  # fmt: skip
+    parts.opened("reads", reads.close, reads.leave_to_parent)
+    return reads
+
+
+def _start_reads(
+    instance: StartContext, process_id: ProcessId, reads: InstanceReads, engine: EngineParts, admin: Admin
+) -> InstanceStatus:
+    """From here on queries and status pages are answered."""
+    config, threads = instance.config, instance.threads.threads
+    status = InstanceStatus(
+        config.slice(StatusConfig), instance.topology, process_id, instance.state, threads, reads.history,
+        host=reads.application_server, error=instance.error, draining=instance.draining, spark_ui=engine.spark.ui,
+    )  # fmt: skip
+    with span("reads of state, HTTP"):
+        reads.start(
+            store_info(engine.compiled, config.application_id), admin, threads, engine.spark.session, status,
+            shared=global_stores(engine.compiled.topology),
+        )  # fmt: skip
+    return status
+
+
 def _periodic(
-    instance: StartContext, config: StreamsConfig, written: Topology, known: TaskTopology, local: LocalState, admin: Admin
+    instance: StartContext, patterns: Topology, known: TaskTopology, local: LocalState, admin: Admin
 ) -> Iterator[PeriodicThread]:
-    """``written``: the topology with its patterns; the instance has the topics of the start in their place."""
+    """``patterns``: the topology with its patterns; the instance's has the topics of the start in their place."""
+    config = instance.config
     delay_ms = config.state_cleanup_delay_ms
     every_s = max(delay_ms / 1e3, 0.1)
     yield PeriodicThread("tidemill-cleaner", every_s, lambda: local.clean(delay_ms), failed="state-not-cleaned")
     if known.internal_topics:
         purge = RepartitionPurge(admin, instance.threads.threads, known.internal_topics).purge
         yield PeriodicThread("tidemill-purge", config.repartition_purge_interval_ms / 1e3, purge, failed="purge-failed")
-    if patterns_of(written):
-        check = UnreadTopics(admin, written, instance.topology, config.application_id).check
+    if patterns_of(patterns):
+        check = UnreadTopics(admin, patterns, instance.topology, config.application_id).check
         yield PeriodicThread("tidemill-patterns", CHECK_INTERVAL_S, check, failed="patterns-not-checked")
 
 
-def _claimed_state(config: StateConfig, parts: OpenParts) -> tuple[StateDirectory, StateDirectoryLock, ProcessId]:
-    """The state directory, for this instance alone."""
+def claimed_state(config: StateConfig, parts: OpenParts) -> ClaimedState:
+    """The state directory, for this instance alone. State that is too old is removed before anything else looks at it."""
     directory = StateDirectory(Path(config.state_dir), config.application_id)
     directory.create()
     lock = StateDirectoryLock.acquire(directory.path, timeout_s=LOCK_WAIT_S)
@@ -261,7 +291,7 @@ def _claimed_state(config: StateConfig, parts: OpenParts) -> tuple[StateDirector
         remove_outdated(directory, lock, config.state_cleanup_dir_max_age_ms)
     process_id = directory.process_id().process_id
     log.info(LogEvent("starting", application=config.application_id, process=process_id, state=directory.path))
-    return directory, lock, process_id
+    return ClaimedState(directory=directory, lock=lock, process_id=process_id)
 
 
 def remove_local_state(config: StateConfig) -> None:
@@ -273,15 +303,21 @@ def remove_local_state(config: StateConfig) -> None:
             log.info(LogEvent("state-removed", task=task, cause="clean_up() was called"))
 
 
-def _checked_topics(config: StreamsConfig, topology: Topology, admin: Admin) -> TopologyMetadata:
+def _checked_topics(instance: StartContext, admin: Admin) -> CheckedTopics:
     """The topology's topics, once it is known that they are there or can be created."""
-    metadata = topology_metadata(
-        topology, config.application_id, topic_defaults=config.topic,
-        additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
-    )  # fmt: skip
-    sources = require_topics(config.slice(TopicsConfig), topology, admin)
-    require_fitting_topics(config.application_id, metadata, sources, admin)
-    return metadata
+    instance.phases.begin(StartPhase.TOPICS)
+    config = instance.config
+    with span("topics checked"):
+        topology = topology_on(admin, instance.topology, config.application_id)
+        metadata = topology_metadata(
+            topology, config.application_id, topic_defaults=config.topic,
+            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+        )  # fmt: skip
+        sources = require_topics(config.slice(TopicsConfig), topology, admin)
+        require_fitting_topics(config.application_id, metadata, sources, admin)
+    return CheckedTopics(
+        topology=topology, metadata=metadata, task_topology=task_topology(topology, config.application_id)
+    )
 
 
 def _engine_parts(

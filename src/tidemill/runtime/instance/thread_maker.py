@@ -25,16 +25,19 @@ from tidemill.kafka.security.clients import ClientRole, data_client_settings, gr
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_metadata import TopologyMetadata
-from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.leading import Leader
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.instance.exception_policies import unreadable_of
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.local_state import LocalState
+from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
+from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.global_topics import GlobalTopics, global_topics
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.thread.task_topology import TaskTopology
+from tidemill.runtime.thread.thread_parts import BatchControl, GroupPlace, thread_parts
 from tidemill.runtime.worker.executor_state import ExecutorDisk
 from tidemill.runtime.worker.worker import Fault, WorkerSpec, source_function, step_function, warm
 from tidemill.spark.batch_failures import needing_the_jvm
@@ -123,58 +126,79 @@ class ThreadMaker:
 
     def make(self, number: int, first_join: FirstJoin) -> StreamThread:
         """``first_join``: shared by threads that join together."""
-        config, name, compiled = self.config, thread_name(self.config, self.process_id, number), self.engine.compiled
-        clients = config.slice(ClientsConfig)
-        producer = data_client_settings(clients, ClientRole.PRODUCER)
-        leader = Leader(
-            config.slice(GroupConfig), self.admin, self.process_id, self.topology_metadata,
-            group_client_settings(clients), producer, history=self.reads.history,
-        )  # fmt: skip
-        exactly_once = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-        own_id = transactional_id(config.application_id, str(self.process_id), number) if exactly_once else None
-
-        def make_engine(thread: StreamThread) -> BatchEngine:
-            parts = self.engine
-            foreach_batch = ForeachBatchCalls(
-                parts.spark.session, parts.plans, config.application_id, parts.compiled.batch_functions
-            )
-            self.server.register(thread.name, thread.driver_service(foreach_batch))
-            engine = self._batch_engine(thread, own_id)
-            # A batch that met a busy worker would get a second worker next to it.
-            with span("workers waited for"):
-                parts.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
-            return engine
-
-        def make_member(group: GroupSide) -> GroupMember:
-            self.reads.has_member(name, group)
-            return self._member(number, name, group)
-
+        name, compiled = thread_name(self.config, self.process_id, number), self.engine.compiled
+        thread_config, own_id = self.config.slice(ThreadConfig), self._transactional_id(number)
+        producer = data_client_settings(self.config.slice(ClientsConfig), ClientRole.PRODUCER)
+        metrics = ThreadMetrics(metrics_window(thread_config))
+        parts = thread_parts(
+            name,
+            thread_config,
+            self.task_topology,
+            admin=self.admin,
+            local_state=self.local,
+            global_topics=GlobalTopics(
+                global_topics(compiled.topology), self.admin, several_copies=compiled.steps[-1].has_copies_above
+            ),
+            place=self._place(number, name),
+            control=BatchControl(
+                fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
+                hurry=partial(self.server.hurry, name),
+                is_paused=self.instance.is_paused,
+            ),
+            observers=ThreadObservers.of(name, metrics, self.instance.listeners, self.instance.on_change),
+        )
         return StreamThread(
             name=name,
             number=number,
-            config=config.slice(ThreadConfig),
-            topology=self.task_topology,
-            admin=self.admin,
-            leader=leader,
+            config=thread_config,
+            parts=parts,
+            make_engine=self._make_engine,
+            first_join=first_join,
+            instance=self.instance,
+        )
+
+    def _transactional_id(self, number: int) -> str | None:
+        """None: at least once."""
+        config = self.config
+        if config.processing_guarantee is not ProcessingGuarantee.EXACTLY_ONCE_V2:
+            return None
+        return transactional_id(config.application_id, str(self.process_id), number)
+
+    def _make_engine(self, thread: StreamThread) -> BatchEngine:
+        """Called on the thread. Its workers ask the engine's driver service for requests, so that is registered first."""
+        parts, config = self.engine, self.config
+        foreach_batch = ForeachBatchCalls(
+            parts.spark.session, parts.plans, config.application_id, parts.compiled.batch_functions
+        )
+        self.server.register(thread.name, thread.driver_service(foreach_batch))
+        engine = self._batch_engine(thread)
+        # A batch that met a busy worker would get a second worker next to it.
+        with span("workers waited for"):
+            parts.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
+        return engine
+
+    def _place(self, number: int, name: str) -> GroupPlace:
+        config, clients = self.config, self.config.slice(ClientsConfig)
+
+        def make_member(group: ThreadMembership) -> GroupMember:
+            self.reads.has_member(name, group)
+            return self._member(number, name, group)
+
+        return GroupPlace(
             identity=MemberConfig(
                 process_id=self.process_id,
                 endpoint=self.reads.application_server or None,
                 client_tags=dict(config.client_tags),
                 topology=self.topology_metadata.by_number,
             ),
-            local=self.local,
-            make_member=make_member,
-            make_engine=make_engine,
-            fence=(lambda: fence_quietly(producer, own_id)) if own_id else lambda: None,
-            first_join=first_join,
-            global_topics=GlobalTopics(
-                global_topics(compiled.topology), self.admin, several_copies=compiled.steps[-1].has_copies_above
+            leader=Leader(
+                config.slice(GroupConfig), self.admin, self.process_id, self.topology_metadata, group_client_settings(clients),
+                data_client_settings(clients, ClientRole.PRODUCER), history=self.reads.history,
             ),
-            instance=self.instance,
-            hurry=partial(self.server.hurry, name),
-        )
+            make_member=make_member,
+        )  # fmt: skip
 
-    def _member(self, number: int, name: str, group: GroupSide) -> GroupMember:
+    def _member(self, number: int, name: str, group: ThreadMembership) -> GroupMember:
         config = self.config
         return GroupMember(
             GroupMemberConfig(
@@ -192,8 +216,8 @@ class ThreadMaker:
             group,
         )
 
-    def _batch_engine(self, thread: StreamThread, own_id: str | None) -> BatchEngine:
-        config, compiled = self.config, self.engine.compiled
+    def _batch_engine(self, thread: StreamThread) -> BatchEngine:
+        config, compiled, own_id = self.config, self.engine.compiled, self._transactional_id(thread.number)
         clients = config.slice(ClientsConfig)
         source = WorkerSpec(
             step="source",

@@ -32,8 +32,8 @@ from tidemill.query.status_source import StatusSource
 from tidemill.query.store_frame import StoreFrames
 from tidemill.query.store_info import StoreInfo
 from tidemill.query.store_queries import Broker, StoreQueries
-from tidemill.runtime.group.group_side import GroupSide
 from tidemill.runtime.group.rebalance_history import RebalanceHistory
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.reads.executor_reads import ExecutorReads
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.runtime.worker.task_store import VOLATILE_FOLDER
@@ -120,7 +120,7 @@ class InstanceReads:
         self.application_server = config.application_server or own
         self.queries: StoreQueries | None = None
         self._server: HttpServer | None = None
-        self._sides: dict[str, GroupSide] = {}
+        self._memberships: dict[str, ThreadMembership] = {}
         self._threads: list[StreamThread] = []
         self._mapped: tuple[PartitionsByHost, PartitionsByHost] | None = None
         self._map = HostMap()
@@ -157,25 +157,15 @@ class InstanceReads:
         if self._listening is not None:
             from tidemill.query.http_server import HttpServer  # with all that it needs, a tenth of a second
 
-            config = self._config
             self._server = HttpServer(
-                self._listening,
-                self.queries,
-                application_id=config.application_id,
-                token=self._access.token,
-                tls=self._access.tls,
-                max_staleness=config.http_max_staleness,
-                max_staleness_ms=config.http_max_staleness_ms,
-                timeout_s=config.http_timeout_ms / 1e3,
-                status=status,
-                hosts=self._hosts,
+                self._listening, self.queries, self._config, self._access, status=status, hosts=self._hosts
             )
             self._server.start()
             log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
 
-    def has_member(self, thread: str, side: GroupSide) -> None:
-        """Registers the group side of the thread of this name."""
-        self._sides[thread] = side
+    def has_member(self, thread: str, membership: ThreadMembership) -> None:
+        """Registers the membership of the thread of this name."""
+        self._memberships[thread] = membership
 
     def refresh(self) -> None:
         """The threads' tasks have changed."""
@@ -204,16 +194,16 @@ class InstanceReads:
         """The copies of this moment."""
         found: list[LocalCopy] = []
         for thread in list(self._threads):
-            side = self._sides[thread.name]
-            tasks = side.tasks
-            is_confirmed = time.monotonic() - side.confirmed_s < self._config.session_timeout_ms / 1e3
+            membership = self._memberships[thread.name]
+            tasks = membership.tasks
+            is_confirmed = time.monotonic() - membership.confirmed_s < self._config.session_timeout_ms / 1e3
             held = {name: had for name, had in tasks.member.held.items() if wanted(name)}
             found += held_copies(held, tasks.active, self._directory.task_path, is_confirmed=is_confirmed)
         return found
 
     def _hosts(self) -> HostMap:
         """The host map of the newest assignment; the same object until there is a newer one."""
-        states = [side.state for side in list(self._sides.values())]  # threads may be added meanwhile
+        states = [membership.state for membership in list(self._memberships.values())]  # threads may be added meanwhile
         if not states:
             return self._map
         newest = max(states, key=lambda state: state.generation)

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
 from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, StopError
 from tidemill.ids import TaskId
-from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent
-from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
-from tidemill.runtime.observe.thread_metrics import ThreadMetrics, tell_if_slow
-from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.group.thread_membership import ThreadMembership
+from tidemill.runtime.observe.thread_metrics import tell_if_slow
+from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.micro_batches import Batch, MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
@@ -43,8 +41,8 @@ _WHERE_TO_LOOK = (
 
 @dataclass(slots=True)
 class _UnderWay:
-    """A batch, and what its workers have reported of it, each on a thread of the control channel. A report that arrives when the
-    next batch is under way changes nothing of that one."""
+    """The current batch, and what its workers have reported of it, on threads of the control channel. A late report on the last
+    batch changes nothing here."""
 
     batch: Batch
     progress: SourceProgress = field(default_factory=SourceProgress)
@@ -55,8 +53,8 @@ class _UnderWay:
 
 
 class BatchRunner:
-    """Called by the stream thread only, except where another one is named; owner of the engine and of the batch under way.
-    ``on_change`` is called when a task's phase has changed; ``writes``: the sub-topologies that write to topics of the user's."""
+    """Owner of the engine and of the current batch. Called by the stream thread only, unless a method says otherwise.
+    ``writes``: the sub-topologies that write to the user's topics."""
 
     def __init__(
         self,
@@ -65,20 +63,15 @@ class BatchRunner:
         *,
         batches: MicroBatches,
         registry: TaskRegistry,
-        group: GroupSide,
-        writes: Collection[int],
+        group: ThreadMembership,
         commits: OffsetCommitter,
         offsets: OffsetFetcher,
-        member: GroupMember,
-        global_topics: GlobalTopics,
-        rebalance: RebalanceWatch,
-        metrics: ThreadMetrics,
-        on_change: Callable[[], None],
+        observers: ThreadObservers,
+        writes: Collection[int],
     ) -> None:
         self._thread, self._config, self._batches, self._registry = thread, config, batches, registry
         self._group, self._writes = group, frozenset(writes)
-        self._commits, self._offsets, self._member, self._globals = commits, offsets, member, global_topics
-        self._rebalance, self._metrics, self._on_change = rebalance, metrics, on_change
+        self._commits, self._offsets, self._observers = commits, offsets, observers
         self._engine: BatchEngine | None = None
         self._under_way: _UnderWay | None = None
         self._asked_s = 0.0
@@ -145,30 +138,31 @@ class BatchRunner:
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """One micro-batch of everything that is held. StopError if the workers say that going on is impossible."""
+        """Runs one micro-batch of all tasks. StopError if the workers report that the thread can't continue."""
         batch = self._batches.next()
         report = self._execute(batch)
         if report is not None:
             self._take_report(report, batch.read)
 
     def run_empty(self) -> None:
-        """One of no tasks, ahead of the first assignment."""
-        self._execute(self._batches.none())
+        """Runs a batch of no tasks, before the first assignment."""
+        self._execute(self._batches.empty())
 
     def close_stores(self, *, are_open: bool) -> None:
-        """The stores of the tasks that are closing: a batch without them makes the worker close them, and its report is the
-        proof. There is none where nothing is open (``are_open``): reading for other tasks continues, and the last batch has
-        answered. Without an acknowledgement the workers' death is as good."""
+        """Closes the stores of the tasks that are closing, with a proof (rule 12): a batch without these tasks makes the worker
+        close them, and the report of that batch is the proof. If there is no report, the workers are ended. Nothing is done if
+        nothing is open: no store of these tasks (``are_open``), and none that a lost batch may have left open."""
         has_workers = self._engine is not None and bool(self._engine.worker_pids)
-        if has_workers and (are_open or self._batches.failures) and not self._is_closed():
+        if has_workers and (are_open or self._batches.failures) and not self._have_closed():
             self.end_workers()
 
-    def _is_closed(self) -> bool:
+    def _have_closed(self) -> bool:
+        """True if the workers have reported a batch without the closing tasks."""
         report = None if self._has_failed else self._execute(self._batches.closing())
         return report is not None and report.outcome is Outcome.COMMITTED
 
     def _execute(self, batch: Batch) -> BatchReport | None:
-        """None if the batch is lost, or did not begin."""
+        """The report; None if the batch is lost, or did not begin."""
         try:
             with span("micro-batch", number=batch.request.batch_id) as details:
                 report = self._run(batch)
@@ -184,7 +178,8 @@ class BatchRunner:
             return None
 
     def _run(self, batch: Batch) -> BatchReport:
-        """NoExecutorError if it did not begin, BatchLostError if it failed or took too long: a broker knows if it counts."""
+        """The report. NoExecutorError if the batch did not begin; BatchLostError if it failed or took too long: whether it was
+        committed must be asked of the broker."""
         assert self._engine is not None
         now = self._under_way = _UnderWay(batch)
         self._asked_s = time.monotonic()
@@ -192,19 +187,16 @@ class BatchRunner:
             report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)
         except BatchLostError as lost:
             self._batches.lost(lost, now.seen())
-            self._globals.lost()
             raise
         finally:
             self._under_way = None
             self._group.end_commit()  # a join that waited for the commit may begin now, however the batch has ended
         if report.outcome is Outcome.COMMITTED:
             self._batches.committed(report, time.monotonic() - self._asked_s)
-        were_read = self._globals.are_read
-        self._globals.reported(report)
-        if self._globals.are_read != were_read:
-            self._on_change()
+        if self._batches.reported(report):
+            self._observers.on_change()
         took_s = time.monotonic() - self._asked_s
-        self._metrics.batch(report, took_s)
+        self._observers.metrics.batch(report, took_s)
         tell_if_slow(self._thread, report, took_s)
         return report
 
@@ -221,7 +213,7 @@ class BatchRunner:
         if report.outcome is Outcome.FENCED:
             self._fenced(report)
             return
-        are_reset = not report.out_of_range or self._offsets.reset(self._globals.without(report.out_of_range))
+        are_reset = not report.out_of_range or self._offsets.reset(report.out_of_range)
         before = self._registry.now
         self._registry.handle(BatchReported(report=report))
         has_changed = is_other_phase(before, self._registry.now)
@@ -236,44 +228,44 @@ class BatchRunner:
         else:
             self._committed(report, read)
         if has_changed:
-            self._on_change()
+            self._observers.on_change()
 
     def _committed(self, report: BatchReport, read: Collection[TaskId]) -> None:
         self._lost_in_a_row = LostInARow()
         if report.records_out and self._has_written(report):
             tell_moment(FIRST_OUTPUT)
-        cost = self._rebalance.ran(read)
+        cost = self._observers.rebalance.ran(read)
         if cost is not None:
-            self._metrics.rebalance(cost)
+            self._observers.metrics.rebalance(cost)
         if self._config.processing_guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
             self._commits.processed(report.ends, self._registry.now.times)
             if self._batches.are_smaller:
                 self._commits.commit()  # a batch that fails goes back to what is committed: the search for its cause would, too
 
     def _fenced(self, report: BatchReport) -> None:
-        """Nothing of the batch counts, and what is owned is only known after the next assignment."""
+        """Nothing of the batch was committed. Which tasks the member still owns is known after the next assignment."""
         log.warning(LogEvent("fenced", thread=self._thread, reason=report.message))
         self._count(report.message, is_misfit=False)
         self._commits.forget()
         self._registry.handle(BatchReported(report=report))
         self._registry.handle(BatchLost(reason=report.message))
         # The broker no longer knows this member as the owner: only a new assignment shows which tasks it has.
-        self._member.request_rejoin("a commit was refused")
+        self._group.member.request_rejoin("a commit was refused")
 
     def _batch_lost(self, lost: BatchLostError) -> None:
         reason = str(lost)
         log.warning(LogEvent("batch-lost", thread=self._thread, reason=reason, failures=self._batches.failures))
-        self._metrics.batch_lost()
+        self._observers.metrics.batch_lost()
         self._count(reason, is_misfit=isinstance(lost, MisfitError))
         self._commits.forget()
         self._registry.handle(BatchLost(reason=reason))
         if self._config.num_standby_replicas and self._engine is not None and self._engine.has_lost_its_place():
-            self._member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
+            self._group.member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
         self._batches.fence()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
 
     def _count(self, reason: str, *, is_misfit: bool) -> None:
-        """StopError if it is the same over and over."""
+        """Counts a batch that was not committed. StopError if too many in a row did not fit together."""
         row = self._lost_in_a_row = self._lost_in_a_row.and_another(reason, is_misfit=is_misfit)
         if row.is_given_up:
             raise StopError(

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 from tidemill.control.worker_process import WorkerProcess
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group.member import GroupMember
-from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.micro_batches import Batch
@@ -22,8 +21,8 @@ from tidemill.task.batch_id import BatchId
 class DriverService:
     """Implements ``ControlHandler``."""
 
-    def __init__(self, runner: BatchRunner, group: GroupSide, member: GroupMember, foreach_batch: ForeachBatchCalls) -> None:
-        self._runner, self._group, self._member, self._foreach_batch = runner, group, member, foreach_batch
+    def __init__(self, runner: BatchRunner, group: ThreadMembership, foreach_batch: ForeachBatchCalls) -> None:
+        self._runner, self._group, self._foreach_batch = runner, group, foreach_batch
 
     def next_request(self, run: int) -> BatchRequest | None:
         engine = self._runner.engine
@@ -39,7 +38,7 @@ class DriverService:
 
     def membership(self) -> CommittingMember:
         self._runner.begin_commit()
-        now, batch = self._member.membership, self._runner.under_way
+        now, batch = self._group.membership, self._runner.under_way
         return CommittingMember(
             generation=now.generation,
             member_id=now.member_id,
@@ -71,7 +70,7 @@ class DriverService:
         self._runner.has_run(batch_id)
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
-        return {tp: found.offset for tp, found in self._member.committed(partitions).items()}
+        return {tp: found.offset for tp, found in self._group.member.committed(partitions).items()}
 
     def worker_joined(self, step: str, worker: WorkerProcess) -> None:
         if self._runner.engine is not None:

@@ -85,10 +85,6 @@ class GlobalTopics:
         if self._several_copies:
             self._positions, self._ends = None, {}
 
-    def without(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
-        """The partitions of other topics."""
-        return tuple(tp for tp in partitions if tp.topic not in self._topics)
-
     def _fetch_ends(self) -> bool:
         """True if the beginnings and ends of the topics are known."""
         if self._now_s() < self._not_before_s:

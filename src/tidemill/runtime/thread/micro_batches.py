@@ -1,9 +1,9 @@
 """Micro-batches of a stream thread: the request for the next one, and the effect of the last outcome on it.
 
-Decides how much a batch may take (caps that adapt to the transaction's time-out), when the next one is due, how restoring and
-processing share it, and that the workers' broken files are looked for after failures in a row. What a batch reads for each
-task is ``task``'s, and how much of it after a failure ``task.batch_size``'; that batches run, and what their outcome asks for,
-is ``batch_runner``'s.
+Decides how many records a batch may take (with caps that adapt to the transaction's time-out), when the next batch is due, how
+restoring and processing share it, and when workers look for broken files (after several failures in a row). What a batch reads
+for each task is decided in ``task``, its size after a failure in ``task.batch_size``, and what follows from an outcome in
+``batch_runner``.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class MicroBatches:
 
     def next(self) -> Batch:
         """The next batch of everything that is held; while paused, of global stores alone."""
-        request = self._rested(self._sized(self._next()))
+        request = self._with_rest(self._with_size(self._request_of_held()))
         if self._is_paused():
             # A reader that holds nothing can't wait.
             wait_ms = self._wait_ms if request.globals else 0
@@ -130,8 +130,9 @@ class MicroBatches:
         self._were_read = frozenset(active[name].epoch for name in read)
         return Batch(request, read)
 
-    def _rested(self, request: BatchRequest) -> BatchRequest:
-        """The request with the rest of the commit interval as wait; none while a task restores or is read for the first time."""
+    def _with_rest(self, request: BatchRequest) -> BatchRequest:
+        """The request, which waits for the rest of the commit interval before it reads. It does not wait while a task restores or
+        is read for the first time."""
         active = self._registry.now.active.values()
         if any(task.phase is not Phase.RUNNING or task.epoch not in self._were_read for task in active):
             return request
@@ -139,8 +140,8 @@ class MicroBatches:
         rests = [min(request.wait_ms, max(0, round((at - now_s) * 1e3))) for at in (self._due.sources_s, self._due.internal_s)]
         return replace(request, sources_rest_ms=rests[0], internal_rest_ms=rests[1])
 
-    def _sized(self, request: BatchRequest) -> BatchRequest:
-        """The request with the size that the last failures allow."""
+    def _with_size(self, request: BatchRequest) -> BatchRequest:
+        """The request, with no more records than the last failures allow."""
         inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}
         size = self._size = next_size(self._size, request.inputs, inputs)
         if size.is_usual and not size.refused:
@@ -156,20 +157,20 @@ class MicroBatches:
             refused=size.refused,
         )
 
-    def none(self) -> Batch:
-        """A batch of no tasks: the first one of a plan takes seconds."""
+    def empty(self) -> Batch:
+        """A batch of no tasks, to run a plan for the first time: that takes seconds."""
         return Batch(self._request({}, {}))
 
     def closing(self) -> Batch:
-        """A batch that reads nothing: it keeps the stores of all tasks that are not closing open, and what was fetched for them.
-        """
-        request = self._next()
+        """A batch that reads nothing. Workers close the stores of the tasks that are not in it, the closing ones. Other tasks'
+        stores stay open, and what was fetched for these tasks is kept."""
+        request = self._request_of_held()
         runs = tuple(replace(run, changelog=None, wipe=False) for run in request.tasks)
         nothing = replace(request, inputs={}, changelogs={}, standbys={}, globals={}, reset_globals=False)
         return Batch(replace(nothing, tasks=runs, wait_ms=0, reads=not any(self._registry.now.at_work)))
 
-    def _next(self) -> BatchRequest:
-        """The request of all tasks whose stores may be open here."""
+    def _request_of_held(self) -> BatchRequest:
+        """The request for all tasks that are not closing and whose stores no other thread has open."""
         may_open = self._local.may_open()
         active, standbys = self._registry.now.at_work
         return self._request(
@@ -178,7 +179,8 @@ class MicroBatches:
         )
 
     def _request(self, active: Mapping[TaskId, ActiveTask], standbys: Mapping[TaskId, StandbyTask]) -> BatchRequest:
-        """While something runs restoring is bounded; while nothing does a batch waits for records only briefly."""
+        """The request for these tasks. While a task runs, the others restore only so many records in each batch; while none
+        runs, a batch waits for records only briefly."""
         self._batch_id += 1
         runs = any(task.phase is Phase.RUNNING for task in active.values())
         request = lifecycle.request(
@@ -200,7 +202,8 @@ class MicroBatches:
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
 
     def _restored_first(self, active: Mapping[TaskId, ActiveTask]) -> frozenset[TaskId]:
-        """Tasks that lack few records, which are restored first for a limited time: the records may be of an open transaction."""
+        """Tasks that lack few records: they are restored before all others. Only for a limited time, since these records may
+        belong to a transaction that stays open."""
         near = lifecycle.nearly_restored(active, self._config.restore_max_records)
         if not near:
             self._first_until = None
@@ -210,8 +213,14 @@ class MicroBatches:
 
     # --- its outcome ------------------------------------------------------------------------------------------------
 
+    def reported(self, report: BatchReport) -> bool:
+        """A batch of any kind has a report. True if it has changed whether the global stores are read."""
+        were_read = self._globals.are_read
+        self._globals.reported(report)
+        return self._globals.are_read != were_read
+
     def committed(self, report: BatchReport, took_s: float) -> None:
-        """A batch of any kind counts."""
+        """A batch of any kind was committed."""
         self._counted = report.batch_id
         runs = any(task.phase is Phase.RUNNING for task in self._registry.now.active.values())
         self._has_backlog = has_backlog(report, before=self._has_backlog, runs=runs)
@@ -225,7 +234,8 @@ class MicroBatches:
         )
 
     def lost(self, lost: BatchLostError, progress: SourceProgress) -> None:
-        """A batch was lost that had come so far: the next one is smaller. StopError if that can't help."""
+        """A batch was lost after ``progress``: the next one is smaller. StopError if that can't help."""
+        self._globals.lost()
         self._failures += 1
         failure = _failure(lost)
         if failure is None:
@@ -248,7 +258,8 @@ class MicroBatches:
         )
 
     def adapt(self, report: BatchReport, asked_s: float) -> None:
-        """The next batch's size and time, by what the report of one that was asked for then, for its own sake, says."""
+        """Sets the size and the time of the next batch, from the report of one that was requested at ``asked_s``. Not called for
+        batches that only close stores."""
         if report.outcome is Outcome.COMMITTED:
             self._failures = 0  # not by a batch that only closes stores: it may succeed where reading still fails
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:

@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from uuid import uuid4
 
 from tidemill.assignment.task_load import TaskLoad
 from tidemill.config.slices import ThreadConfig
@@ -19,35 +18,15 @@ from tidemill.config.values import ProcessingGuarantee
 from tidemill.deadline import Deadline
 from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.kafka.admin.client import Admin
-from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent, as_text
 from tidemill.membership import member_state as machine
-from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.group.leading import Leader
 from tidemill.runtime.instance.first_join import FirstJoin
-from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.instance.start_phases import StartPhase
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
-from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
 from tidemill.runtime.observe.restore_listeners import RestoreListeners
-from tidemill.runtime.observe.restore_watch import RestoreWatch
-from tidemill.runtime.observe.task_log import TaskLog
-from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
-from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
-from tidemill.runtime.thread.global_topics import GlobalTopics
-from tidemill.runtime.thread.leaving import Leaving
-from tidemill.runtime.thread.load_watch import LoadWatch
-from tidemill.runtime.thread.local_tasks import LocalTasks
-from tidemill.runtime.thread.micro_batches import MicroBatches
-from tidemill.runtime.thread.offset_commits import OffsetCommitter
-from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
-from tidemill.runtime.thread.start_offsets import StartOffsets
-from tidemill.runtime.thread.task_changes import TaskChanges
-from tidemill.runtime.thread.task_registry import TaskRegistry
-from tidemill.runtime.thread.task_topology import TaskTopology
+from tidemill.runtime.thread.thread_parts import ThreadParts
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import span
 from tidemill.task.lifecycle import ActiveTask, Phase
@@ -55,7 +34,7 @@ from tidemill.task.lost_batches import LostInARow
 from tidemill.task.progress import CopyProgress
 from tidemill.task.promotion import Promotions
 from tidemill.task.standby import StandbyTask
-from tidemill.task.tasks import TaskLayout, ThreadEnded, no_tasks
+from tidemill.task.tasks import ThreadEnded
 
 log = logging.getLogger("tidemill.thread")
 
@@ -83,8 +62,7 @@ class InstanceCallbacks:
 
 
 class StreamThread(threading.Thread):
-    """``fence`` aborts a transaction that another producer with the thread's transactional id has left open. ``hurry``, which any
-    thread may call, ends a batch's wait for records."""
+    """``make_engine`` is called on the thread itself, since it takes seconds."""
 
     def __init__(
         self,
@@ -92,68 +70,29 @@ class StreamThread(threading.Thread):
         name: str,
         number: int,
         config: ThreadConfig,
-        topology: TaskTopology,
-        admin: Admin,
-        leader: Leader,
-        identity: machine.MemberConfig,
-        local: LocalState,
-        make_member: Callable[[GroupSide], GroupMember],
+        parts: ThreadParts,
         make_engine: Callable[[StreamThread], BatchEngine],
-        fence: Callable[[], None],
         first_join: FirstJoin,
-        global_topics: GlobalTopics,
         instance: InstanceCallbacks,
-        hurry: Callable[[], None],
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.number = number
-        self.hurry = hurry
-        self._first_join = first_join
-        self._make_engine, self._on_change, self._on_failure = make_engine, instance.on_change, instance.on_failure
-        self._on_join, self._is_cut_short = instance.on_join, instance.is_cut_short
-        self.metrics = ThreadMetrics(metrics_window(config))
-        self._restoring = RestoreWatch(name, instance.listeners)
-        self._rebalance = RebalanceWatch(name)
-        layout = TaskLayout(
-            changelogs=topology.changelogs, has_stores=topology.has_stores, directory=str(local.directory.path)
-        )
-        self._registry = TaskRegistry(no_tasks(identity, layout, session=str(uuid4())))
-        self._registry.observe(TaskLog(name), self._rebalance, self.metrics, self._restoring)
-        self._local = LocalTasks(name, self._registry, local)
-        self._loads = LoadWatch(config, self._registry, self.metrics, local.directory)
-        self._group = GroupSide(name, topology.topics, self._registry, leader, self._offset_sums, self._loads.joins)
-        self._member = make_member(self._group)
-        self._group.bind(self._member)
-        self._member.on_heartbeat = self.metrics.heartbeat
-        self._member.on_event = hurry
-        self._batches = MicroBatches(
-            name, config, topology, registry=self._registry, local=self._local, global_topics=global_topics,
-            fence=fence, is_paused=instance.is_paused,
-        )  # fmt: skip
+        self.hurry = parts.hurry
+        self.metrics = parts.observers.metrics
+        self._make_engine, self._first_join, self._instance = make_engine, first_join, instance
+        self._registry, self._local, self._loads, self._globals = parts.registry, parts.local, parts.loads, parts.global_topics
+        self._group, self._member, self._leaving = parts.group, parts.group.member, parts.leaving
+        self._batches, self._commits, self._offsets = parts.batches, parts.commits, parts.offsets
+        self._runner, self._changes, self._restoring = parts.runner, parts.changes, parts.observers.restoring
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
-        self._commits = OffsetCommitter(name, self._member, config.commit_interval_ms)
-        start_offsets = StartOffsets(topology, config.auto_offset_reset, self._member, admin, self._batches.fence)
-        self._offsets = OffsetFetcher(name, self._registry, start_offsets)
-        self._globals = global_topics
-        self._runner = BatchRunner(
-            name, config, batches=self._batches, registry=self._registry, group=self._group, writes=topology.has_output,
-            commits=self._commits, offsets=self._offsets, member=self._member, global_topics=global_topics,
-            rebalance=self._rebalance, metrics=self.metrics, on_change=instance.on_change,
-        )  # fmt: skip
-        self._changes = TaskChanges(
-            name, group=self._group, member=self._member, registry=self._registry, local=self._local,
-            runner=self._runner, commits=self._commits, rebalance=self._rebalance, metrics=self.metrics,
-            on_change=instance.on_change,
-        )  # fmt: skip
-        self._leaving = Leaving(name, self._member, config.heartbeat_interval_ms)
+        self._standby_replicas = config.num_standby_replicas if config.promote_when_caught_up else None
+        """None: probing rebalances promote warm-ups."""
+        self._promotions = Promotions()
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
         self._foreach_batch: ForeachBatchCalls | None = None
         self._has_plan = False
         self._leave_group: bool | None = None
         self._drain_wanted = self._drains = False
-        self._promotions = Promotions()
-        self._standby_replicas = config.num_standby_replicas if config.promote_when_caught_up else None
-        """None: probing rebalances promote warm-ups."""
         self.error: TidemillError | None = None
         self.response: StreamThreadExceptionResponse | None = None
         """Response to ``error``; set when the thread has nothing more to do itself."""
@@ -274,11 +213,6 @@ class StreamThread(threading.Thread):
         """For a thread that has ended: its workers would wait a minute for batches that never come."""
         self._runner.end_workers()
 
-    def _offset_sums(self) -> tuple[Mapping[TaskId, int], frozenset[TaskId]]:
-        """Offset sums for a join, which begins with this."""
-        self._rebalance.joins()
-        return self._local.offset_sums()
-
     # --- the loop --------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -287,7 +221,7 @@ class StreamThread(threading.Thread):
             self._begin()
             self._loop()
         except TidemillError as error:
-            if self._is_cut_short():
+            if self._instance.is_cut_short():
                 reason = "the instance was closed before its batch was over: what is not committed will be processed again"
                 log.warning(LogEvent("thread-cut-short", thread=self.name, reason=reason))
             else:
@@ -305,12 +239,12 @@ class StreamThread(threading.Thread):
             self._registry.handle(ThreadEnded(reason="the thread ends"))
             self._local.ended()
             self.response = response
-            self._on_change()
+            self._instance.on_change()
 
     def driver_service(self, foreach_batch: ForeachBatchCalls) -> DriverService:
         """The service for its workers; ``foreach_batch`` calls the user's functions on batches."""
         self._foreach_batch = foreach_batch
-        return DriverService(self._runner, self._group, self._member, foreach_batch)
+        return DriverService(self._runner, self._group, foreach_batch)
 
     def _begin(self) -> None:
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
@@ -327,10 +261,10 @@ class StreamThread(threading.Thread):
             with span("other threads waited for"):
                 self._first_join.wait_for_others(self._stop_wanted.is_set)
             if not self._stop_wanted.is_set():  # else the group would gather, twice, for one that is about to end
-                self._on_join()
+                self._instance.on_join()
                 self._member.start()
         self._has_plan = True
-        self._on_change()
+        self._instance.on_change()
         with span("fence waited for"):
             fencing.join()
 
@@ -368,7 +302,7 @@ class StreamThread(threading.Thread):
     def _run_once(self) -> None:
         """One round of work: fetches offsets, requests rebalances, runs a batch."""
         if self._offsets.fetch_bounds():
-            self._on_change()
+            self._instance.on_change()
         self._offsets.refresh_standbys()
         self._request_promotions()
         self._measure_loads()
@@ -402,7 +336,7 @@ class StreamThread(threading.Thread):
     def _failed(self, error: TidemillError) -> StreamThreadExceptionResponse:
         self.error = error
         self._runner.fail()
-        response = self._on_failure(error)
+        response = self._instance.on_failure(error)
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             self._send_shutdown()
         return response

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tidemill.errors import ShutdownRequestedError, StopError, assert_never
 from tidemill.kafka.group import protocol as group_protocol
-from tidemill.kafka.group.member import GroupMember
 from tidemill.log_format import LogEvent
 from tidemill.membership import member_state as machine
-from tidemill.runtime.group.group_side import GroupSide
-from tidemill.runtime.observe.rebalance_watch import RebalanceWatch
-from tidemill.runtime.observe.thread_metrics import ThreadMetrics
+from tidemill.runtime.group.thread_membership import ThreadMembership
+from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
@@ -39,26 +37,21 @@ log = logging.getLogger("tidemill.thread")
 
 
 class TaskChanges:
-    """Called by the stream thread only; ``is_assigned`` may be read by any. ``on_change`` is called when tasks have come or
-    gone."""
+    """Called by the stream thread only; ``is_assigned`` may be read by any."""
 
     def __init__(
         self,
         thread: str,
         *,
-        group: GroupSide,
-        member: GroupMember,
+        group: ThreadMembership,
         registry: TaskRegistry,
         local: LocalTasks,
         runner: BatchRunner,
         commits: OffsetCommitter,
-        rebalance: RebalanceWatch,
-        metrics: ThreadMetrics,
-        on_change: Callable[[], None],
+        observers: ThreadObservers,
     ) -> None:
-        self._thread, self._group, self._member, self._registry, self._local = thread, group, member, registry, local
-        self._runner, self._commits, self._rebalance, self._metrics = runner, commits, rebalance, metrics
-        self._on_change = on_change
+        self._thread, self._group, self._registry, self._local = thread, group, registry, local
+        self._runner, self._commits, self._observers = runner, commits, observers
         self.is_assigned = False
         """True from an assignment to the next loss of membership or revocation of all tasks."""
         self.are_over = False
@@ -69,10 +62,11 @@ class TaskChanges:
     def take_events(self, wait_s: float) -> None:
         """Handles all events of the member; waits at most ``wait_s`` for the first."""
         try:
-            event = self._member.events.get(timeout=wait_s) if wait_s else self._member.events.get_nowait()
+            events = self._group.member.events
+            event = events.get(timeout=wait_s) if wait_s else events.get_nowait()
             while True:
                 self._take(event)
-                event = self._member.events.get_nowait()
+                event = events.get_nowait()
         except queue.Empty:
             return
 
@@ -88,15 +82,15 @@ class TaskChanges:
                 self._assigned(event)
             case machine.MembershipLost(reason=reason):
                 self._log_giving_up("membership-lost", reason, logging.WARNING)
-                self._metrics.lost_membership()
+                self._observers.metrics.lost_membership()
                 self.is_assigned = False
                 self.step(event)
-                self._on_change()
+                self._observers.on_change()
             case machine.RevokeAllRequested(reason=reason):
                 self._log_giving_up("revoking-all", reason, logging.INFO)
                 self.is_assigned = False
                 self.step(event)
-                self._on_change()
+                self._observers.on_change()
             case group_protocol.Failed(error=error, fatal=True):
                 raise error
             case group_protocol.Failed(error=error):
@@ -117,13 +111,13 @@ class TaskChanges:
                 standbys=sorted(tasks.standby),
             )
         )
-        self._rebalance.assigned(event.generation, tasks.active)
+        self._observers.rebalance.assigned(event.generation, tasks.active)
         tell_moment("assigned", tasks=len(tasks.active), standbys=len(tasks.standby))
-        self._metrics.assigned()
+        self._observers.metrics.assigned()
         if not self._group.is_joining:
             self._local.settled()
         self.is_assigned = True
-        self._on_change()
+        self._observers.on_change()
 
     def _log_giving_up(self, event: str, reason: str, level: int) -> None:
         tasks = self._registry.now
@@ -142,20 +136,20 @@ class TaskChanges:
                     if tasks:
                         self._runner.close_stores(are_open=have_stores)
                     follow = self._registry.handle(TasksClosed(tasks=tasks, kept=kept))
-                    self._on_change()
+                    self._observers.on_change()
                     self._act(follow)
                 case RunTasks(new=new):
-                    self._on_change()  # at once: an instance that has tasks which don't run yet is not RUNNING
+                    self._observers.on_change()  # at once: an instance that has tasks which don't run yet is not RUNNING
                     found = self._local.positions(new)
                     if found:
                         self._act(self._registry.handle(PositionsRead(stores=found)))
                 case machine.RejoinNow(reason=reason):
                     log.info(LogEvent("rejoining", thread=self._thread, cause=reason))
-                    self._member.request_rejoin(reason)
+                    self._group.member.request_rejoin(reason)
                 case machine.ScheduleRejoin():
                     pass  # the thread's loop reports TimePassed all the time
                 case machine.ConfirmRevoked():
-                    self._member.revoked_all()
+                    self._group.member.revoked_all()
                 case machine.ReportFatal(reason=reason):
                     self.fatal = StopError(f"the group's leader sent no assignment that can be carried out: {reason}")
                 case machine.ShutDownApplication(reason=reason):

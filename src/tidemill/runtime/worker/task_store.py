@@ -1,8 +1,8 @@
-"""A task's stores as their owner, the last step's worker, has them open, behind one position check.
+"""The stores of tasks, as the last step's worker has them open: it is their owner, and the only process that writes them.
 
-Decides when stores count as behind (correctness.md, rule 15) and what is done with corrupt files, or with those of another
-task: they are wiped, which is logged, and restored from the changelog. Another's state is refused where a store has no
-changelog, since what should be there may still be found and put back. In-memory stores are kept in a folder that every new
+Decides when stores count as behind (correctness.md, rule 15), and what is done with corrupt files and with files of another task:
+they are wiped, which is logged, and restored from the changelog. If one of the task's stores has no changelog, files of another
+task are an error instead: the right ones may still be found and put back. In-memory stores are kept in a folder that every new
 owner wipes, so that all steps can read them. The formats and the compare-and-swap itself are ``state``'s.
 """
 
@@ -85,7 +85,7 @@ class OwnedStores:
 
     @contextlib.contextmanager
     def _sound(self) -> Iterator[None]:
-        """Files that turn out to be corrupt in use are wiped; that costs the batch, and the task is restored."""
+        """Files that turn out to be corrupt within this block are wiped; the batch is lost, and the task is restored."""
         try:
             yield
         except CorruptStateError as corrupt:
@@ -140,7 +140,7 @@ class OwnedStores:
         self._is_behind = self._is_elsewhere(run)
 
     def _follow_topics(self, run: TaskRun) -> None:
-        """A position says nothing of a topic that was deleted and created again."""
+        """Empties stores whose changelog topic was deleted and created again: positions in it are positions in another topic."""
         if not run.topic_ids or run.topic_ids == self._topic_ids:
             return
         with self._sound():
@@ -154,7 +154,7 @@ class OwnedStores:
         self._topic_ids = dict(run.topic_ids)
 
     def _is_elsewhere(self, run: TaskRun) -> bool:
-        """Not where the driver thinks they are, or claimed by another owner (rule 15)."""
+        """True if the stores are at other positions than the driver expects, or another owner has claimed them (rule 15)."""
         moved = run.changelog is not None and dict(run.changelog) != self._changelog()
         return moved or any(positions.epoch != run.epoch for positions in self._positions)
 

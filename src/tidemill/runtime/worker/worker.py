@@ -77,8 +77,8 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """For tests: a worker of step ``s`` that has reached ``at`` and finds the file ``<folder>/s.at`` takes it away and does
-    what it says: a signal's number, then to whom it is sent, pids or ``self``."""
+    """For tests: a worker of step ``s`` that reaches the point ``at`` looks for the file ``<folder>/s.at``. If there is one, the
+    worker removes it and sends the signal whose number is in it to the processes that it names (pids, or ``self``)."""
 
     folder: str
 
@@ -119,7 +119,7 @@ class Worker:
             self._tasks = ReadTasks(spec.spec.stores)
 
     def begins(self, request: BatchRequest) -> None:
-        """A micro-batch."""
+        """Called before each micro-batch."""
         self.batches += 1
         if self.batches in _FREEZE_AT:
             # PySpark's daemon collects garbage after every task, 30 ms over the modules alone; what is there by now stays anyway.
@@ -136,7 +136,8 @@ class Worker:
             self._prepare()  # before there are tasks, or while their first batch is on its way
 
     def rests(self) -> None:
-        """Between two micro-batches of a run, which may last for minutes without PySpark's collections."""
+        """Called between two micro-batches of a run. Collects garbage now and then: PySpark does it only after a run, which may
+        last for minutes."""
         now = time.monotonic()
         if now - self._collected > _COLLECT_INTERVAL_S:
             self._collected = now
@@ -217,8 +218,8 @@ def _worker(name: str, blob: bytes) -> Worker:
 
 
 def warm(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """A step that does no work: the process it runs in has imported this module, and waits for its first batch. It says so, after
-    the steps before it."""
+    """A step that does no work: its process has then imported this module, and waits for its first batch. It adds a row with its
+    pid and the time to those of the steps before it."""
     for rows in batches:
         if rows.schema.names == ["worker"]:
             yield rows

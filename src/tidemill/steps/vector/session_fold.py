@@ -28,10 +28,11 @@ from tidemill.operators.windowed_aggregation import Steps, steps_of
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records, side_bytes
-from tidemill.steps.rows.task_rows import TaskRows, opened
+from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
-from tidemill.steps.vector.arrays import Longs, coded_keys, longs
+from tidemill.steps.vector.arrays import Longs
+from tidemill.steps.vector.keyed_rows import KeyedRows, rows_of_store
 from tidemill.steps.vector.record_calls import function_failed
 from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
 from tidemill.topology.operations import Aggregating, Counting, SessionAggregate
@@ -173,22 +174,16 @@ def _order(session: _Session) -> tuple[int, int]:
 
 def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, state: StepState) -> Records:
     """The records that ``node`` forwards for ``table``, its rows in the order of their ``seq``."""
-    codes, keys = coded_keys(table, node.key_serde)
-    parts, timestamps = longs(table, "part"), longs(table, "ts")
+    keyed = KeyedRows.of(table, node.key_serde)
+    timestamps = keyed.timestamps
     values = None if isinstance(operation.aggregation, Counting) else _values(table, node.value_serde)
-    headers = table.column("headers")
-    out = Records.empty(headers=headers.null_count < table.num_rows)
-    for part in np.unique(parts).tolist():
-        task = TaskId(node.subtopology, part)
-        mine = np.flatnonzero((parts == part) & (codes >= 0))
-        state.dropped += int(np.count_nonzero(parts == part)) - len(mine)
-        rows = TaskRows(operation.store, logged=state.stores[operation.store].changelog is not None)
-        with opened(state.readers.get(task)) as view:
-            rows.begin(view, state.written_to(task, operation.store))
+    out = Records.empty(headers=keyed.has_headers)
+    for task, mine in keyed.of_tasks(node.subtopology, state):
+        with rows_of_store(task, operation.store, state) as rows:
             fold = _begun(node, operation, task, rows, state, timestamps[mine], values)
-            for code, times, records, at in _by_key(codes, timestamps, mine):
+            for code, times, records, at in _by_key(keyed.codes, timestamps, mine):
                 try:
-                    fold.key(keys[code], times, records, at)
+                    fold.key(keyed.keys[code], times, records, at)
                 except Exception as problem:
                     where = " for a key whose first record in this batch is there"
                     offset, sequence = (table.column(name)[at[0]].as_py() for name in ("off", "seq"))
@@ -200,7 +195,7 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
             _write(fold, ids, timestamps)
             fold.segments.flush()
             fold.shown.added(fold.added, fold.segments)
-        _forward(out, part, fold.results, ids, table)
+        _forward(out, task.partition, fold.results, ids, table)
     return out
 
 

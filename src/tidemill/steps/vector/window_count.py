@@ -18,14 +18,14 @@ from struct import Struct
 import numpy as np
 import pyarrow as pa
 
-from tidemill.ids import TaskId
 from tidemill.operators.segments import LONG_MAX, Clock, Segments, pack_time
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.records import Records
-from tidemill.steps.rows.task_rows import TaskRows, opened
+from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
-from tidemill.steps.vector.arrays import Longs, coded_keys, longs, plus
+from tidemill.steps.vector.arrays import Longs, plus
+from tidemill.steps.vector.keyed_rows import KeyedRows, rows_of_store
 from tidemill.topology.operations import WindowAggregate
 from tidemill.topology.windows import TimeWindows
 
@@ -52,25 +52,18 @@ def count_windows(node: NodeSpec, operation: WindowAggregate, table: pa.Table, s
     """The records that ``node`` forwards for ``table``, its rows in the order of their ``seq``."""
     assert isinstance(operation.windows, TimeWindows)
     windows = operation.windows
-    codes, keys = coded_keys(table, node.key_serde)
-    parts, timestamps = longs(table, "part"), longs(table, "ts")
-    headers = table.column("headers")
-    out = Records.empty(headers=headers.null_count < table.num_rows)
-    for part in np.unique(parts).tolist():
-        task = TaskId(node.subtopology, part)
-        mine = np.flatnonzero((parts == part) & (codes >= 0))
-        state.dropped += int(np.count_nonzero(parts == part)) - len(mine)
-        rows = TaskRows(operation.store, logged=state.stores[operation.store].changelog is not None)
-        with opened(state.readers.get(task)) as view:
-            rows.begin(view, state.written_to(task, operation.store))
+    keyed = KeyedRows.of(table, node.key_serde)
+    out = Records.empty(headers=keyed.has_headers)
+    for task, mine in keyed.of_tasks(node.subtopology, state):
+        with rows_of_store(task, operation.store, state) as rows:
             segments = _segments(rows, operation, state)
             clock = segments.clock(node.name)
             if len(mine):
-                sums = _sums(windows, clock, codes[mine], timestamps[mine], mine, len(keys))
+                sums = _sums(windows, clock, keyed.codes[mine], keyed.timestamps[mine], mine, len(keyed.keys))
                 state.dropped += sums.late
                 if len(sums.codes):
-                    results = _updated(sums, keys, segments, partial(state.get_many, task, operation.store))
-                    _forward(out, part, results, table.take(pa.array(sums.last)))
+                    results = _updated(sums, keyed.keys, segments, partial(state.get_many, task, operation.store))
+                    _forward(out, task.partition, results, table.take(pa.array(sums.last)))
             segments.flush()
     return out
 

@@ -1,10 +1,10 @@
-"""The stream thread's side of its group membership: its subscription, the partitions it owns, its part as leader.
+"""A stream thread's membership of the group: its member, the contents of its joins, and its part as leader.
 
-Owned partitions are read from the thread's tasks (``runtime.thread.task_registry``) at the time of the join, on the member's own
-threads.
+Decides what a join contains: the subscription and the owned partitions, which are taken from the thread's tasks
+(``runtime.thread.task_registry``) at the time of the join, on the member's own threads.
 
-Also keeps commits and joins apart: a commit that is under way while the group begins a new generation is refused, and the batch
-is lost even for tasks that do not move.
+Also keeps commits and joins apart: a commit is refused if the group begins a new generation meanwhile, and then the batch is lost
+also for tasks that do not move. So a join waits for the commit, and a commit for the answer to a join, each for a short time.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ _TAKE_UP_LIMIT_S = 1.0
 """A thread takes an assignment up when its batch is done; the whole group waits for a join."""
 
 
-class GroupSide:
-    """Implements ``GroupProtocol``. ``offset_sums`` gives, at a join, the sums of the positions of the stateful tasks that
-    this member answers for, and which of its tasks run; ``loads`` those of tasks, as far as it has measured any."""
+class ThreadMembership:
+    """Implements ``GroupProtocol`` for ``member``, which is set after it: each needs the other.
+
+    ``offset_sums`` is called at each join. It returns the offset sums of the stateful tasks that this member has state of, and
+    the tasks that are running. ``loads`` returns the measured loads of tasks.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,11 @@ class GroupSide:
         self._member = member
 
     @property
+    def member(self) -> GroupMember:
+        assert self._member is not None, "bind() was not called"
+        return self._member
+
+    @property
     def membership(self) -> Membership:
         """The membership, as last confirmed by the coordinator."""
         return Membership() if self._member is None else self._member.membership
@@ -71,7 +79,7 @@ class GroupSide:
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
-        """While instructions are carried out, each of which may lead to others, no join begins: it would contain half of them."""
+        """No join begins within this block, in which instructions are carried out: it would contain only some of them."""
         self._acting += 1
         try:
             yield
@@ -112,7 +120,7 @@ class GroupSide:
         return self._topics
 
     def wait_until_taken_up(self) -> None:
-        """Waits until the previous assignment is carried out, as in Kafka Streams, where the same thread joins and processes."""
+        """Waits until the previous assignment is carried out, as in Kafka Streams, whose threads join and process."""
         with self._gate:
             self._gate.wait_for(self._has_taken_up, _TAKE_UP_LIMIT_S)
 
@@ -122,7 +130,7 @@ class GroupSide:
         return is_read and not self._acting and not is_revoking(state)
 
     def owned_partitions(self) -> Sequence[TopicPartition]:
-        """The first question of a join; answered together with ``user_data``, since both must fit."""
+        """Asked first in a join. The answer and ``user_data`` are made together, since they must agree."""
         self._said = self._next_subscription()
         return self._said.owned_partitions
 

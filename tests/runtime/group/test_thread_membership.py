@@ -13,8 +13,8 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.runtime.group import group_side
-from tidemill.runtime.group.group_side import GroupSide
+from tidemill.runtime.group import thread_membership
+from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
@@ -30,15 +30,15 @@ class Group:
         identity = MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001"))
         leader: Any = None
         self.tasks = TaskRegistry(no_tasks(identity, TaskLayout()))
-        self.side = GroupSide("thread", ["in"], self.tasks, leader, lambda: ({}, frozenset()))
-        self.side.bind(self)  # it has a membership
+        self.thread = ThreadMembership("thread", ["in"], self.tasks, leader, lambda: ({}, frozenset()))
+        self.thread.bind(self)  # it has a membership
 
 
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     """Who is held up is so for longer than a test that stands still for a while."""
     for limit in ("_COMMIT_LIMIT_S", "_TAKE_UP_LIMIT_S"):
-        monkeypatch.setattr(group_side, limit, 10 * LIMIT_S)
+        monkeypatch.setattr(thread_membership, limit, 10 * LIMIT_S)
     return Group()
 
 
@@ -49,27 +49,27 @@ def begun(action: Any) -> threading.Thread:
 
 
 def test_a_join_says_what_is_owned_only_when_the_commit_under_way_is_over(group: Group) -> None:
-    group.side.begin_commit()
-    join = begun(group.side.user_data)
+    group.thread.begin_commit()
+    join = begun(group.thread.user_data)
     join.join(0.1)
     assert join.is_alive()
-    group.side.end_commit()
+    group.thread.end_commit()
     join.join(LIMIT_S)
     assert not join.is_alive()
 
 
 def test_a_join_does_not_wait_forever(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_side, "_COMMIT_LIMIT_S", 0.2)
-    group.side.begin_commit()
-    join = begun(group.side.user_data)
+    monkeypatch.setattr(thread_membership, "_COMMIT_LIMIT_S", 0.2)
+    group.thread.begin_commit()
+    join = begun(group.thread.user_data)
     join.join(LIMIT_S)
     assert not join.is_alive()
 
 
 def test_a_commit_waits_for_the_generation_of_a_join_under_way(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_side, "_JOIN_LIMIT_S", 10 * LIMIT_S)
-    group.side.user_data()
-    commit = begun(group.side.begin_commit)
+    monkeypatch.setattr(thread_membership, "_JOIN_LIMIT_S", 10 * LIMIT_S)
+    group.thread.user_data()
+    commit = begun(group.thread.begin_commit)
     commit.join(0.03)
     assert commit.is_alive()
     group.membership = Membership(generation=2, member_id="m")
@@ -80,13 +80,13 @@ def test_a_commit_waits_for_the_generation_of_a_join_under_way(group: Group, mon
 def test_while_a_group_waits_for_others_only_one_commit_of_the_join_is_held_up(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group.side.user_data()
+    group.thread.user_data()
     began = time.monotonic()
-    group.side.begin_commit()
-    group.side.end_commit()
+    group.thread.begin_commit()
+    group.thread.end_commit()
     assert time.monotonic() - began >= 0.05
-    monkeypatch.setattr(group_side, "_JOIN_LIMIT_S", 10 * LIMIT_S)
-    commit = begun(group.side.begin_commit)
+    monkeypatch.setattr(thread_membership, "_JOIN_LIMIT_S", 10 * LIMIT_S)
+    commit = begun(group.thread.begin_commit)
     commit.join(LIMIT_S)
     assert not commit.is_alive()
 
@@ -116,10 +116,10 @@ def assigned(group: Group, *, generation: int, active: tuple[TaskId, ...] = ()) 
 
 
 def test_a_join_waits_until_the_thread_has_read_the_assignment_before(group: Group) -> None:
-    join = begun(group.side.wait_until_taken_up)
+    join = begun(group.thread.wait_until_taken_up)
     assert is_held_up(join)
     assigned(group, generation=1)
-    with group.side.acting():
+    with group.thread.acting():
         pass
     assert is_let_begin(join)
 
@@ -129,30 +129,30 @@ def test_a_join_waits_until_what_is_revoked_is_given_up(group: Group) -> None:
     group.membership = Membership(generation=2, member_id="m")
     _, close = assigned(group, generation=2)
     assert isinstance(close, CloseTasks)
-    join = begun(group.side.wait_until_taken_up)
+    join = begun(group.thread.wait_until_taken_up)
     assert is_held_up(join)
-    with group.side.acting():
+    with group.thread.acting():
         group.tasks.handle(TasksClosed(tasks=close.tasks))
     assert is_let_begin(join)
 
 
 def test_no_join_begins_while_instructions_are_carried_out(group: Group) -> None:
     """One of them asks for a join, and those after it change what the join must tell."""
-    with group.side.acting():
-        with group.side.acting():
+    with group.thread.acting():
+        with group.thread.acting():
             assigned(group, generation=1)
-        join = begun(group.side.wait_until_taken_up)
+        join = begun(group.thread.wait_until_taken_up)
         assert is_held_up(join)
     assert is_let_begin(join)
 
 
 def test_the_group_is_not_held_up_forever_by_a_thread_in_a_long_batch(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_side, "_TAKE_UP_LIMIT_S", 0.2)
-    join = begun(group.side.wait_until_taken_up)
+    monkeypatch.setattr(thread_membership, "_TAKE_UP_LIMIT_S", 0.2)
+    join = begun(group.thread.wait_until_taken_up)
     join.join(LIMIT_S)
     assert not join.is_alive()
 
 
 def test_who_is_no_member_has_nothing_to_take_up(group: Group) -> None:
     group.membership = Membership()
-    assert is_let_begin(begun(group.side.wait_until_taken_up))
+    assert is_let_begin(begun(group.thread.wait_until_taken_up))
