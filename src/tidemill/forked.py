@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
+import traceback
 import weakref
-from typing import Protocol
+from collections.abc import Iterator
+from typing import NoReturn, Protocol
 
 
 class Owner(Protocol):
@@ -26,6 +29,35 @@ _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 def leaves_to_parent(owner: Owner) -> None:
     """Has ``owner.leave_to_parent`` called in each process that is forked from now on, as long as ``owner`` lives."""
     _owners.add(owner)
+
+
+@contextlib.contextmanager
+def children_end() -> Iterator[None]:
+    """A process that is forked within ends here, whether it returns or raises: what is done behind is its parent's. Its exit code is
+    the one that Python would give."""
+    owner = os.getpid()
+    try:
+        yield
+    except BaseException as problem:
+        if os.getpid() != owner:
+            _exit(problem)
+        raise
+    if os.getpid() != owner:
+        _exit(None)
+
+
+def _exit(problem: BaseException | None) -> NoReturn:
+    """Ends this process alone: what Python runs at an exit is its parent's, too."""
+    code = problem.code if isinstance(problem, SystemExit) else None
+    if isinstance(code, str):
+        print(code, file=sys.stderr)
+    elif problem is not None and not isinstance(problem, SystemExit):
+        traceback.print_exception(problem)
+        code = 1
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code & 0xFF if isinstance(code, int) else 0 if code is None else 1)
 
 
 def _after_fork() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tidemill.forked import children_end
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.operation_table import Enters, entry_of, tables_of
 from tidemill.steps.commit.dead_letters import PassedOver
@@ -82,8 +83,9 @@ class StepBatch:
         self.times = times_after(self.request.times, self.partition_stats)
 
 
+@children_end()
 def run_nodes(batch: StepBatch) -> None:
-    """Runs all nodes of the step on the rows that wait for them."""
+    """Runs all nodes of the step on the rows that wait for them. A child that a function has forked ends."""
     spec, tables = batch.spec, batch.tables
     waiting: dict[str, list[Records]] = {}
     tables_of_others = {table for node in spec.nodes.values() for table in tables_of(node.operation)}
