@@ -33,8 +33,8 @@ def leaves_to_parent(owner: Owner) -> None:
 
 @contextlib.contextmanager
 def children_end() -> Iterator[None]:
-    """A process that is forked within ends here, whether it returns or raises: what is done behind is its parent's. Its exit code is
-    the one that Python would give."""
+    """A process that is forked within ends here, whether it returns or raises: what is done behind is its parent's. Its exit code
+    is the one that Python would give."""
     owner = os.getpid()
     try:
         yield
