@@ -194,11 +194,17 @@ def test_what_is_no_folder_in_the_place_of_a_tasks_stays_and_is_named(tmp_path: 
     assert os.path.lexists(task)
 
 
-@pytest.mark.parametrize("name", ["data.mdb", "lock.mdb", ".checkpoint"])
-def test_a_folder_in_the_place_of_a_file_is_not_wiped_but_named(data: Path, name: str) -> None:
+@pytest.mark.parametrize("act", [wipe_files, lambda task: TaskState.open(task, STORES)], ids=["wiped", "opened"])
+@pytest.mark.parametrize("has_data", [True, False])
+@pytest.mark.parametrize("name", ["data.mdb", "lock.mdb", ".checkpoint", "dirty"])
+def test_a_folder_in_the_place_of_a_file_stays_and_is_named(
+    data: Path, name: str, has_data: bool, act: Callable[[Path], object]
+) -> None:
+    if not has_data:
+        data.unlink()
     path = data.parent / name
     path.unlink(missing_ok=True)
     path.mkdir()
     with pytest.raises(StopError, match=f"{name} is a folder, expected a file of a task's state. Remove it"):
-        wipe_files(data.parent)
+        act(data.parent)
     assert path.is_dir()

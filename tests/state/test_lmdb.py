@@ -262,10 +262,11 @@ def test_a_file_that_can_not_grow_is_a_problem_of_the_disk(state: TaskState) -> 
 
 
 def test_the_error_of_a_file_that_can_not_be_opened_names_the_directory_once(directory: Path) -> None:
-    (directory / LOCK_FILE).mkdir(parents=True)
+    directory.mkdir(parents=True)
+    (directory / LOCK_FILE).symlink_to(LOCK_FILE)
     with pytest.raises(StateError) as refused:
         TaskState.open(directory, STORES)
-    assert str(refused.value) == f"{directory}: {os.strerror(errno.EISDIR)}"
+    assert str(refused.value) == f"{directory}: {os.strerror(errno.ELOOP)}"
 
 
 def test_a_map_that_the_machine_does_not_grant_is_a_state_error(state: TaskState) -> None:

@@ -95,7 +95,7 @@ class TaskState:
         ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. ``forms``: what each store's bytes
         are, kept with them. A state that a power cut may have damaged is wiped first (``opened_after``). Raises
         CorruptStateError, also where a store's bytes are something else: wipe (``wipe_files``) and open again. StopError if there
-        can be no folder, StateDiskError if its disk takes nothing.
+        can be no folder, or a folder is in the place of a file, StateDiskError if its disk takes nothing.
         """
         boot_id = boot_id or current_boot_id()
         with needing_the_disk(directory):
@@ -105,6 +105,7 @@ class TaskState:
                 raise StopError(
                     f"{directory} can't be made: there is something else that is no folder. Remove it, and start again"
                 ) from error
+            _require_no_folder_for_a_file(directory)
             opened_after = last_shutdown(directory, boot_id)
             if opened_after is Shutdown.LOST_POWER:
                 wipe_files(directory)
@@ -405,15 +406,20 @@ def wipe_files(directory: Path) -> None:
     """
     if is_open_for_writing(directory):
         raise StateError(f"{directory} is open for writing in this process: close it before its files are wiped")
-    folders = [name for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE) if (directory / name).is_dir()]
-    if folders:
-        raise StopError(f"{directory / folders[0]} is a folder, expected a file of a task's state. Remove it, and start again")
+    _require_no_folder_for_a_file(directory)
     with needing_the_disk(directory):
         # `dirty` goes last: a crash in between must not make half a wipe look clean.
         for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE):
             (directory / name).unlink(missing_ok=True)
         sync_directory(directory)
         mark_clean(directory)
+
+
+def _require_no_folder_for_a_file(directory: Path) -> None:
+    """Somebody has put it there: it is not ours to remove, and no further attempt would find a file."""
+    for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE, DIRTY_FILE):
+        if (directory / name).is_dir():
+            raise StopError(f"{directory / name} is a folder, expected a file of a task's state. Remove it, and start again")
 
 
 _NODE_OVERHEAD = 16  # At most: LMDB's header of an entry, its slot and padding.
