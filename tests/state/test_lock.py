@@ -173,7 +173,7 @@ def test_a_directory_that_became_a_file_under_an_instance_is_named(tmp_path: Pat
     with StateDirectoryLock.acquire(directory, timeout_s=0) as lock:
         removed_with_all(directory)
         directory.touch()
-        with pytest.raises(EnvironmentProblem, match=r"app.*state.dir must be a folder"):
+        with pytest.raises(EnvironmentProblem, match=r"app.*Remove what is there, or set state.dir to another folder"):
             lock.hold_on()
 
 
@@ -201,6 +201,12 @@ def test_a_process_that_has_a_dead_holders_pid_is_not_taken_for_it(tmp_path: Pat
 def test_a_directory_that_can_not_be_used_is_named(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"nowhere.*No such file"):
         StateDirectoryLock.acquire(tmp_path / "nowhere", timeout_s=0)
+
+
+def test_a_folder_in_the_place_of_the_locks_file_is_to_be_removed(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).mkdir()
+    with pytest.raises(EnvironmentProblem, match=r"\.lock: Is a directory\. Remove what is there"):
+        StateDirectoryLock.acquire(tmp_path, timeout_s=0)
 
 
 def test_a_disk_without_room_for_the_locks_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

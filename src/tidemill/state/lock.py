@@ -13,6 +13,7 @@ Decides only this; the worker itself makes sure that it writes nothing after its
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import logging
@@ -73,8 +74,11 @@ class _Holder:
 
 
 def state_dir_problem(what: str, error: OSError) -> EnvironmentProblem:
-    """The error of a disk without room, or of another user's file."""
-    return EnvironmentProblem(f"{what}: {error.strerror}. state.dir must be a folder with room that this user may write")
+    """The error of a disk without room, of another user's file, or of something else in a file's or a folder's place."""
+    do = "state.dir must be a folder with room that this user may write"
+    if error.errno in (errno.EISDIR, errno.EEXIST, errno.ENOTDIR):
+        do = "Remove what is there, or set state.dir to another folder"
+    return EnvironmentProblem(f"{what}: {error.strerror}. {do}")
 
 
 class StateDirectoryLock:
