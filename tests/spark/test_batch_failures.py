@@ -32,6 +32,20 @@ BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
 MALFORMED = "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected"
 ARITHMETIC, DATES = "org.apache.spark.SparkArithmeticException", "java.time.DateTimeException"
 
+OF_SEVERAL_LINES = [(PYTHON, """[PYTHON_EXCEPTION] An exception was thrown from the worker: Traceback (most recent call last):
+  File "/app.py", line 7, in checked
+    Order.model_validate(order)
+    ~~~~~~~~~~~~~~~~~~~~^^^^^^^
+pydantic_core.ValidationError: 1 validation error for Order
+amount
+  Input should be a number [type=float_type]
+    For further information visit https://errors.pydantic.dev
+ SQLSTATE: 38000""")]
+IN_ONE_LINE = (
+    "1 validation error for Order amount Input should be a number [type=float_type] "
+    "For further information visit https://errors.pydantic.dev"
+)
+
 
 @pytest.mark.parametrize(
     ("causes", "error", "message"),
@@ -43,8 +57,11 @@ ARITHMETIC, DATES = "org.apache.spark.SparkArithmeticException", "java.time.Date
         ([(SPARK, f"{ABORTED}: {SPARK}: {DIED}"), (SPARK, DIED), (PATTERN, "Unclosed group near index 1")], PATTERN,
          "Unclosed group near index 1"),
         (raised_in_python("ZeroDivisionError: division by zero"), "ZeroDivisionError", "division by zero"),
+        (raised_in_python("app.checked.<locals>.Own: too much"), "app.checked.<locals>.Own", "too much"),
+        (OF_SEVERAL_LINES, "pydantic_core.ValidationError", IN_ONE_LINE),
     ],
-    ids=["expression", "no condition", "cause", "parsing", "what ended a worker", "udf"],
+    ids=["expression", "no condition", "cause", "parsing", "what ended a worker", "udf", "class made in a function",
+         "several lines"],
 )
 def test_a_function_that_raises_is_known_with_its_class_and_its_own_sentence(
     causes: list[tuple[str, str]], error: str, message: str

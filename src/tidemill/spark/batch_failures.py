@@ -99,7 +99,8 @@ _OUTSIDE = re.compile(
     rf"(cimpl\.|confluent_kafka|lmdb\.|socket\.|ssl\.|(builtins\.)?(EOFError|{'|'.join(sorted(_of_the_system(OSError)))})\b)"
 )
 """Python exceptions about disks, networks or brokers, not about records."""
-_PYTHON_ERROR = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?$")
+_PYTHON_ERROR = re.compile(r"([A-Za-z_](?:[\w.]|<\w+>)*)(?:: (.*))?$")
+"""Class and text; the name of a class made in a function has ``<locals>`` in it."""
 _OF_DATA = re.compile(
     r"org\.apache\.spark\.(Spark(Arithmetic|NumberFormat|DateTime|ArrayIndexOutOfBounds|Runtime|IllegalArgument|NoSuchElement|"
     r"UnsupportedOperation|ClassCast|Upgrade)Exception|sql\.catalyst\.util\.\w+Exception)"
@@ -171,13 +172,22 @@ def _is_of_data(kind: str, said: str) -> bool:
 
 
 def _python_failure(said: str, reason: str) -> BatchLostError:
-    lines = [line.strip() for line in said.splitlines() if line.strip() and "SQLSTATE:" not in line]
-    found = _PYTHON_ERROR.match(lines[-1]) if lines else None
+    raised = _raised(said)
+    found = _PYTHON_ERROR.match(raised)
     if found is None or _OUTSIDE.match(found[1]):
         return BatchLostError(f"the Spark task failed: {reason if found is None else found[0][:_MOST_TEXT]}")
     if found[1].rpartition(".")[2] in ("MemoryError", "ArrowMemoryError"):
         return WorkerDiedError(f"a Python worker had no memory left: {reason}")
     return FunctionFailedError(found[1], (found[2] or "")[:_MOST_TEXT])
+
+
+def _raised(said: str) -> str:
+    """The exception at the end of a traceback, in one line: its text may have several, as pydantic's have."""
+    lines = [line for line in said.splitlines() if line.strip() and "SQLSTATE:" not in line]
+    frames = [at for at, line in enumerate(lines) if line.startswith("  File ")]
+    behind = range(frames[-1] + 1, len(lines)) if frames else ()
+    begins = next((at for at in behind if not lines[at].startswith(" ")), len(lines) - 1)
+    return " ".join(line.strip() for line in lines[begins:]) if lines else ""
 
 
 def one_sentence(said: str) -> str:
