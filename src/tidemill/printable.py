@@ -10,6 +10,8 @@ import re
 
 LONGEST = 250
 """Characters of a name before it is cut: more than a member id has, which is a client id and a UUID."""
+LONGEST_TEXT = 10_000
+"""Characters of an exception's text, or of its traceback, before it is cut: it goes into errors, logs and dead letters."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -21,6 +23,20 @@ def printable(name: object, *, longest: int = LONGEST) -> str:
     cut = text[:longest]
     shown = "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in cut)
     return shown if len(text) <= longest else f"{shown}... ({len(text)} characters)"
+
+
+def said_by(problem: BaseException) -> str:
+    """The text of an exception of a user's, which may have none, or any length."""
+    try:
+        return shortened(str(problem))
+    except Exception as failure:
+        return f"(no text: its __str__ raised {type(failure).__name__})"
+
+
+def shortened(text: str) -> str:
+    """The beginning and the end of a text that is longer than ``LONGEST_TEXT``."""
+    half = LONGEST_TEXT // 2
+    return text if len(text) <= LONGEST_TEXT else f"{text[:half]} ... ({len(text)} characters) ... {text[-half:]}"
 
 
 def printable_lines(text: str) -> str:

@@ -54,6 +54,47 @@ def test_the_failed_node_drops_the_record_and_all_others_go_on() -> None:
     assert graph.take_refused() == []
 
 
+class SilentError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+def raises(problem: Exception) -> Any:
+    raise problem
+
+
+def failing_by(problem: Exception) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=LONG).map_values(per_record(lambda _: raises(problem), LONG), name="fails").to("out")
+    return builder
+
+
+def test_an_exception_without_a_text_is_told_by_its_class() -> None:
+    with pytest.raises(RecordError, match=r"the function of fails failed: SilentError: \(no text: its __str__ raised RuntimeError\)"):
+        send(graph_of(failing_by(SilentError())), 1)
+    graph = graph_of(failing_by(SilentError()), processing=ExceptionResponse.DEAD_LETTER)
+    assert send(graph, 1) == []
+    (refused,) = graph.take_refused()
+    assert (refused.error.rpartition(".")[2], refused.message) == ("SilentError", "(no text: its __str__ raised RuntimeError)")
+
+
+def test_an_exception_with_an_endless_text_is_told_by_its_beginning_and_end() -> None:
+    """Its dead letter would be too large for any topic."""
+    endless = ValueError("begin" + "x" * 3_000_000 + "end")
+    graph = graph_of(failing_by(endless), processing=ExceptionResponse.DEAD_LETTER)
+    send(graph, 1)
+    (refused,) = graph.take_refused()
+    for text in (refused.message, refused.stacktrace):
+        assert len(text) < 11_000
+        assert text.rstrip().endswith("end")
+    assert refused.message.startswith("begin")
+    with pytest.raises(RecordError) as failed:
+        send(graph_of(failing_by(endless)), 1)
+    assert len(str(failed.value)) < 11_000
+
+
 def test_a_self_join_forwards_nothing_of_a_record_that_its_joiner_fails_on_and_moves_no_time() -> None:
     """As KStreamKStreamSelfJoin 4.3, which calls the joiner for the record itself before anything else."""
     builder = StreamsBuilder()

@@ -16,6 +16,7 @@ from enum import Enum
 from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.operators.record import Headers, Record
+from tidemill.printable import said_by, shortened
 
 
 class ExceptionResponse(Enum):
@@ -113,8 +114,8 @@ class ExceptionHandlers:
         return Refused(
             context=context,
             error=_class_of(problem),
-            message=str(problem),
-            stacktrace="".join(traceback.format_exception(problem)) if is_letter else "",
+            message=said_by(problem),
+            stacktrace=shortened("".join(traceback.format_exception(problem))) if is_letter else "",
             is_letter=is_letter,
         )
 
@@ -143,7 +144,7 @@ class ExceptionHandlers:
 
 
 def _shown(problem: Exception) -> str:
-    return f"{_class_of(problem).rpartition('.')[2]}: {problem}"
+    return f"{_class_of(problem).rpartition('.')[2]}: {said_by(problem)}"
 
 
 def _class_of(problem: Exception) -> str:

@@ -40,6 +40,7 @@ from tidemill.operators.record import UNKNOWN_TIME, Headers, Record, SourceRecor
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
+from tidemill.printable import said_by
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.partitioning import Partitioning
@@ -55,7 +56,7 @@ _MADE_COLUMNS = (
 def _has_no_session(problem: Exception) -> bool:
     """True if PySpark has raised it for want of a Spark session, which no worker has."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(problem.__traceback__)]
-    is_told = isinstance(problem, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in str(problem)
+    is_told = isinstance(problem, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in said_by(problem)
     return is_told and bool(files) and re.search(r"[/\\]pyspark[/\\]sql[/\\]", files[-1]) is not None
 
 
@@ -300,9 +301,9 @@ class TaskGraph:
         """
         if isinstance(problem, RetriableError):
             raise problem
-        what = f"{node}: {problem}"
+        what = f"{node}: {said_by(problem)}"
         if not isinstance(problem, (SerdeError, HandlerFailedError)):
-            said = _MADE_COLUMNS if _has_no_session(problem) else problem
+            said = _MADE_COLUMNS if _has_no_session(problem) else said_by(problem)
             what = f"the function of {node} failed: {type(problem).__name__}: {said}"
         topic, partition, offset = self.origin
         if offset is None:

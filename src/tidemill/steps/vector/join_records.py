@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumberSerde
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
+from tidemill.printable import said_by
 from tidemill.steps.rows.decoded import DecodedRows
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records, side_bytes
@@ -82,7 +83,8 @@ class TaskRecords:
         try:
             return task.run(self.arrivals, now_ms)
         except JoinerError as failed:
-            raise self._problem(failed.node, failed.__cause__, of, failed.at) from failed.__cause__
+            problem = failed.__cause__ or failed
+            raise self._problem(failed.node, problem, of, failed.at) from problem
 
     def forward(self, made: JoinResults, target: str, key_serde: Serde, of: TaskId, out: Records) -> None:
         """Adds the results, as bytes, to ``out``. ``target``: the node that they are for.
@@ -114,12 +116,12 @@ class TaskRecords:
                 raise self._problem(target, problem, of, at) from problem
         return found
 
-    def _problem(self, node: str, problem: BaseException | None, of: TaskId, at: int) -> Exception:
+    def _problem(self, node: str, problem: BaseException, of: TaskId, at: int) -> Exception:
         if isinstance(problem, TidemillError) and not isinstance(problem, SerdeError):
             return problem
-        what = f"{node}: {problem}"
+        what = f"{node}: {said_by(problem)}"
         if not isinstance(problem, SerdeError):
-            what = f"the function of {node} failed: {type(problem).__name__}: {problem}"
+            what = f"the function of {node} failed: {type(problem).__name__}: {said_by(problem)}"
         topics = self.entries[int(self.arrivals.is_right[at])].topics
         offset = self.offsets[at]
         topic = topic_of(topics, self.sequences[at], offset)

@@ -10,6 +10,7 @@ from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ErrorContext, HandlerFailedError
 from tidemill.operators.record import Record
+from tidemill.printable import said_by
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
@@ -71,10 +72,11 @@ def function_failed(
     """
     if isinstance(problem, RetriableError):
         raise problem
-    what = str(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {problem}"
+    said = said_by(problem)
+    what = said if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {said}"
     is_handlers = isinstance(problem, HandlerFailedError)
     return RecordError(
-        f"{node.name}: {problem}" if is_handlers else f"the function of {node.name} failed{where}: {what}", task=str(task),
+        f"{node.name}: {said}" if is_handlers else f"the function of {node.name} failed{where}: {what}", task=str(task),
         topic=topic, partition=task.partition, offset=-1 if offset is None else offset,
     )  # fmt: skip
 
