@@ -72,7 +72,7 @@ def failing_by(problem: Exception) -> StreamsBuilder:
 
 
 def test_an_exception_without_a_text_is_told_by_its_class() -> None:
-    with pytest.raises(RecordError, match=r"the function of fails failed: SilentError: \(no text: its __str__ raised RuntimeError\)"):
+    with pytest.raises(RecordError, match=r"fails failed: SilentError: \(no text: its __str__ raised RuntimeError\)"):
         send(graph_of(failing_by(SilentError())), 1)
     graph = graph_of(failing_by(SilentError()), processing=ExceptionResponse.DEAD_LETTER)
     assert send(graph, 1) == []
