@@ -13,7 +13,7 @@ from tidemill.errors import ConfigError
 MODULE_NAME = "tidemill_application"
 
 
-def require_read() -> None:
+def refuse_start_while_read() -> None:
     """ConfigError while an application file is being read."""
     if MODULE_NAME in sys.modules:
         raise ConfigError(

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tidemill.application_module import require_read
+from tidemill.application_module import refuse_start_while_read
 from tidemill.config.slices import (
     ClientsConfig,
     ExceptionConfig,
@@ -177,7 +177,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     Raises:
         TidemillError: what kept it from starting.
     """
-    require_read()
+    refuse_start_while_read()
     config = instance.config
     instance.phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
