@@ -128,7 +128,7 @@ def test_a_broker_that_is_away_for_longer_than_the_session_costs_no_membership(
     member.commit({partitions[0]: OffsetAndMetadata(2)}, timeout_ms=120_000)
     assert member.committed(partitions) == {partitions[0]: OffsetAndMetadata(2)}
     member.request_rejoin("test")
-    assert until(lambda: len(application.assigned) == 2)
+    assert until(lambda: len(application.assigned) >= 2)
     assert application.of_kind(MembershipLost) == []
     failure, *later = application.failed  # a broker that is slow to come back may count as away once more
     assert not any(each.fatal for each in (failure, *later))

@@ -115,7 +115,8 @@ def test_two_members_share_and_a_partition_is_never_owned_twice(join: Join) -> N
         watcher.join()
     assert owned_twice == []
     assert until(lambda: [len(event.partitions) for event in a.assigned] == [4, 2, 2])
-    assert until(lambda: [len(event.partitions) for event in b.assigned] == [0, 2])
+    # b never reads the first, empty one if a has joined again, without the two, before b's SyncGroup has arrived.
+    assert until(lambda: [len(event.partitions) for event in b.assigned] in ([0, 2], [2]))
     assert a.of_kind(MembershipLost) == []
 
 
