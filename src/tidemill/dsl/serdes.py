@@ -90,7 +90,7 @@ class StringSerde(StatefulSerde):
         return utf8(value)
 
     def deserialize(self, data: bytes | None) -> str | None:
-        return None if data is None else java_text(bytes(data))
+        return None if data is None else str(data, "utf-8", _JAVA_REPLACES)  # not by java_text: it is called for each record
 
 
 @dataclass(frozen=True, slots=True, eq=False)

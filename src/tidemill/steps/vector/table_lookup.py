@@ -14,13 +14,14 @@ from typing import Any
 
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark
 from tidemill.ids import TaskId
-from tidemill.operators.stream_join import with_key
+from tidemill.operators.stateless import plain
 from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.record_calls import function_failed
+from tidemill.topology.functions import OfColumns
 from tidemill.topology.join_operations import StreamTableJoin
 from tidemill.topology.spark_operations import makes_pairs
 from tidemill.topology.windows import Windowed
@@ -50,7 +51,7 @@ def join_with_table(node: NodeSpec, operation: StreamTableJoin, records: Records
         before = _Table(held, decode)
         join.run(task, indexes, stored_keys, before, _Changes(changes, changes_of.get(part, []), before))
     state.dropped += join.dropped
-    return join.out
+    return join.joined()
 
 
 def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
@@ -108,22 +109,24 @@ class _TableLookup:
     """The join of a batch's stream records: its functions, and what they have made so far."""
 
     def __init__(self, node: NodeSpec, operation: StreamTableJoin, records: Records) -> None:
-        self.out = Records.empty(headers=records.headers is not None)
         self.dropped = 0
-        self._node, self._records, self._left = node, records, operation.left
-        self._join = with_key(operation.joiner, operation.takes_key)
-        self._read_key = node.key_serde.deserialize if operation.takes_key else lambda _key: None
+        self._node, self._records, self._left, self._takes_key = node, records, operation.left, operation.takes_key
+        assert not isinstance(operation.joiner, OfColumns), "such a join makes pairs"
+        self._join = plain(operation.joiner)
+        self._read_key = node.key_serde.deserialize
         self._read: Callable[[bytes | None], object] = node.value_serde.deserialize
         self._write: Callable[[Any], bytes | None] = node.out_value_serde.serialize
         if makes_pairs(operation):  # which the JVM opens: no value is read here
             assert isinstance(node.out_value_serde, PairSerde)
             self._read, self._write = as_it_is, node.out_value_serde.of_bytes
+        self._found: list[int] = []
+        self._values: list[bytes | None] = []
 
     def run(
         self, task: TaskId, indexes: Sequence[int], stored_keys: Sequence[bytes | None], table: _Table, changes: _Changes
     ) -> None:
         """The records of a task, which are those at ``indexes``; ``changes`` of ``table`` are made as far as each has come."""
-        records, out, left = self._records, self.out, self._left
+        records, left, takes_key = self._records, self._left, self._takes_key
         join, read_key, read, write = self._join, self._read_key, self._read, self._write
         sequences: list[Any] = records.sequences
         keys, values = records.keys, records.values
@@ -139,18 +142,25 @@ class _TableLookup:
                 row = None if stored is None else table.get(stored)
                 if row is None and not left:
                     continue
-                joined = write(join(read_key(key), read(value), row))
+                result = join(read_key(key), read(value), row) if takes_key else join(read(value), row)
+                self._values.append(write(result))
             except Exception as problem:
                 topic = topic_of(self._node.topics, records.sequences[at], records.offsets[at])
                 raise function_failed(self._node, task, topic, records.offsets[at], problem) from problem
-            out.parts.append(task.partition)
-            out.keys.append(key)
-            out.values.append(joined)
-            out.timestamps.append(records.timestamps[at])
-            out.offsets.append(records.offsets[at])
-            out.sequences.append(sequences[at])
-            if out.headers is not None:
-                out.headers.append(records.header(at))
+            self._found.append(at)
+
+    def joined(self) -> Records:
+        """The records of all tasks that were run: those of the stream, with the values that the join has made."""
+        records, found = self._records, self._found
+        return Records(
+            parts=[records.parts[at] for at in found],
+            keys=[records.keys[at] for at in found],
+            values=self._values,
+            timestamps=[records.timestamps[at] for at in found],
+            offsets=[records.offsets[at] for at in found],
+            sequences=[records.sequences[at] for at in found],
+            headers=None if records.headers is None else [records.headers[at] for at in found],
+        )
 
 
 class _Changes:
