@@ -75,8 +75,8 @@ def _began_s(pid: int) -> float:
 
 
 def _booted_s() -> float:
-    """When the system was booted. Two clocks are compared, and this thread may stand still between one and the other: what holds is
-    the comparison that took the least time."""
+    """When the system was booted. Two clocks are compared, and this thread may stand still between one and the other: what holds
+    is the comparison that took the least time."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
         return float(psutil.boot_time())
     return min(_compared_clocks() for _ in range(_COMPARISONS))[1]
