@@ -100,6 +100,28 @@ def test_a_process_begins_when_it_was_created_to_some_hundredths(trace: TraceFil
     assert before - 0.05 <= told(path)["until now"]["ts"] / 1e6 <= after + 0.05
 
 
+def test_a_thread_that_stands_still_while_it_reads_the_clocks_moves_no_process(
+    trace: TraceFile, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine with more to do than it can."""
+    tell_process("before", os.getpid(), "driver", 4e9)
+    clock, stands_still = time.clock_gettime, [True]
+
+    def late_at_first(which: int) -> float:
+        if stands_still:
+            stands_still.clear()
+            time.sleep(0.5)
+        return clock(which)
+
+    monkeypatch.setattr(time, "clock_gettime", late_at_first)
+    tell_process("late", os.getpid(), "driver", 4e9)
+    monkeypatch.undo()
+    trace.close()
+    found = told(path)
+    assert abs(found["late"]["ts"] - found["before"]["ts"]) / 1e6 < 0.25
+    assert not stands_still
+
+
 def test_a_process_is_told_from_its_creation_and_one_that_has_ended_not_at_all(trace: TraceFile, path: Path) -> None:
     tell_process("until now", os.getpid(), "driver", 4e9)
     tell_process("never", 2**22 + 1, "gone", 4e9)  # above any pid that Linux gives

@@ -26,6 +26,7 @@ log = logging.getLogger("tidemill.start")
 
 SPAN, MOMENT = "span", "moment"
 FIRST_OUTPUT = "first output committed"
+_COMPARISONS = 5
 
 
 @contextlib.contextmanager
@@ -70,9 +71,23 @@ def tell_process(what: str, pid: int, name: str, ended_s: float) -> None:
 def _began_s(pid: int) -> float:
     """Creation time of a process. The system counts it from its boot, whose time it knows to a second only."""
     since_boot_s = float(psutil.Process(pid).create_time() - psutil.boot_time())
+    return since_boot_s + _booted_s()
+
+
+def _booted_s() -> float:
+    """When the system was booted. Two clocks are compared, and this thread may stand still between one and the other: what holds
+    is the comparison that took the least time."""
     if not hasattr(time, "CLOCK_BOOTTIME"):
-        return since_boot_s + float(psutil.boot_time())
-    return time.time() - (time.clock_gettime(time.CLOCK_BOOTTIME) - since_boot_s)
+        return float(psutil.boot_time())
+    return min(_compared_clocks() for _ in range(_COMPARISONS))[1]
+
+
+def _compared_clocks() -> tuple[float, float]:
+    """How long it took, and when the system was booted."""
+    began_s = time.time()
+    up_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    took_s = time.time() - began_s
+    return took_s, began_s + took_s / 2 - up_s
 
 
 class TraceFile(logging.Handler):

@@ -224,6 +224,6 @@ def test_a_class_of_the_file_as_json_travels_by_value(tmp_path: Path) -> None:
     text = '{"at":"2026-01-31T12:00:00Z","items":[{"sku":"a"}]}'
     elsewhere = subprocess.run(
         [sys.executable, "-c", read, text], input=cloudpickle.dumps(source.value_serde), capture_output=True, check=True,
-        timeout=60,
+        timeout=240,
     )
     assert elsewhere.stdout.decode().startswith("Order(at=datetime.datetime(2026, 1, 31, 12, 0, tzinfo=datetime.timezone.utc)")

@@ -76,5 +76,5 @@ def test_warnings_may_be_errors() -> None:
     """Of kafka-python, as it is imported, those of Python 3.11 and 3.12 were."""
     modules = "tidemill.cli.main, tidemill.runtime.instance.application, tidemill.kafka.group.member, tidemill.embedded.broker"
     command = [sys.executable, "-W", "error", "-c", f"import {modules}"]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")

@@ -107,12 +107,14 @@ FORKING_DRIVER = DRIVER.replace(
 
 READING_WORKER = """
     import sys, time
+    from pathlib import Path
     from tidemill.control.channel import ControlClient
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
     def answer(task, folder, read):
         if read.store == "none":
             raise ValueError("no such store")
-        time.sleep(0.5 if read.store == "slow" else 0)
+        while read.store == "late" and not Path(folder, "answer").exists():
+            time.sleep(0.01)
         return f"{task} {folder} {read.store}".encode()
     client.answer_reads(answer)
     print("joined", flush=True)
@@ -290,7 +292,7 @@ def test_a_worker_elsewhere_is_dead_when_its_end_of_the_channel_is(server: Contr
 
 
 def test_a_worker_on_an_executor_answers_reads_says_what_fails_and_late_answers_are_passed_over(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     server, handler = ControlServer(listener=TcpListener(("127.0.0.1", 0), "127.0.0.1")), Handler()
     server.register("thread", handler)
@@ -305,7 +307,8 @@ def test_a_worker_on_an_executor_answers_reads_says_what_fails_and_late_answers_
         with monkeypatch.context() as hurry:
             hurry.setattr("tidemill.control.worker_process._READ_LIMIT_S", 0.2)
             with pytest.raises(TimeoutError):
-                known.ask(TASK, "", CountEntries(store="slow"))
+                known.ask(TASK, str(tmp_path), CountEntries(store="late"))
+        (tmp_path / "answer").touch()
         assert known.ask(TASK, "v2", CountEntries(store="counts")) == b"1_0 v2 counts"
         worker.kill()
         assert known.wait_dead(60)

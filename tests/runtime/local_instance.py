@@ -35,10 +35,14 @@ class LocalInstance:
         self._name = ""
         self._heard = _Heard()
 
-    def start(self) -> None:
+    def start(self, *, paused: bool = False) -> None:
+        """``paused``: from its beginning; it has tasks and neither processes nor restores anything."""
         _LOG.addHandler(self._heard)
         _LOG.setLevel(logging.INFO)
-        self._streams = KafkaStreams(wordcount(*self._topics), self._settings, session=self._spark).start()
+        self._streams = KafkaStreams(wordcount(*self._topics), self._settings, session=self._spark)
+        if paused:
+            self._streams.pause()
+        self._streams.start()
         self._name = str(self._streams.process_id)
 
     @property

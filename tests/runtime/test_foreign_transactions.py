@@ -88,4 +88,4 @@ def test_aborted_records_count_nowhere_and_an_open_transaction_holds_up_no_start
     with place.running(program(place), **TEXT):
         place.send("orders", [(b"a", b"7"), (b"b", b"8")])
         assert joined(place, 8)[6:] == [(b"a", b"7 later later"), (b"b", b"8 two two")]
-        assert counted(place) == {b"later": 1, b"two": 2}
+        assert until(lambda: counted(place) == {b"later": 1, b"two": 2}), counted(place)

@@ -1,4 +1,4 @@
-"""The demo's two ends: lines into the input topic, counts out of the output topic.
+"""The demo's two ends, and what is between: lines into the input topic, counts out of the output topic, and whether all was read.
 
 Decides nothing about the pace. The counts are read read_committed, as any consumer of the output would read them.
 """
@@ -13,15 +13,16 @@ from confluent_kafka import Consumer, Message, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.deadline import Deadline
-from tidemill.errors import StopError
+from tidemill.errors import RetriableError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
 
-INPUT, OUTPUT = "streams-plaintext-input", "streams-wordcount-output"
+APPLICATION, INPUT, OUTPUT = "streams-wordcount", "streams-plaintext-input", "streams-wordcount-output"
 PARTITIONS = 6
 _READ_AT_ONCE = 10_000
 _END_LIMIT_S = 60.0
 _WRITE_LIMIT_S = 30.0
+_ASK_LIMIT_S = 10.0
 _QUIET = {"log_level": 2}
 
 
@@ -57,6 +58,28 @@ class Feed:
         if left:
             raise StopError(f"{left} lines could not be written to {INPUT} within {_WRITE_LIMIT_S:.0f} s: is the broker gone?")
         self.sent = up_to
+
+
+class Reading:
+    """How far the application is by the offsets that it commits together with what it makes of their records."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._admin = Admin({"bootstrap.servers": bootstrap_servers})
+
+    def is_over(self) -> bool:
+        """True if it has read all lines that were sent, and all words that it has made of them: no count will change any more."""
+        try:
+            committed = self._admin.committed_offsets(APPLICATION, timeout_s=_ASK_LIMIT_S)
+            counts = self._admin.partitions([INPUT, *self._repartition_topics()], timeout_s=_ASK_LIMIT_S)
+            partitions = [TopicPartition(topic, number) for topic, count in counts.items() for number in range(count or 0)]
+            ends = self._admin.stable_end_offsets(partitions, timeout_s=_ASK_LIMIT_S)  # later: words come of lines that are read
+        except RetriableError:
+            return False
+        return all(committed.get(tp, 0) >= end for tp, end in ends.items())
+
+    def _repartition_topics(self) -> list[str]:
+        topics = self._admin.topics(timeout_s=_ASK_LIMIT_S)
+        return sorted(topic for topic in topics if topic.startswith(f"{APPLICATION}-") and topic.endswith("-repartition"))
 
 
 class Counts:

@@ -10,19 +10,18 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
 
+from tests.waiting import LIMIT_S, until
 from tidemill.errors import EnvironmentProblem
 from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
 from tidemill.spark.launch.worker_daemon import ADDRESS_KEY, OWN_SAFE_PATH, SAFE_PATH
 
-LIMIT_S = 60.0
 SOURCE = Path(__file__).parents[3] / "src"
 
 
@@ -69,24 +68,13 @@ def worker_of(listening: str) -> tuple[psutil.Process, socket.socket]:
     connection.settimeout(LIMIT_S)
     connection.connect(listening)
     (pid,) = struct.unpack(">i", connection.recv(4))
-    deadline = time.monotonic() + LIMIT_S
-    while _ignores_hanging_up(pid) and time.monotonic() < deadline:  # as its daemon does, which it is a copy of at first
-        time.sleep(0.01)
+    until(lambda: not _ignores_hanging_up(pid))  # as its daemon does, which it is a copy of at first
     return psutil.Process(pid), connection
 
 
 def _ignores_hanging_up(pid: int) -> bool:
     ignored = re.search(r"^SigIgn:\s*(\w+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return ignored is not None and bool(int(ignored[1], 16) & 1 << signal.SIGHUP - 1)
-
-
-def until(wanted: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        if wanted():
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_workers_are_forked_from_the_server(server: ForkServer, folder: Path) -> None:

@@ -18,7 +18,7 @@ from tidemill.spark.plan.clock import wall_clock, wall_clock_functions
 from tidemill.spark.plan.pinned_workers import WORKER_KEY, own_workers, pinning
 from tidemill.spark.plan.udf_calls import udf_calls
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 T = TypeVar("T")
 Elsewhere = Callable[[Callable[[], T]], T]

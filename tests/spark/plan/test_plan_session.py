@@ -18,7 +18,7 @@ from tidemill.spark.launch.session import adopt_session
 from tidemill.spark.plan_session import plan_session
 from tidemill.testing import TopologyTestDriver
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 TEXT, LONG = Serdes.string(), Serdes.long()
 CHANGED = {

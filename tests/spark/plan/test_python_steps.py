@@ -21,7 +21,7 @@ from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.pinned_workers import pinning
 from tidemill.spark.plan.python_steps import SharedPlan, copied, map_in_arrow
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.spark
 
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
