@@ -27,14 +27,13 @@ from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ExceptionConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import StopError, TopologyError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
-from tidemill.runtime.instance.configured_topology import configured_topology
+from tidemill.runtime.instance.configured_topology import Program, configured_topology
 from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
 from tidemill.runtime.instance.machine_jvm import machine_jvm
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
@@ -75,7 +74,7 @@ class TopologyTestDriver(Spelled):
 
     def __init__(
         self,
-        topology: Topology | StreamsBuilder,
+        topology: Program,
         config: Mapping[str, object] | None = None,
         *,
         start_ms: int = 0,
