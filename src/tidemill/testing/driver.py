@@ -185,18 +185,21 @@ class TopologyTestDriver(Spelled):
         return {name: store.kind.value for name, store in self._compiled.topology.stores.items()}
 
     def store(self, name: str) -> Any:
-        """A store as it is now, with the reads of its kind: ``get``, ``all``, ``range``, ``fetch`` ... It can't be written.
+        """A store, with the reads of its kind: ``get``, ``all``, ``range``, ``fetch`` ... Each read is of the store as it is
+        then. It can't be written.
 
         Raises:
             TopologyError: the topology has no such store.
         """
+        stores = self._compiled.topology.stores
+        if name not in stores:
+            raise TopologyError(f"the topology has no store {name!r}; its stores are {', '.join(stores) or 'none'}")
         why = f"the store {name} can't be written by a test: pipe the records that its rows come from"
-        return ReadOnly(self._store(name), why)
+        return ReadOnly(_AtEachRead(self, name), why)
 
-    def _store(self, name: str) -> object:
+    def _store_now(self, name: str) -> object:
+        """The store as the next read of it is to see it: windows and sessions expire by the time that it has seen so far."""
         topology = self._compiled.topology
-        if name not in topology.stores:
-            raise TopologyError(f"the topology has no store {name!r}; its stores are {', '.join(topology.stores) or 'none'}")
         if not self._batch:
             self._pipe([])  # the stores are made by the first batch
         spec = self._compiled.steps[-1].stores.get(name)
@@ -327,6 +330,16 @@ class _Now:
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._held.scan(store, low, high, reverse=reverse)
+
+
+class _AtEachRead:
+    """A store of a driver, made anew for each read: what a test holds is never older than the records that it has piped."""
+
+    def __init__(self, driver: TopologyTestDriver, name: str) -> None:
+        self._driver, self._name = driver, name
+
+    def __getattr__(self, read: str) -> object:
+        return getattr(self._driver._store_now(self._name), read)
 
 
 def _global_topics(topology: Topology) -> list[str]:
