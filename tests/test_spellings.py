@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+import tidemill
 from tidemill import KafkaStreams, Materialized, Serdes, Stores, StreamsBuilder, Suppressed, TimeWindows
 from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.stream import KStream
@@ -41,6 +42,18 @@ TABLE = StreamsBuilder().table("in")
 def test_a_name_that_a_class_does_not_have_is_answered_with_what_to_write(asked: object, name: str, said: str) -> None:
     with pytest.raises(AttributeError, match=said):
         getattr(asked, name)
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("Grouped", "tidemill has no Grouped: write the arguments key=, value= and name= of group_by and group_by_key$"),
+    ("KeyValue", r"tidemill has no KeyValue: write a tuple \(key, value\)$"),
+])  # fmt: skip
+def test_an_import_of_a_class_that_only_java_needs_is_answered_with_what_to_write(name: str, said: str) -> None:
+    with pytest.raises(ImportError, match=said):
+        exec(f"from tidemill import {name}")
+    with pytest.raises(ImportError, match="cannot import name 'Grooped'"):
+        exec("from tidemill import Grooped")
+    assert not hasattr(tidemill, "Grooped")
 
 
 def test_whoever_asks_whether_a_name_is_there_is_answered_as_by_any_class() -> None:
