@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 
+import tidemill
 from tidemill import KafkaStreams, Materialized, Serdes, Stores, StreamsBuilder, Suppressed, TimeWindows
 from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.stream import KStream
@@ -28,6 +29,9 @@ TABLE = StreamsBuilder().table("in")
     (TestOutputTopic, "readValuesToList", ": write read_values$"),
     (ProcessorContext, "getStateStore", ": write store$"),
     (STREAM, "through", r"KStream has no through: write repartition\(\), or to\(topic\) and builder"),
+    (STREAM, "transformValues", r"KStream has no transformValues: write process_values\(supplier\)$"),
+    (TABLE, "transformValues", "KTable has no transformValues: write transform_values$"),
+    (Serdes, "serdeFrom", "Serdes has no serdeFrom: write an object of your own with name, sql_type, serialize and deserialize$"),
     (TABLE, "to", r"KTable has no to: to is a method of KStream, which .*table.to_stream\(\) give$"),
     (STREAM, "count", r": count is a method of KGroupedStream, which stream.group_by_key\(\) and"),
     (TABLE, "count", r": count is a method of KGroupedTable, which table.group_by\(...\) gives$"),
@@ -38,6 +42,18 @@ TABLE = StreamsBuilder().table("in")
 def test_a_name_that_a_class_does_not_have_is_answered_with_what_to_write(asked: object, name: str, said: str) -> None:
     with pytest.raises(AttributeError, match=said):
         getattr(asked, name)
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("Grouped", "tidemill has no Grouped: write the arguments key=, value= and name= of group_by and group_by_key$"),
+    ("KeyValue", r"tidemill has no KeyValue: write a tuple \(key, value\)$"),
+])  # fmt: skip
+def test_an_import_of_a_class_that_only_java_needs_is_answered_with_what_to_write(name: str, said: str) -> None:
+    with pytest.raises(ImportError, match=said):
+        exec(f"from tidemill import {name}")
+    with pytest.raises(ImportError, match="cannot import name 'Grooped'"):
+        exec("from tidemill import Grooped")
+    assert not hasattr(tidemill, "Grooped")
 
 
 def test_whoever_asks_whether_a_name_is_there_is_answered_as_by_any_class() -> None:

@@ -1,6 +1,7 @@
 """What a class of the API says of a name that it does not have: Kafka Streams' Java spelling, or another class's method.
 
 Decides the sentence only: whoever asks gets an AttributeError, as of any class. Classes take part by deriving from ``Spelled``.
+The package itself says it with an ImportError, since ``from ... import`` tells nothing of an AttributeError's.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ _RENAMED = {
     "through": "repartition(), or to(topic) and builder.stream(topic)",
     "transform": "process(supplier)",
     "flat_transform": "process(supplier)",
+    "transform_values": "process_values(supplier)",
+    "flat_transform_values": "process_values(supplier)",
+    "serde_from": "an object of your own with name, sql_type, serialize and deserialize",
     "branch": "split().branch(predicate, ...)",
     "with_": "the arguments key= and value= of the method that takes them",
     "as_": "Materialized(name=...), or name= of the method",
@@ -35,8 +39,25 @@ _RENAMED = {
     "valueSerde": "value= of the method",
 }
 """Methods of Kafka Streams' that have no counterpart of their name."""
+_CLASSES_OF_JAVA = {
+    "Consumed": "the arguments key=, value=, timestamp_extractor=, offset_reset= and name= of builder.stream and builder.table",
+    "Produced": "the arguments key=, value=, partitioner= and name= of to",
+    "Grouped": "the arguments key=, value= and name= of group_by and group_by_key",
+    "Repartitioned": "the arguments key=, value=, partitions=, partitioner= and name= of repartition",
+    "Branched": "the arguments name=, function= and consumer= of branch",
+    "Named": "the argument name= of the operator",
+    "Printed": "print(label) of the stream",
+    "KeyValue": "a tuple (key, value)",
+}
+"""Classes of Kafka Streams' that have no counterpart of their name, and what is written instead."""
 _SHORT = 4
 """A name of so few characters is in others by chance."""
+
+
+def refuse_class_of_java(name: str) -> None:
+    """Raises ImportError if the package has no ``name`` because Python needs none."""
+    if name in _CLASSES_OF_JAVA:
+        raise ImportError(f"{__package__} has no {name}: write {_CLASSES_OF_JAVA[name]}")
 
 
 class UnknownNameError(AttributeError):

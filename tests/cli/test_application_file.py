@@ -27,6 +27,11 @@ stream.group_by_key().count(store="one")
 stream.group_by_key().count(store="two")
 """
 
+PROCESSORS = """from tidemill import TopologyBuilder
+builder = TopologyBuilder()
+builder.add_source("source", "in")
+"""
+
 STARTED = BUILDER + """
 builder.stream("in").to("out")
 config = {"application.id": "a", "bootstrap.servers": "nowhere:1"}
@@ -58,6 +63,12 @@ def test_a_builder_is_built_and_overrides_win_over_the_config(write: Write) -> N
     topology, config = load_application(file, {"application.id": "b"})
     assert list(topology.nodes) == ["KSTREAM-SOURCE-0000000000", "KSTREAM-SINK-0000000001"]
     assert config == {"application.id": "b", "num.stream.threads": 2}
+
+
+@pytest.mark.parametrize("name", ["builder", "topology"])
+def test_a_builder_of_processors_is_built_under_either_name(write: Write, name: str) -> None:
+    topology, _ = load_application(write(PROCESSORS.replace("builder", name)), {})
+    assert list(topology.nodes) == ["source"]
 
 
 def test_a_topology_is_taken_as_it_is_even_beside_its_builder(write: Write) -> None:
@@ -119,6 +130,8 @@ def test_functions_of_a_file_travel_by_value(write: Write) -> None:
     ("x = 1", ConfigError, "defines neither builder nor topology at its top level: add `builder = StreamsBuilder"),
     (BUILDER.replace("builder =", "b ="), ConfigError, "it calls its StreamsBuilder 'b'; name it builder"),
     (BUILDER + "made = builder.build(); del builder", ConfigError, "it calls its Topology 'made'; name it topology"),
+    (PROCESSORS.replace("builder", "b"), ConfigError, "it calls its TopologyBuilder 'b'; name it builder"),
+    (PROCESSORS + "builder.add_sink('sink', 'out', 'none')", TopologyError, r"app\.py.*none"),
     ("builder = 5", ConfigError, "builder must be a StreamsBuilder, found a int"),
     ("topology = 'x'", ConfigError, "topology must be a Topology, found a str"),
     (BUILDER + "config = [1]", ConfigError, "config must be a mapping of settings.*found list"),

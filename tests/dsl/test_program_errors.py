@@ -23,6 +23,7 @@ from tidemill import (
     Suppressed,
     TableJoined,
     TimeWindows,
+    TopologyBuilder,
     UnlimitedWindows,
     WindowedSerdes,
     per_record,
@@ -358,5 +359,14 @@ def test_building_calls_functions_of_columns_once_and_no_others() -> None:
 @pytest.mark.parametrize("given", [{"application.id": "app"}, StreamsBuilder().stream("in"), None])
 def test_what_is_no_program_is_refused_with_what_it_is(given: Any) -> None:
     settings = {"application.id": "app", "bootstrap.servers": "none:1"}
-    with pytest.raises(TopologyError, match=f"the program is a {type(given).__name__}, expected a StreamsBuilder, or a topology"):
+    with pytest.raises(TopologyError, match=f"the program is a {type(given).__name__}, expected a StreamsBuilder or a TopologyB"):
         KafkaStreams(given, settings)
+
+
+def test_a_builder_of_processors_is_built_like_one_of_the_dsl() -> None:
+    """Kafka Streams' Topology is both: what addProcessor builds, and what an application runs."""
+    builder = TopologyBuilder()
+    builder.add_source("source", "in")
+    builder.add_sink("sink", "out", "source")
+    streams = KafkaStreams(builder, {"application.id": "app", "bootstrap.servers": "none:1"})
+    assert list(streams.topology.nodes) == ["source", "sink"]

@@ -163,7 +163,7 @@ def test_consumed_branches_are_not_among_the_results_and_functions_replace_their
 def test_prints_are_labelled_with_the_node_above_unless_told() -> None:
     builder = StreamsBuilder()
     builder.stream("in", name="src").print(name="plain")
-    builder.stream("in").print(label="mine", name="labelled")
+    builder.stream("in").print("mine", name="labelled")
     topology = builder.build()
     assert operation(topology, "plain") == op.Print("src")
     assert operation(topology, "labelled") == op.Print("mine")

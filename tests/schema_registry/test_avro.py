@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import pickle
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from confluent_kafka.schema_registry import Schema
@@ -197,6 +198,14 @@ def test_names_have_the_namespace_that_they_are_in() -> None:
         ({"type": "record", "name": "Tree", "fields": [{"name": "child", "type": ["null", "Tree"]}]}, "contains itself"),
         ({"type": "record", "name": "Nothing", "fields": []}, "no fields"),
         ("strnig", "unknown type"),
+        (
+            {"type": "record", "name": "R", "fields": [{"name": "at", "type": "com.shop.Place"}]},
+            r"unknown type 'com\.shop\.Place'.*write its schema in full .* where it is used first",
+        ),
+        (
+            [{"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "fixed", "name": "F", "size": 4}],
+            r"a list of the types E, F, as some \.avsc files are",
+        ),
     ],
 )
 def test_a_schema_without_a_spark_type_is_refused_when_the_serde_is_made(schema: Any, message: str) -> None:
@@ -205,8 +214,11 @@ def test_a_schema_without_a_spark_type_is_refused_when_the_serde_is_made(schema:
 
 
 def test_text_that_is_no_schema_is_refused() -> None:
-    with pytest.raises(TopologyError, match="not JSON"):
-        SchemaRegistry("mock://x").avro("record Order")
+    with pytest.raises(TopologyError, match=r"not JSON.*of a file give what is in it"):
+        SchemaRegistry("mock://x").avro("order.avsc")
+    for schema in ({"type": "string"}, Path("order.avsc")):  # as a program without a type checker may
+        with pytest.raises(TopologyError, match=r"expected the schema's JSON text, got a \w+; .*json.dumps"):
+            SchemaRegistry("mock://x").avro(cast("str", schema))
 
 
 def test_a_registry_that_does_not_answer_can_be_tried_again_and_is_named() -> None:

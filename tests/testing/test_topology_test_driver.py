@@ -479,6 +479,25 @@ def test_a_deleted_key_is_read_as_none_as_in_kafka_streams_and_stores_are_only_r
     assert driver.store("rows").get("a") is None
 
 
+def test_a_store_that_a_test_holds_shows_the_records_piped_since(topology_test_driver: Any) -> None:
+    """As in Kafka Streams. Sessions and windows expire by the newest time in the store: one read before hides newer ones."""
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=TEXT, value=TEXT)
+    rows.group_by_key().windowed_by(SessionWindows.of_inactivity_gap(10, grace=5)).count(store="sessions")
+    rows.group_by_key().windowed_by(TimeWindows.of_size(10)).count(store="windows")
+    builder.global_table("everywhere", key=TEXT, value=TEXT, store="global")
+    driver = topology_test_driver(builder)
+    sessions, windows, everywhere = driver.store("sessions"), driver.store("windows"), driver.store("global")
+    source, of_global = driver.create_input_topic("in", TEXT, TEXT), driver.create_input_topic("everywhere", TEXT, TEXT)
+    assert (list(sessions.fetch("k")), list(windows.all()), everywhere.get("g")) == ([], [], None)
+    for at in (100_000, 200_000):
+        source.pipe_input("k", "v", at)
+        of_global.pipe_input("g", str(at))
+        assert list(sessions.fetch("k"))[-1] == (Windowed("k", at, at), 1)
+        assert list(windows.all())[-1][0] == Windowed("k", at, at + 10)
+        assert everywhere.get("g")[0] == str(at)
+
+
 def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:
     with TopologyTestDriver(wordcount(), session=spark) as driver:
         driver.create_input_topic("lines", TEXT, TEXT).pipe_value("a")

@@ -19,6 +19,7 @@ from tidemill.application_module import MODULE_NAME
 from tidemill.cli.files import read_text
 from tidemill.config.secrets import has_credentials, is_secret, without_credentials
 from tidemill.dsl.builder import StreamsBuilder
+from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.errors import ColumnMistakeError, ConfigError, TopologyError
 from tidemill.topology.nodes import Topology
 
@@ -43,9 +44,11 @@ def load_application(path: str | Path, overrides: Mapping[str, object]) -> tuple
                 f"{file} defines its topology ready-made, so {OPTIMIZATION_SETTING} can't be set from outside: define"
                 " the builder alone, or build the topology with the optimization that you want"
             )
-        return _of_type(file, names, "topology", Topology), config
+        return _ready_made(file, names, "topology"), config
     if "builder" not in names:
         raise ConfigError(f"{file} defines neither builder nor topology at its top level: {_hint(names)}")
+    if isinstance(names["builder"], TopologyBuilder):  # which nothing optimizes, as in Kafka Streams
+        return _ready_made(file, names, "builder"), config
     builder = _of_type(file, names, "builder", StreamsBuilder)
     optimization = config.get(OPTIMIZATION_SETTING, "none")
     if not isinstance(optimization, (str, list, tuple)):
@@ -54,6 +57,16 @@ def load_application(path: str | Path, overrides: Mapping[str, object]) -> tuple
         return builder.build(optimization=optimization), config
     except ColumnMistakeError:  # says its file and line itself
         raise
+    except TopologyError as error:
+        raise TopologyError(f"{file}: {error}") from error
+
+
+def _ready_made(file: Path, names: Mapping[str, object], name: str) -> Topology:
+    builder = names[name]
+    if not isinstance(builder, TopologyBuilder):
+        return _of_type(file, names, name, Topology)
+    try:
+        return builder.build()
     except TopologyError as error:
         raise TopologyError(f"{file}: {error}") from error
 
@@ -124,7 +137,7 @@ def _of_type(file: Path, names: Mapping[str, object], name: str, kind: type[Defi
 
 def _hint(names: Mapping[str, object]) -> str:
     for name, value in names.items():
-        for kind, expected in ((StreamsBuilder, "builder"), (Topology, "topology")):
+        for kind, expected in ((StreamsBuilder, "builder"), (TopologyBuilder, "builder"), (Topology, "topology")):
             if isinstance(value, kind):
                 return f"it calls its {kind.__name__} {name!r}; name it {expected}"
     return "add `builder = StreamsBuilder()` and build on it"

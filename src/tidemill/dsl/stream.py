@@ -163,7 +163,7 @@ class KStream(Spelled):
         function_of(function, ("dataframe", "batch_id"), "foreach_batch")
         self._same("KSTREAM-FOREACH-", ForeachBatch(function), name)
 
-    def print(self, *, label: str | None = None, name: str | None = None) -> None:
+    def print(self, label: str | None = None, *, name: str | None = None) -> None:
         """Prints ``[label]: key, value`` for each record (label: the name of the node above); the stream ends here."""
         self._same("KSTREAM-PRINTER-", op.Print(self.name if label is None else label), name)
 

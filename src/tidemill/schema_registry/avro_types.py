@@ -27,6 +27,9 @@ def ddl_of(schema: str) -> str:
         TopologyError: it has none, or is no schema.
         ConfigError: the packages for it are not installed.
     """
+    if not isinstance(schema, str):
+        found = type(schema).__name__
+        raise TopologyError(f"avro: expected the schema's JSON text, got a {found}; read the file, or write json.dumps(...)")
     try:
         ddl = _ddl(parsed(schema), {}, ())
         _check_with_fastavro(schema)
@@ -35,7 +38,7 @@ def ddl_of(schema: str) -> str:
     except ImportError as missing:
         raise ConfigError(f"avro: {missing}; pip install tidemill[registry]") from None
     except json.JSONDecodeError as error:
-        raise TopologyError(f"avro: the schema is not JSON text: {error}") from None
+        raise TopologyError(f"avro: the schema is not JSON text: {error}; of a file give what is in it") from None
     except Exception as error:
         raise TopologyError(f"avro: the schema can't be read: {type(error).__name__}: {error}") from None
     return ddl
@@ -109,9 +112,18 @@ def _ddl(schema: AvroSchema | None, named: NamedSchemas, inside: tuple[str, ...]
             return _SCALARS[schema]
         if schema in named:
             return _ddl(named[schema], named, inside)
-        raise TopologyError(f"avro: unknown type {schema!r}; expected one of {', '.join(_SCALARS)} or a type named before")
+        raise TopologyError(
+            f"avro: unknown type {schema!r}; expected one of {', '.join(_SCALARS)} or a type named before: write its schema "
+            "in full instead of its name where it is used first"
+        )
     if isinstance(schema, list):
         others = [branch for branch in schema if branch != "null"]
+        names = [str(one.get("name")) for one in others if isinstance(one, Mapping) and one.get("type") in NAMED]
+        if len(others) == len(names) > 1:
+            raise TopologyError(
+                f"avro: a list of the types {', '.join(names)}, as some .avsc files are, has no Spark type; give one schema, "
+                "with the full ones of others where it uses them first"
+            )
         if len(others) != 1:
             raise TopologyError(f"avro: the union {json.dumps(schema)} has no Spark type; only unions of null and one type have")
         return _ddl(others[0], named, inside)

@@ -27,14 +27,13 @@ from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ExceptionConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import StopError, TopologyError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
-from tidemill.runtime.instance.configured_topology import configured_topology
+from tidemill.runtime.instance.configured_topology import Program, configured_topology
 from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
 from tidemill.runtime.instance.machine_jvm import machine_jvm
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
@@ -75,7 +74,7 @@ class TopologyTestDriver(Spelled):
 
     def __init__(
         self,
-        topology: Topology | StreamsBuilder,
+        topology: Program,
         config: Mapping[str, object] | None = None,
         *,
         start_ms: int = 0,
@@ -186,18 +185,21 @@ class TopologyTestDriver(Spelled):
         return {name: store.kind.value for name, store in self._compiled.topology.stores.items()}
 
     def store(self, name: str) -> Any:
-        """A store as it is now, with the reads of its kind: ``get``, ``all``, ``range``, ``fetch`` ... It can't be written.
+        """A store, with the reads of its kind: ``get``, ``all``, ``range``, ``fetch`` ... Each read is of the store as it is
+        then. It can't be written.
 
         Raises:
             TopologyError: the topology has no such store.
         """
+        stores = self._compiled.topology.stores
+        if name not in stores:
+            raise TopologyError(f"the topology has no store {name!r}; its stores are {', '.join(stores) or 'none'}")
         why = f"the store {name} can't be written by a test: pipe the records that its rows come from"
-        return ReadOnly(self._store(name), why)
+        return ReadOnly(_AtEachRead(self, name), why)
 
-    def _store(self, name: str) -> object:
+    def _store_now(self, name: str) -> object:
+        """The store as the next read of it is to see it: windows and sessions expire by the time that it has seen so far."""
         topology = self._compiled.topology
-        if name not in topology.stores:
-            raise TopologyError(f"the topology has no store {name!r}; its stores are {', '.join(topology.stores) or 'none'}")
         if not self._batch:
             self._pipe([])  # the stores are made by the first batch
         spec = self._compiled.steps[-1].stores.get(name)
@@ -328,6 +330,16 @@ class _Now:
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._held.scan(store, low, high, reverse=reverse)
+
+
+class _AtEachRead:
+    """A store of a driver, made anew for each read: what a test holds is never older than the records that it has piped."""
+
+    def __init__(self, driver: TopologyTestDriver, name: str) -> None:
+        self._driver, self._name = driver, name
+
+    def __getattr__(self, read: str) -> object:
+        return getattr(self._driver._store_now(self._name), read)
 
 
 def _global_topics(topology: Topology) -> list[str]:

@@ -11,9 +11,8 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidemill.dsl.builder import StreamsBuilder
+    from tidemill.runtime.instance.configured_topology import Program
     from tidemill.testing.driver import TopologyTestDriver
-    from tidemill.topology.nodes import Topology
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +32,7 @@ def topology_test_driver(tidemill_session: SparkSession) -> Iterator[Callable[..
     with ExitStack() as open_drivers:
 
         def make(
-            topology: Topology | StreamsBuilder, config: Mapping[str, object] | None = None, *, start_ms: int = 0
+            topology: Program, config: Mapping[str, object] | None = None, *, start_ms: int = 0
         ) -> TopologyTestDriver:
             return open_drivers.enter_context(TopologyTestDriver(topology, config, start_ms=start_ms, session=tidemill_session))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
 from uuid import UUID
@@ -15,7 +16,7 @@ from tests.steps.drawn_bytes import BYTES_FOR, SERDES
 from tidemill import Serdes, StreamsBuilder, Windowed, WindowedSerdes, per_record
 from tidemill.errors import ConfigError, RetriableError, SerdeError
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
-from tidemill.steps.rows.codecs_wire import fixed_width, from_the_jvm, transit_of
+from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
 from tidemill.steps.rows.intake import Intake, intake_of
 
 BYTES = Serdes.bytes()
@@ -110,6 +111,36 @@ def test_whatever_a_deserializer_raises_makes_the_record_unreadable_but_what_may
 def test_a_deserializer_whose_settings_are_wrong_makes_no_record_unreadable() -> None:
     with pytest.raises(ConfigError):
         Intake(Raising(ConfigError)).take([b"a", b"bad"])
+
+
+@dataclass(frozen=True)
+class Documents:
+    """A serde of a user's own, as it may be written for JSON without a schema: it says text and reads dicts."""
+
+    name: ClassVar[str] = "documents"
+    sql_type: ClassVar[str] = "string"
+
+    def serialize(self, value: Any) -> bytes | None:
+        return None if value is None else json.dumps(value).encode()
+
+    def deserialize(self, data: bytes | None) -> Any:
+        return None if data is None else json.loads(data)
+
+
+class Codes(Documents):
+    """It takes nothing but its own values."""
+
+    def serialize(self, value: Any) -> bytes | None:
+        return None if value is None else bytes([value["code"]])
+
+
+def test_a_value_that_is_no_text_where_the_serde_says_so_is_refused_and_not_handed_over_as_its_repr() -> None:
+    """It would come back as the text of a dict, and be written as such."""
+    for serde, reason in ((Documents(), "in the same bytes"), (Codes(), "TypeError: string indices")):
+        with pytest.raises(SerdeError, match=f"documents: its Spark type is string, .* of the type dict.*{reason}"):
+            for_the_jvm(serde, b'{"code": 1}')
+        assert Intake(serde).take([b'{"code": 1}', None]) == ([None, None], [0])
+    assert for_the_jvm(Documents(), b'"text"') == b"text"
 
 
 def test_bytes_pass_as_they_are() -> None:

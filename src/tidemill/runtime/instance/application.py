@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from tidemill.config.slices import ClientsConfig, StateConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.deadline import Deadline
-from tidemill.dsl.builder import StreamsBuilder
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import ProcessId
@@ -37,7 +36,7 @@ from tidemill.query.windowed_view import (
     view_of_its_kind,
     window_view,
 )
-from tidemill.runtime.instance.configured_topology import configured_topology
+from tidemill.runtime.instance.configured_topology import Program, configured_topology
 from tidemill.runtime.instance.draining import DRAIN_LIMIT_S, Draining
 from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance.launching import Launched
@@ -51,7 +50,6 @@ from tidemill.runtime.observe.restore_listeners import RestoreListeners, Standby
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spellings import Spelled
-from tidemill.topology.nodes import Topology
 
 __all__ = ["KafkaStreams", "State", "StateListener", "StreamThreadExceptionResponse", "UncaughtExceptionHandler"]
 
@@ -62,7 +60,7 @@ class KafkaStreams(Spelled):
     """One instance. Use it as a context manager, or call ``start()`` and ``close()``.
 
     Args:
-        topology: what ``StreamsBuilder.build()`` gives, or the builder itself.
+        topology: what ``build()`` of a StreamsBuilder or TopologyBuilder gives, or the builder itself.
         config: settings under Kafka Streams' names; keywords (``num_stream_threads=2``) win.
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
@@ -75,7 +73,7 @@ class KafkaStreams(Spelled):
 
     def __init__(
         self,
-        topology: Topology | StreamsBuilder,
+        topology: Program,
         config: Mapping[str, object] | StreamsConfig | None = None,
         *,
         session: SparkSession | None = None,

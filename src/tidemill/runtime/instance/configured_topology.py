@@ -16,6 +16,7 @@ from tidemill.config.slices import TopologyConfig
 from tidemill.config.values import KafkaExtractor, StoreFormat, StoreSuppliers
 from tidemill.dsl.arguments import timestamp_extractor_or_none
 from tidemill.dsl.builder import StreamsBuilder
+from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
@@ -38,13 +39,15 @@ _OF_KAFKA: Mapping[KafkaExtractor, UserFunction | None] = {
     KafkaExtractor.USE_PARTITION_TIME_ON_INVALID: use_partition_time_on_invalid,
     KafkaExtractor.WALL_CLOCK: wall_clock,
 }
+Program = Topology | StreamsBuilder | TopologyBuilder
+"""What an application or a test driver runs: a topology, or the builder of one."""
 _REPARTITIONED_ABOVE = (
     "merge.repartition.topics has moved repartitions above processors: where one forwards other keys than it gets, call"
     " repartition() behind it, or its records are aggregated or joined in the wrong tasks."
 )
 
 
-def configured_topology(program: Topology | StreamsBuilder, config: TopologyConfig) -> Topology:
+def configured_topology(program: Program, config: TopologyConfig) -> Topology:
     """``program`` built with ``topology.optimization``, unless it is a topology already, its processors wrapped as
     ``processor.wrapper.class`` says, and with the stores that it leaves open as ``dsl.store.suppliers.class`` and
     ``dsl.store.format`` say; none has a cache if ``statestore.cache.max.bytes`` is 0. Sources without an extractor have that of
@@ -56,10 +59,12 @@ def configured_topology(program: Topology | StreamsBuilder, config: TopologyConf
     """
     if isinstance(program, StreamsBuilder):
         program = program.build(optimization=list(config.topology_optimization))
+    elif isinstance(program, TopologyBuilder):
+        program = program.build()
     elif not isinstance(program, Topology):
         raise TopologyError(
-            f"the program is a {type(program).__name__}, expected a StreamsBuilder, or a topology as build() of a StreamsBuilder "
-            "or TopologyBuilder gives it"
+            f"the program is a {type(program).__name__}, expected a StreamsBuilder or a TopologyBuilder, or a topology as "
+            "build() of one of them gives it"
         )
     below = program.processors_below_merged_repartition
     if below:

@@ -30,8 +30,8 @@ from tidemill.dsl.serdes import (
     WholeNumberSerde,
 )
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
-from tidemill.errors import TopologyError
-from tidemill.topology.values import Serde
+from tidemill.errors import SerdeError, TopologyError
+from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import Windowed
 
 
@@ -151,9 +151,28 @@ def for_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     value, transit = serde.deserialize(data), in_transit(serde)
     if isinstance(value, Windowed):
         value = to_spark(value)
-    elif transit.sql_type == "string" and value is not None:
-        value = str(value)  # a UUID and the like
+    elif transit.sql_type == "string" and value is not None and not isinstance(value, str):
+        value = _as_text(serde, value)
     return transit.serialize(value)
+
+
+def _as_text(serde: Serde, value: Value) -> str:
+    """The text of a UUID and the like, which the serde must take back from functions of Columns."""
+    text, given = str(value), type(value).__name__
+    try:
+        is_taken_back = serde.serialize(text) == serde.serialize(value)
+    except Exception as error:
+        raise SerdeError(f"{_no_text(serde, given)}: {type(error).__name__}: {error}") from None
+    if not is_taken_back:
+        raise SerdeError(f"{_no_text(serde, given)} in the same bytes")
+    return text
+
+
+def _no_text(serde: Serde, given: str) -> str:
+    return (
+        f"{serde.name}: its Spark type is string, but its values are of the type {given}, which functions of Columns can't get;"
+        f" let it read text, or write str(...) of a {given}"
+    )
 
 
 def from_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
