@@ -166,8 +166,21 @@ def test_what_a_consumer_says_of_a_position_that_it_has_left_resets_nothing(capl
 
 def test_with_none_a_committed_offset_that_is_gone_stops() -> None:
     brokers = Brokers({at("a"): 5})
-    with pytest.raises(StopError, match=r"a-0: the committed offset is out of range: 5 is to be read next.*are 10 to 90\."):
+    with pytest.raises(StopError, match=r"a-0: the committed offset is out of range: 5 is to be read next.*10 to 90\.") as caught:
         offsets_of(brokers, "none").reset({at("a"): 5})
+    assert "or set auto.offset.reset to another value than none" in str(caught.value)
+    assert brokers.made_known == {}
+
+
+def test_records_of_a_repartition_topic_that_are_gone_stop_whatever_the_policy() -> None:
+    builder = StreamsBuilder()
+    words = builder.stream("words", key=STRING, value=STRING)
+    words.group_by(lambda key, value: value).count(store="counts")
+    partition = at("app-counts-repartition")
+    brokers: Any = Brokers({partition: 5})
+    offsets = StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, lambda: None)
+    with pytest.raises(StopError, match=r"5 is to be read next.* or reset the application to compute its results again"):
+        offsets.reset({partition: 5})
     assert brokers.made_known == {}
 
 

@@ -102,11 +102,17 @@ class StartOffsets:
         begins, ends = self._admin.beginning_offsets(positions), self._admin.end_offsets(positions)
         gone = [tp for tp, at in committed.items() if not begins[tp] <= at.offset <= ends[tp]]
         for tp in gone:
-            if tp.topic in self._topology.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
+            is_internal = tp.topic in self._topology.internal_topics
+            if is_internal or self._policy_of(tp) is OffsetReset.NONE:
+                otherwise = (
+                    "reset the application to compute its results again: tidemill reset APP.py --execute --local-state"
+                    if is_internal
+                    else "set auto.offset.reset to another value than none"
+                )
                 raise StopError(
                     f"{tp}: the committed offset is out of range: {committed[tp].offset} is to be read next, and there are "
                     f"{begins[tp]} to {ends[tp]}. Records were deleted before they were processed, or the topic was created "
-                    "again. Commit an offset that exists, or set auto.offset.reset of a source topic to another value than none"
+                    f"again. Commit an offset that exists to go on without them, or {otherwise}"
                 )
         if not gone:
             return
