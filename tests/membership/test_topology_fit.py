@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidemill import Serdes, StreamsBuilder, TimeWindows
+from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
-from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
+from tidemill.membership.topology_fit import TopicsFound, expiring, left_over, misfits
 from tidemill.membership.topology_metadata import topology_metadata
 
 STRING = Serdes.string()
@@ -98,3 +98,16 @@ def test_a_changelog_whose_old_records_an_operator_has_deleted_is_no_misfit() ->
     found = left_by(counts)
     altered = TopicsFound(names=found.names, partitions=found.partitions, cleanup={"app-counts-changelog": "compact,delete"})
     assert sentences(counts, altered) == ()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "compact, delete"])
+def test_a_changelog_that_loses_rows_which_the_store_keeps_is_told_unless_the_program_wants_it(policy: str) -> None:
+    counts, windows = plan(counting(store="counts")), plan(counting(store="counts", windows=True))
+    altered = TopicsFound(names=SOURCES, cleanup={"app-counts-changelog": policy})
+    assert expiring(counts, altered) == {"app-counts-changelog": policy}
+    assert expiring(windows, altered) == {}
+    assert expiring(counts, left_by(counts)) == {}
+    assert expiring(counts, TopicsFound(names=SOURCES)) == {}
+    builder, wanted = StreamsBuilder(), Materialized(name="counts", changelog_config={"cleanup.policy": "compact,delete"})
+    builder.stream("in", key=STRING, value=STRING).group_by_key().count(store=wanted)
+    assert expiring(plan(builder), altered) == {}

@@ -70,6 +70,16 @@ def _other_policies(plan: TopicPlan, found: TopicsFound) -> list[str]:
     ]
 
 
+def expiring(plan: TopicPlan, found: TopicsFound) -> Mapping[str, str]:
+    """Changelogs of stores that keep all their rows, whose topics do not, with the cleanup policies that they have."""
+    kept = (
+        topic.name
+        for topic in plan.internal_topics
+        if not topic.config.is_repartition and _policies(topic.config.settings.get("cleanup.policy", "")) == {"compact"}
+    )
+    return {name: found.cleanup[name] for name in kept if "delete" in _policies(found.cleanup.get(name, ""))}
+
+
 def _policies(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",") if part.strip())
 

@@ -20,8 +20,6 @@ After a batch that was not committed the graph is discarded and created again: o
 
 from __future__ import annotations
 
-import re
-import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
@@ -33,6 +31,7 @@ from tidemill.ids import TaskId
 from tidemill.operators.context import NO_ORIGIN, AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
 from tidemill.operators.default_serdes import completed
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, HandlerFailedError, Refused
+from tidemill.operators.function_failures import function_failure
 from tidemill.operators.node_context import NodeContext
 from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
@@ -45,19 +44,6 @@ from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Key, Serde, Value
-
-_MADE_COLUMNS = (
-    "it is called with Python values, one record at a time, and has called a function of PySpark, which makes Columns: compute "
-    "with Python there, or pass the function to an operator that takes Columns (docs/how-to/columns.md)"
-)
-"""Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
-
-
-def _has_no_session(problem: Exception) -> bool:
-    """True if PySpark has raised it for want of a Spark session, which no worker has."""
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(problem.__traceback__)]
-    is_told = isinstance(problem, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in said_by(problem)
-    return is_told and bool(files) and re.search(r"[/\\]pyspark[/\\]sql[/\\]", files[-1]) is not None
 
 
 class Produced(NamedTuple):
@@ -303,8 +289,7 @@ class TaskGraph:
             raise problem
         what = f"{node}: {said_by(problem)}"
         if not isinstance(problem, (SerdeError, HandlerFailedError)):
-            said = _MADE_COLUMNS if _has_no_session(problem) else said_by(problem)
-            what = f"the function of {node} failed: {type(problem).__name__}: {said}"
+            what = function_failure(node, problem)
         topic, partition, offset = self.origin
         if offset is None:
             where = "in a punctuator" if record is None else f"of a record that had waited since {record[2]}"

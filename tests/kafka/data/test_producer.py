@@ -355,6 +355,7 @@ def test_a_timestamp_too_far_ahead_stops_with_the_reason_wherever_the_record_is(
             break
     assert isinstance(producer.failure, StopError)
     assert "INVALID_TIMESTAMP" in str(producer.failure)
+    assert "raise message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic" in str(producer.failure)
     assert topic in str(producer.failure)
 
 

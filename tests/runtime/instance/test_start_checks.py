@@ -104,6 +104,12 @@ def test_an_application_passes_that_has_never_run_or_has_not_changed() -> None:
     assert there.asked_configs == ["app-counts-changelog"]
 
 
+def test_a_changelog_that_loses_rows_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    check(Brokers(**{"in": (2, "delete")}, app__counts__changelog=(2, "compact,delete")))
+    said = "event=changelog-expires topic=app-counts-changelog cleanup_policy=compact,delete expected=compact"
+    assert said in caplog.text.replace("'", "")
+
+
 def test_without_the_right_to_read_configs_they_are_not_compared() -> None:
     builder = StreamsBuilder()
     words = builder.stream("in", key=STRING, value=STRING).group_by_key()

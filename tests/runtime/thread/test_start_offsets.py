@@ -135,16 +135,52 @@ def offsets_of(brokers: Brokers, policy: str) -> Any:
     return StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, anything, anything, lambda: None)
 
 
-def test_a_committed_offset_that_is_gone_is_replaced_by_the_policy_and_committed() -> None:
-    brokers = Brokers({at("a"): 5})
-    offsets_of(brokers, "latest").reset([at("a")])
-    assert brokers.made_known == {at("a"): 90}
+@pytest.mark.parametrize(
+    ("committed", "position", "policy", "said"),
+    [
+        (5, 5, "latest", "from=5 to=90 lost=85 policy=latest"),
+        (5, 5, "earliest", "from=5 to=10 lost=5 policy=earliest"),
+        (5, 5, "by_duration:PT1H", "from=5 to=40 lost=35 policy=by_duration:PT3600S"),
+        (5, 8, "earliest", "from=8 to=10 lost=2 policy=earliest"),
+        (5, 30, "earliest", "from=30 to=10 lost=0 policy=earliest"),
+        (None, 7, "earliest", "from=7 to=10 lost=3 policy=earliest"),
+        (400, 400, "earliest", "from=400 to=10 lost=unknown policy=earliest"),
+    ],
+    ids=["end", "begin", "duration", "ahead of its commit", "processed", "never committed", "made anew"],
+)
+def test_an_offset_that_is_gone_is_replaced_by_the_policy_and_committed_and_what_is_lost_is_said(
+    committed: int | None, position: int, policy: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = Brokers({} if committed is None else {at("a"): committed})
+    brokers.metadata = "" if committed is None else brokers.metadata
+    offsets_of(brokers, policy).reset({at("a"): position})
+    assert brokers.made_known == {at("a"): int(said.split()[1].removeprefix("to="))}
+    assert f"event=offset-out-of-range partition=a-0 {said}" in caplog.text
+
+
+def test_what_a_consumer_says_of_a_position_that_it_has_left_resets_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    brokers = Brokers({at("a"): 20})
+    offsets_of(brokers, "none").reset({at("a"): 5})
+    assert (brokers.made_known, caplog.text) == ({}, "")
 
 
 def test_with_none_a_committed_offset_that_is_gone_stops() -> None:
     brokers = Brokers({at("a"): 5})
-    with pytest.raises(StopError, match="the committed offset is out of range"):
-        offsets_of(brokers, "none").reset([at("a")])
+    with pytest.raises(StopError, match=r"a-0: the committed offset is out of range: 5 is to be read next.*10 to 90\.") as caught:
+        offsets_of(brokers, "none").reset({at("a"): 5})
+    assert "or set auto.offset.reset to another value than none" in str(caught.value)
+    assert brokers.made_known == {}
+
+
+def test_records_of_a_repartition_topic_that_are_gone_stop_whatever_the_policy() -> None:
+    builder = StreamsBuilder()
+    words = builder.stream("words", key=STRING, value=STRING)
+    words.group_by(lambda key, value: value).count(store="counts")
+    partition = at("app-counts-repartition")
+    brokers: Any = Brokers({partition: 5})
+    offsets = StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, lambda: None)
+    with pytest.raises(StopError, match=r"5 is to be read next.* or reset the application to compute its results again"):
+        offsets.reset({partition: 5})
     assert brokers.made_known == {}
 
 

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import functions as F
 
 from tests.steps.aggregation_harness import Reader
 from tidemill import Serdes, StreamsBuilder
@@ -162,3 +164,14 @@ def test_what_the_joiner_raises_says_the_node_and_the_record() -> None:
     with pytest.raises(RecordError, match=f"the function of {name} failed: ZeroDivisionError") as caught:
         join_with_table(join, failing, records, _state({0: Reader({b"k": bytes(8) + b"u"})}))
     assert (caught.value.topic, caught.value.offset) == ("events", 0)
+
+
+def test_a_joiner_that_makes_columns_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # a worker has none, whatever ran here before
+    topology = _topology(left=False)
+    name, operation = _operation(topology, StreamTableJoin)
+    join = _node(topology, StreamTableJoin, STRING)
+    wrong = StreamTableJoin(table=operation.table, joiner=lambda left, right: F.concat(F.lit("|"), F.lit(right)))
+    records = _columns([("events", 0, b"k", b"v", 5, 0)])
+    with pytest.raises(RecordError, match=rf"the function of {name} failed: \w+: it is called with Python values, not Columns"):
+        join_with_table(join, wrong, records, _state({0: Reader({b"k": bytes(8) + b"u"})}))

@@ -9,6 +9,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from pyspark import SparkContext
+from pyspark.sql import functions as F
 
 from tests.operators.harness import ALL
 from tests.operators.step_harness import StepRun
@@ -158,6 +160,13 @@ def test_an_error_of_the_joiner_names_its_node_and_the_record() -> None:
     with pytest.raises(AssertionError, match=r"right-0 at offset 1: .*KSTREAM-JOINOTHER-\d+ failed: ZeroDiv") as raised:
         run.pipe([("left", b"k", zero, 1000, ()), ("right", b"l", zero, 1000, ()), ("right", b"k", zero, 1000, ())])
     assert "task 0_0" in str(raised.value)
+
+
+def test_a_joiner_that_makes_columns_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)  # a worker has none, whatever ran here before
+    run = StepRun(_texts(WINDOWS["grace"], result=lambda one, other: F.lit(other)))
+    with pytest.raises(AssertionError, match=r"KSTREAM-JOINOTHER-\d+ failed: \w+: it is called with Python values, not Columns"):
+        run.pipe([("left", b"k", b"x", 1000, ()), ("right", b"k", b"a", 1000, ())])
 
 
 def test_a_result_that_can_not_be_written_names_the_sink_and_the_record() -> None:

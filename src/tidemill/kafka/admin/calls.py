@@ -20,6 +20,7 @@ from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, MissingRightError, RetriableError, StopError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.security.access_errors import keeps_out, no_entry
+from tidemill.kafka.security.foreign_ports import foreign_answers
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right
 
 K = TypeVar("K")
@@ -170,8 +171,13 @@ class AdminCalls:
         reasons = [error.str()] if error is not None else []
         if self._trouble is not None:
             reasons.append(self._trouble.str())
-        return (
-            f"{what}{subject}: not done after {timeout_s:g} s: {'; '.join(reasons) or 'no answer'}; "
+        return f"{what}{subject}: not done after {timeout_s:g} s: {'; '.join(reasons) or 'no answer'}; {self.where_to_look()}"
+
+    def where_to_look(self) -> str:
+        """What to do where no broker has answered."""
+        has_tls = str(self.settings.get("security.protocol", "")).upper().endswith("SSL")  # whose failures the client tells
+        foreign = [] if has_tls else foreign_answers(self.servers)
+        return "; ".join(foreign) or (
             f"check that the brokers at {self.servers} run and can be reached, and that kafka.security.protocol is theirs"
         )
 

@@ -178,7 +178,7 @@ class Admin:
         except KafkaException as error:
             self._calls.replace(client)
             raise RetriableError(
-                f"listing the topics: not done after {limit_s:g} s ({error.args[0].str()}); check that the brokers run"
+                f"listing the topics: not done after {limit_s:g} s ({error.args[0].str()}); {self._calls.where_to_look()}"
             ) from error
 
     def topic_configs(self, topic: str, *, timeout_s: float | None = None) -> dict[str, str]:

@@ -66,6 +66,7 @@ class PartitionConsumer:
                 "queued.min.messages": 100_000,
                 "queued.max.messages.kbytes": 16_384,  # of small messages several times as much memory
                 "fetch.message.max.bytes": 4_194_304,
+                "socket.timeout.ms": 30_000,  # as Java's request.timeout.ms: so long a lost answer holds up a broker's partitions
                 "check.crcs": True,  # as in Java's consumer; librdkafka takes bytes that a disk has changed as they are
                 **self._settings,
                 "enable.auto.commit": False,

@@ -19,7 +19,7 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.rights import Operation
 from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
-from tidemill.membership.topology_fit import TopicsFound, left_over, misfits
+from tidemill.membership.topology_fit import TopicsFound, expiring, left_over, misfits
 from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.state.directory import StateDirectory
@@ -89,6 +89,12 @@ def require_fitting_topics(application: str, topology: TopologyMetadata, sources
     others = left_over(plan, found, application, read)
     if others:
         log.warning(LogEvent("topics-left-over", application=application, topics=list(others), reason="none of this topology"))
+    for topic, policy in expiring(plan, found).items():
+        reason = (
+            "rows that are not written for retention.ms are deleted there, and a restore lacks them; alter it, or say it in "
+            "changelog_config if that is wanted"
+        )
+        log.warning(LogEvent("changelog-expires", topic=topic, cleanup_policy=policy, expected="compact", reason=reason))
     sentences = misfits(plan, found, application, read)
     if sentences:
         raise TopologyMismatchError(application, sentences, others=others)

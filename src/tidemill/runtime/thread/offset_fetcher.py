@@ -65,11 +65,13 @@ class OffsetFetcher:
     def reset(self, partitions: Iterable[TopicPartition]) -> bool:
         """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched again in any case. False
         if the brokers could not be asked: the next batch finds the same, and comes here again."""
-        inputs = {tp for task in self._registry.now.active.values() for tp in task.inputs}.intersection(partitions)
-        if not inputs:
+        gone = frozenset(partitions)
+        held = [task.positions for task in self._registry.now.active.values()]
+        positions = {tp: at for of_task in held for tp, at in of_task.items() if tp in gone}
+        if not positions:
             return True
         try:
-            self._start_offsets.reset(sorted(inputs))
+            self._start_offsets.reset(positions)
         except (RetriableError, BatchLostError) as problem:
             log.warning(LogEvent("offsets-not-reset", thread=self._thread, problem=problem))
             return False

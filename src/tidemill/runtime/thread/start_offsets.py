@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from tidemill.config.values import OffsetReset, OffsetResetByDuration
 from tidemill.errors import RetriableError, StopError
@@ -90,26 +91,40 @@ class StartOffsets:
         found = self._member.committed(sources, require_stable=False) if sources else {}
         return _processed(sources, found)
 
-    def reset(self, partitions: Sequence[TopicPartition]) -> None:
-        """Commits the offsets that the reset policy gives, so that every later start agrees; nothing where the committed
-        offset exists after all, since a consumer may speak of a position that it has left since. The partition's time stays,
-        as in Kafka Streams.
+    def reset(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commits the offsets that the reset policy gives, so that every later start agrees, and says what is lost by that;
+        nothing where the committed offset exists after all, since a consumer may speak of a position that it has left since.
+        ``positions``: where each was to be read next. The partition's time stays, as in Kafka Streams.
 
         Raises StopError where no policy may decide.
         """
-        committed = self._stable(partitions)
-        begins, ends = self._admin.beginning_offsets(list(committed)), self._admin.end_offsets(list(committed))
+        committed = {**{tp: OffsetAndMetadata(at) for tp, at in positions.items()}, **self._stable(list(positions))}
+        begins, ends = self._admin.beginning_offsets(positions), self._admin.end_offsets(positions)
         gone = [tp for tp, at in committed.items() if not begins[tp] <= at.offset <= ends[tp]]
         for tp in gone:
-            if tp.topic in self._topology.internal_topics or self._policy_of(tp) is OffsetReset.NONE:
-                raise StopError(
-                    f"{tp}: the committed offset is out of range: records were deleted before they were processed, or the topic "
-                    "was created again. Commit an offset that exists, or set auto.offset.reset for a source topic"
+            is_internal = tp.topic in self._topology.internal_topics
+            if is_internal or self._policy_of(tp) is OffsetReset.NONE:
+                otherwise = (
+                    "reset the application to compute its results again: tidemill reset APP.py --execute --local-state"
+                    if is_internal
+                    else "set auto.offset.reset to another value than none"
                 )
-            log.warning(LogEvent("offset-out-of-range", partition=tp, policy=self._policy_of(tp)))
-        if gone:
-            found = self._policy(gone)
-            self._member.commit({tp: OffsetAndMetadata(found[tp], committed[tp].metadata) for tp in gone})
+                raise StopError(
+                    f"{tp}: the committed offset is out of range: {committed[tp].offset} is to be read next, and there are "
+                    f"{begins[tp]} to {ends[tp]}. Records were deleted before they were processed, or the topic was created "
+                    f"again. Commit an offset that exists to go on without them, or {otherwise}"
+                )
+        if not gone:
+            return
+        found = self._policy(gone)
+        self._member.commit({tp: replace(committed[tp], offset=found[tp]) for tp in gone})
+        for tp in gone:
+            at = max(committed[tp].offset, positions[tp])  # the position is ahead with at_least_once
+            # Beyond the end: the topic was made anew, or has lost its end, and what was in it there is not known.
+            lost = max(0, found[tp] - at) if at <= ends[tp] else "unknown"
+            log.warning(
+                LogEvent("offset-out-of-range", partition=tp, from_=at, to=found[tp], lost=lost, policy=self._policy_of(tp))
+            )
 
     def _ends(self, changelogs: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         try:

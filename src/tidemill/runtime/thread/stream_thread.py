@@ -83,6 +83,7 @@ class StreamThread(threading.Thread):
         self._registry, self._local, self._loads, self._globals = parts.registry, parts.local, parts.loads, parts.global_topics
         self._group, self._member, self._leaving = parts.group, parts.group.member, parts.leaving
         self._batches, self._commits, self._offsets = parts.batches, parts.commits, parts.offsets
+        self._held = parts.held
         self._runner, self._changes, self._restoring = parts.runner, parts.changes, parts.observers.restoring
         self._has_transactions = config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
         self._standby_replicas = config.num_standby_replicas if config.promote_when_caught_up else None
@@ -311,6 +312,7 @@ class StreamThread(threading.Thread):
             self._restoring.rest()
         if self._batches.are_needed:
             self._runner.run()
+        self._held.look()
 
     def _request_promotions(self) -> None:
         if self._standby_replicas is None:

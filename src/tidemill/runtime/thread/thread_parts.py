@@ -20,6 +20,7 @@ from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.held_inputs import HeldInputs
 from tidemill.runtime.thread.leaving import Leaving
 from tidemill.runtime.thread.load_watch import LoadWatch
 from tidemill.runtime.thread.local_tasks import LocalTasks
@@ -64,6 +65,7 @@ class ThreadParts:
     batches: MicroBatches
     commits: OffsetCommitter
     offsets: OffsetFetcher
+    held: HeldInputs
     runner: BatchRunner
     changes: TaskChanges
     leaving: Leaving
@@ -123,6 +125,7 @@ def thread_parts(
         batches=batches,
         commits=commits,
         offsets=offsets,
+        held=HeldInputs(name, observers.metrics, admin),
         runner=runner,
         changes=changes,
         leaving=Leaving(name, member, config.heartbeat_interval_ms),

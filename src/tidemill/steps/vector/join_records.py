@@ -16,6 +16,7 @@ import pyarrow as pa
 from tidemill.dsl.serdes import BooleanSerde, BytesSerde, StringSerde, WholeNumberSerde
 from tidemill.errors import RecordError, SerdeError, TidemillError
 from tidemill.ids import TaskId
+from tidemill.operators.function_failures import function_failure
 from tidemill.printable import said_by
 from tidemill.steps.rows.decoded import DecodedRows
 from tidemill.steps.rows.order import topic_of
@@ -121,7 +122,7 @@ class TaskRecords:
             return problem
         what = f"{node}: {said_by(problem)}"
         if not isinstance(problem, SerdeError):
-            what = f"the function of {node} failed: {type(problem).__name__}: {said_by(problem)}"
+            what = function_failure(node, problem)
         topics = self.entries[int(self.arrivals.is_right[at])].topics
         offset = self.offsets[at]
         topic = topic_of(topics, self.sequences[at], offset)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ErrorContext, HandlerFailedError
+from tidemill.operators.function_failures import function_failure
 from tidemill.operators.record import Record
 from tidemill.printable import said_by
 from tidemill.steps.rows.order import topic_of
@@ -72,13 +73,15 @@ def function_failed(
     """
     if isinstance(problem, RetriableError):
         raise problem
-    said = said_by(problem)
-    what = said if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {said}"
-    is_handlers = isinstance(problem, HandlerFailedError)
+    if isinstance(problem, HandlerFailedError):
+        what = f"{node.name}: {said_by(problem)}"
+    elif isinstance(problem, SerdeError):
+        what = f"the function of {node.name} failed{where}: {said_by(problem)}"
+    else:
+        what = function_failure(node.name, problem, where)
     return RecordError(
-        f"{node.name}: {said}" if is_handlers else f"the function of {node.name} failed{where}: {what}", task=str(task),
-        topic=topic, partition=task.partition, offset=-1 if offset is None else offset,
-    )  # fmt: skip
+        what, task=str(task), topic=topic, partition=task.partition, offset=-1 if offset is None else offset
+    )
 
 
 def _decoded(node: NodeSpec, key: bytes | None, value: bytes | None, context: ErrorContext) -> Record:

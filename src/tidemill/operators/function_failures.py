@@ -1,0 +1,27 @@
+"""How the failure of a user's function of Python values is told: by what it has raised, or what it did wrong."""
+
+from __future__ import annotations
+
+import re
+import traceback
+
+from tidemill.printable import said_by
+
+_MADE_COLUMNS = (
+    "it is called with Python values, not Columns, and has called a function of PySpark, which makes Columns: compute with "
+    "Python there, or pass the function to an operator that takes Columns (docs/how-to/columns.md)"
+)
+"""Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
+
+
+def function_failure(node: str, problem: BaseException, where: str = "") -> str:
+    """Names the node, the exception's class and its text; ``where``: more about the place."""
+    said = _MADE_COLUMNS if _has_no_session(problem) else said_by(problem)
+    return f"the function of {node} failed{where}: {type(problem).__name__}: {said}"
+
+
+def _has_no_session(problem: BaseException) -> bool:
+    """True if PySpark has raised it for want of a Spark session, which no worker has."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(problem.__traceback__)]
+    is_told = isinstance(problem, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in said_by(problem)
+    return is_told and bool(files) and re.search(r"[/\\]pyspark[/\\]sql[/\\]", files[-1]) is not None
