@@ -48,34 +48,34 @@ settings.load_profile("all" if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" els
 
 # By their time of 26 November 2026 (`--durations`), setups included. A file that runs for minutes and is not here may come last.
 _LONGEST = (
-    "test_restarts.py",
-    "test_operator_vectors.py",
-    "test_restore_over_rebalances.py",
-    "test_drain_running.py",
-    "test_worker_kills.py",
-    "test_workers_of_a_thread.py",
-    "test_standbys.py",
-    "test_eager_and_static.py",
-    "test_lifecycle_running.py",
-    "test_mixed_group.py",
-    "test_column_mistakes.py",
-    "test_program_vectors.py",
-    "test_two_instances.py",
-    "test_cli_demo.py",
-    "test_shop_kills.py",
-    "test_at_least_once.py",
-    "test_bad_records.py",
-    "test_idle_workers.py",
-    "test_reads_while_running.py",
-    "test_lost_state.py",
-    "test_standby_kinds.py",
-    "test_cli_run.py",
-    "test_hot_partition.py",
-    "test_dataframes_running.py",
-    "test_broker_outage.py",
-    "test_executor_in_short.py",
-    "test_standing_run.py",
-    "test_column_join.py",
+    "tests/runtime/test_restarts.py",
+    "tests/spark/test_operator_vectors.py",
+    "tests/runtime/test_restore_over_rebalances.py",
+    "tests/runtime/test_drain_running.py",
+    "tests/runtime/test_worker_kills.py",
+    "tests/runtime/test_workers_of_a_thread.py",
+    "tests/runtime/test_standbys.py",
+    "tests/runtime/test_eager_and_static.py",
+    "tests/runtime/test_lifecycle_running.py",
+    "tests/experiments/test_mixed_group.py",
+    "tests/columns/test_column_mistakes.py",
+    "tests/spark/test_program_vectors.py",
+    "tests/runtime/test_two_instances.py",
+    "tests/cli/test_demo.py",
+    "tests/runtime/test_shop_kills.py",
+    "tests/runtime/test_at_least_once.py",
+    "tests/runtime/test_bad_records.py",
+    "tests/runtime/test_idle_workers.py",
+    "tests/runtime/test_reads_while_running.py",
+    "tests/runtime/test_lost_state.py",
+    "tests/runtime/test_standby_kinds.py",
+    "tests/cli/test_run.py",
+    "tests/experiments/test_hot_partition.py",
+    "tests/runtime/test_dataframes_running.py",
+    "tests/runtime/test_broker_outage.py",
+    "tests/cluster/test_executor_in_short.py",
+    "tests/spark/test_standing_run.py",
+    "tests/steps/vector/test_column_join.py",
 )
 
 
@@ -111,7 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             order.shuffle(tests)
     items[:] = [item for tests in files for item in tests]
     rank = {name: number for number, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

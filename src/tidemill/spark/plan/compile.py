@@ -95,25 +95,13 @@ class Compiler:
         while unknown := [name for name in self._sources() if not self._is_settled(name)]:
             self._look(session)
             if not any(self.serdes.settle_source(name) for name in unknown):
-                raise TopologyError(self._without_serdes(unknown))
+                raise TopologyError(self.serdes.lacking(unknown))
         if session is None:
             self._look(None)
             return None
         frame = self.build(one_row(session), idle, [idle] * self.stages.last, lambda _step: None, sums=False)
         check_times(session, self.serdes.known)
         return frame
-
-    def _without_serdes(self, sources: list[str]) -> str:
-        """Of the program's own topics, as long as there are any: what is written to internal ones follows from them."""
-        nodes = [node for node in map(self.topology.nodes.get, sources) if isinstance(node, SourceNode)]
-        own = [node for node in nodes if self.topology.repartition_topics.keys().isdisjoint(node.topics)] or nodes
-        named = []
-        for node in own:
-            known = Edge(key=node.key_serde, value=node.value_serde).otherwise(self.serdes.default)
-            sides = [side for side, serde in (("key", known.key), ("value", known.value)) if serde is None]
-            of, give = node.topic_pattern or ", ".join(node.topics), " and ".join(f"{side}=" for side in sides)
-            named.append(f"the {'s and the '.join(sides)}s of {of} ({node.name}: give {give})")
-        return f"no serde for {'; for '.join(named)}, where the topic is read, or set default.key.serde and default.value.serde"
 
     def _look(self, session: SparkSession | None) -> None:
         """Settles the serdes of what is behind the sources that are settled."""

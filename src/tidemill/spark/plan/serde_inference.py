@@ -33,6 +33,7 @@ from tidemill.spark.plan.serde_rules import (
     exit_edge,
     filled,
     leaving_in_step,
+    makers_of,
     merges_different,
     other_serdes,
     pair_of_sides,
@@ -41,6 +42,7 @@ from tidemill.spark.plan.serde_rules import (
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, runs_vectorised, targets
 from tidemill.steps.rows.codecs_wire import before_it_is_written
+from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.spark_operations import makes_pairs
 from tidemill.topology.values import Serde
@@ -80,6 +82,34 @@ class SerdeInference:
             return False
         self.leaving[name] = Edge(key=filled(known.key, known), value=filled(known.value, self.default))
         return True
+
+    def lacking(self, sources: list[str]) -> str:
+        """What to say of sources that can't be settled. Of the program's own topics, as long as there are any; else of the first
+        internal one, since what the others hold may follow from it."""
+        nodes = [node for node in map(self.topology.nodes.get, sources) if isinstance(node, SourceNode)]
+        own = [node for node in nodes if self.topology.repartition_topics.keys().isdisjoint(node.topics)]
+        if not own:
+            return self._lacking_internally(nodes[0])
+        named = []
+        for node in own:
+            sides = _unknown_sides(Edge(key=node.key_serde, value=node.value_serde).otherwise(self.default))
+            of, give = node.topic_pattern or ", ".join(node.topics), " and ".join(f"{side}=" for side in sides)
+            named.append(f"the {'s and the '.join(sides)}s of {of} ({node.name}: give {give})")
+        return f"no serde for {'; for '.join(named)}, where the topic is read, or set default.key.serde and default.value.serde"
+
+    def _lacking_internally(self, source: SourceNode) -> str:
+        writers = [n for n, node in self.topology.nodes.items() if isinstance(node, SinkNode) and node.topic in source.topics]
+        known = Edge(key=source.key_serde, value=source.value_serde).otherwise(self.default)
+        for sink in writers:
+            known = known.otherwise(self.entering.get(sink, NOTHING_KNOWN))
+        sides = _unknown_sides(known)
+        makers = sorted({maker for sink in writers for side in sides for maker in makers_of(self.topology, sink, side)})
+        made = " and ".join(f"{maker} ({method_of(self.topology.nodes[maker])})" for maker in makers)
+        give, settings = " and ".join(f"{side}=" for side in sides), " and ".join(f"default.{side}.serde" for side in sides)
+        return (
+            f"no serde for the {'s and the '.join(sides)}s that {made} makes, which the repartition topic {source.topics[0]} "
+            f"holds: give the function one (per_record(f, serde=...)), give {give} to the method below it, or set {settings}"
+        )
 
     def finish_step(self, number: int) -> list[str]:
         """Settles the serdes of the step's Python nodes; gives those whose records travel on."""
@@ -217,7 +247,8 @@ class SerdeInference:
         return other_serdes(leaving, self._own(node))
 
     def _own(self, node: SinkNode) -> Edge:
-        return Edge(key=filled(node.key_serde, self.default), value=filled(node.value_serde, self.default))
+        named = Edge(key=filled(node.key_serde, self.default), value=filled(node.value_serde, self.default))
+        return named.otherwise(self.default)
 
     def _of_classes(self, name: str, at: KeyValue) -> Edge:
         """The serdes of what has come through the JVM unchanged, where they make instances of a class of it, ``Windowed`` too:
@@ -254,3 +285,7 @@ class SerdeInference:
         assert isinstance(node, SinkNode)
         said = found[0] if found else Edge(key=node.key_serde, value=node.value_serde)
         return said.otherwise(self.default)
+
+
+def _unknown_sides(edge: Edge) -> list[str]:
+    return [side for side, serde in (("key", edge.key), ("value", edge.value)) if serde is None]

@@ -79,8 +79,8 @@ NOTHING_KNOWN = Edge(key=None, value=None)
 
 
 def filled(serde: Serde | None, known: Edge) -> Serde | None:
-    """``serde`` without gaps: a serde around another one may leave that to what is known of the record."""
-    return completed(serde, known.value, key_serde=known.key, value_serde=known.value)
+    """``serde``, if there is one, without gaps: a serde around another one may leave that to what is known of the record."""
+    return completed(serde, None, key_serde=known.key, value_serde=known.value)
 
 
 # --- what leaves a node -----------------------------------------------------------------------------------------------
@@ -195,6 +195,17 @@ def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
         if type(given) in form and type(own) in form:
             return given.sql_type == own.sql_type
     return False
+
+
+def makers_of(topology: Topology, name: str, side: str) -> list[str]:
+    """The nodes above ``name`` whose results the keys, or values, are that reach it: others pass them on."""
+    found: list[str] = []
+    for parent in topology.parents[name]:
+        node, left = topology.nodes[parent], None
+        if isinstance(node, ProcessorNode):
+            left = entry_of(node.operation).key if side == "key" else value_leaves(node.operation)
+        found += makers_of(topology, parent, side) if left is Leaves.ARRIVING else [parent]
+    return found
 
 
 def other_serdes(leaving: Edge, own: Edge) -> tuple[Serde | None, Serde | None]:

@@ -27,7 +27,7 @@ from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.serde_inference import SerdeInference
 from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, leaving_in_graph, leaving_in_step, of_foreign_key_join
 from tidemill.spark.plan.stages import runs_vectorised, stages
-from tidemill.topology.join_operations import ForeignKeyResolve, ForeignKeySubscribe
+from tidemill.topology.join_operations import ForeignKeyChange, ForeignKeyResolve, ForeignKeySubscribe
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
 STRING, LONG, DOUBLE, SHORT = Serdes.string(), Serdes.long(), Serdes.double(), Serdes.short()
@@ -127,12 +127,9 @@ def test_a_sink_of_whose_records_nothing_says_how_to_write_them_is_refused_by_na
 
 
 @pytest.mark.parametrize(("left", "right", "lacks"), [
-    (lambda s: s.select_key(per_record(lambda k, v: k)).to_table(), None, r"keys of its left table, KSTREAM-TOTABLE-\d+ \(table"),
-    (lambda s: s.group_by(per_record(lambda k, v: k)).reduce(max), None, r"keys of its left table, KSTREAM-REDUCE-\d+ \(red"),
-    (None, lambda s: s.select_key(per_record(lambda k, v: k)).to_table(), r"keys of its right table, KSTREAM-TOTABLE-\d+ \("),
     (None, lambda s: s.to_table().map_values(per_record(lambda v: v)), r"values of its right table, KTABLE-MAPVALUES-\d+ \(m"),
     (lambda s: s.to_table().map_values(per_record(lambda v: v)), None, r"values of its left table, KTABLE-MAPVALUES-\d+ \(map"),
-], ids=["left keys", "left keys of a group", "right keys", "right values", "left values"])  # fmt: skip
+], ids=["right values", "left values"])  # fmt: skip
 def test_a_join_by_foreign_key_says_which_serde_it_lacks_of_which_table(left: Any, right: Any, lacks: str) -> None:
     builder = StreamsBuilder()
     streams = [builder.stream(topic, key=STRING, value=STRING) for topic in ("l", "r")]
@@ -144,6 +141,19 @@ def test_a_join_by_foreign_key_says_which_serde_it_lacks_of_which_table(left: An
     with pytest.raises(TopologyError, match=said):
         compile_topology(None, topology, "app")
     assert compile_topology(None, topology, "app", default_key=STRING, default_value=STRING)
+
+
+@pytest.mark.parametrize(("side", "joins"), [("left", ForeignKeySubscribe), ("right", ForeignKeyChange)])
+def test_keys_of_a_join_by_foreign_key_that_are_only_known_where_they_arrive_are_not_enough(side: str, joins: type) -> None:
+    builder = StreamsBuilder()
+    keyed = [builder.stream(topic, key=STRING, value=STRING).select_key(lambda k, v: v) for topic in ("l", "r")]
+    left, right = (stream.to_table() for stream in keyed)
+    left.join(right, max, foreign_key=lambda value: value).to_stream().to("out", key=STRING, value=STRING)
+    topology = builder.build()
+    [name] = [n for n, node in topology.nodes.items() if isinstance(node, ProcessorNode) and isinstance(node.operation, joins)]
+    said = rf"keys of its {side} table, KSTREAM-TOTABLE-\d+ \(table.* give key= .* \(there they are written as long\)"
+    with pytest.raises(TopologyError, match=said):
+        of_foreign_key_join(topology, name, Edge(key=LONG, value=STRING), {}, NOTHING_KNOWN)
 
 
 def test_left_values_of_a_join_by_foreign_key_are_hashed_with_the_serde_that_they_are_known_to_have() -> None:
@@ -293,3 +303,34 @@ def test_a_sink_of_a_step_reads_what_it_is_given_as_the_node_above_has_written_i
     serdes = _settled(topology, DEFAULT)
     assert sink not in serdes.entering, "its records come from a node of its own step"
     assert serdes.at_sink(sink) == Edge(key=STRING, value=LONG)
+
+
+@pytest.mark.parametrize(("make", "said"), [
+    (lambda keyed: keyed.to("out", value=STRING), r"that KSTREAM-SINK-\d+ writes: give key= of KSTREAM-SINK-\d+,"),
+    (
+        lambda keyed: keyed.to_table(store=Materialized(name="rows", value=STRING)).to_stream().to("out", key=LONG),
+        r"that KSTREAM-KEY-SELECT-\d+ \(select_key or group_by\) makes, which the repartition topic \S+ holds: .* give key= to",
+    ),
+    (
+        lambda keyed: keyed.filter(per_record(lambda k, v: 1)).group_by_key(value=STRING).count().to_stream().to("out", key=LONG),
+        r"that KSTREAM-KEY-SELECT-\d+ \(select_key or group_by\) makes, which the repartition topic \S+ holds: .* give key= to",
+    ),
+], ids=["a sink", "a table", "a group"])  # fmt: skip
+def test_keys_that_nothing_says_how_to_write_are_refused_and_not_written_as_the_values_are(make: Make, said: str) -> None:
+    builder = StreamsBuilder()
+    make(builder.stream("in", key=STRING, value=STRING).select_key(per_record(lambda k, v: len(v))))
+    topology = builder.build()
+    with pytest.raises(TopologyError, match=rf"no serde for the keys {said}.* or set default\.key\.serde$"):
+        compile_topology(None, topology, "app")
+    assert compile_topology(None, topology, "app", default_key=LONG)
+
+
+def test_a_sink_of_a_step_writes_keys_as_the_default_of_keys_says_not_as_that_of_values() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).select_key(BATCH).to("out")
+    topology = builder.build()
+    serdes = _settled(topology, Edge(key=DOUBLE, value=LONG))
+    [sink] = [name for name, node in topology.nodes.items() if isinstance(node, SinkNode)]
+    [select] = serdes.leaving.keys() - {name for name, node in topology.nodes.items() if isinstance(node, SourceNode)}
+    assert serdes.rewritten(sink, serdes.leaving[select])[0] is None, "its keys are in their bytes already"
+    assert serdes.at_sink(sink).key == DOUBLE
