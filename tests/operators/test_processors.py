@@ -58,6 +58,19 @@ def test_a_plain_store_logs_with_the_record_s_timestamp() -> None:
     assert [entry[1:4] for entry in run.logged] == [(b"k", b"a", 5), (b"x", None, 5), (b"x", None, 3)]
 
 
+@pytest.mark.parametrize("refused", [(None, "v"), (1, "v"), ("z", 1)])
+def test_of_several_entries_all_or_none_are_put(refused: tuple[Any, Any]) -> None:
+    def calls(s: Any, r: Record) -> Any:
+        s.put_all((key, r.value) for key in "ab")
+        with pytest.raises(Exception, match=r"no null keys|expected"):
+            s.put_all([("a", "other"), refused])
+        return list(s.all())
+
+    run = using(Stores.key_value_store("s"), calls)
+    assert pipe(run, ("k", "x", 5)) == [[("a", "x"), ("b", "x")]]
+    assert [entry[1:4] for entry in run.logged] == [(b"a", b"x", 5), (b"b", b"x", 5)]
+
+
 def test_ranges_include_both_ends_and_prefixes_are_of_bytes() -> None:
     def calls(s: Any, r: Record) -> Any:
         s.put(r.key, r.value)

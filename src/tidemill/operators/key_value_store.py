@@ -8,7 +8,7 @@ processed, which the caller gives). Ranges include both ends and are in the orde
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows, require_key
@@ -35,9 +35,12 @@ class KeyValueStore:
 
     def put(self, key: object, value: object, timestamp: int) -> None:
         """Sets the value; None deletes."""
-        raw, row = self._key(key), self._write_value(value)
-        self._rows.put(raw, row)
-        self._rows.log(raw, row, timestamp)
+        self._put(self._key(key), self._write_value(value), timestamp)
+
+    def put_all(self, entries: Iterable[tuple[object, object]], timestamp: int) -> None:
+        """``put`` for each (key, value); for none of them where one can't be written."""
+        for raw, row in [(self._key(key), self._write_value(value)) for key, value in entries]:
+            self._put(raw, row, timestamp)
 
     def delete(self, key: object, timestamp: int) -> object:
         """Deletes the key and gives the value that it had."""
@@ -68,6 +71,10 @@ class KeyValueStore:
 
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
         self._rows.put(key, value)
+
+    def _put(self, key: bytes, row: bytes | None, timestamp: int) -> None:
+        self._rows.put(key, row)
+        self._rows.log(key, row, timestamp)
 
     def _key(self, key: object) -> bytes:
         return require_key(self._write_key(key), "key-value")

@@ -214,6 +214,8 @@ class Origin:
     columns: tuple[str, ...] = ()
     key_serde: Serde | None = None
     value_serde: Serde | None = None
+    is_global: bool = False
+    """True if its records are for global stores: each thread reads all of them, at each start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -209,3 +209,14 @@ def test_what_a_copy_skips_is_counted_once() -> None:
     report = run._run([("rows", b"a", b"x", 1, ()), ("rows", b"b", b"7", 2, ()), ("events", b"a", b"e", 3, ())], 0)
     assert (report.skipped, report.dropped) == (1, 1)
     assert [value for _, _, value, *_ in run.written] == [b"X-e"]
+
+
+def test_a_record_of_a_global_topic_that_cannot_be_read_is_counted_and_gets_no_dead_letter() -> None:
+    """Each thread of each instance would send one, at each start."""
+    run = StepRun(program())
+    expected = {0: "", 1: "", 2: ""}
+    run._workers[0].unreadable = Unreadable(handler=OnUnreadable.DEAD_LETTER, topic="dead", expected=expected)
+    report = run._run([("rows", b"a", b"no long", 1, ()), ("events", b"a", b"x", 2, ())], 0)
+    assert (report.skipped, report.dropped) == (1, 1)
+    assert "rows-0 at offset 0" in report.message
+    assert [topic for topic, *_ in run.written] == ["out"]

@@ -131,6 +131,7 @@ class StepSpecs:
             columns=self._columns_below(node.name),
             key_serde=edge.key if with_serdes else None,
             value_serde=edge.value if with_serdes else None,
+            is_global=node.is_global,
         )
 
     def _columns_below(self, source: str) -> tuple[str, ...]:

@@ -50,7 +50,8 @@ class Unreadable:
 def unreadable_records(
     table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable
 ) -> tuple[RecordError, tuple[ToDeadLetters, Records] | None]:
-    """The error of the first record, and (destination, dead letters) unless they are only skipped.
+    """The error of the first record, and (destination, dead letters) unless they are only skipped. Records for global stores
+    are: each thread would send a letter, at each start.
 
     Raises:
         RecordError: the handler is FAIL.
@@ -62,7 +63,8 @@ def unreadable_records(
     if policy.handler is OnUnreadable.CONTINUE:
         return first, None
     assert policy.topic is not None
-    return first, (ToDeadLetters(policy.topic), _set_aside(rows, sources, policy))
+    own = [row for row in rows if not sources[row["n"]].is_global]
+    return first, ((ToDeadLetters(policy.topic), _set_aside(own, sources, policy)) if own else None)
 
 
 def _error(row: SourceRow, sources: Mapping[int, Origin], policy: Unreadable) -> RecordError:
