@@ -66,7 +66,7 @@ def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
                 if isinstance(kept, (TimeWindowedSerde, SessionWindowedSerde)) and not isinstance(value, Windowed):
                     value = from_spark(value, kept.inner)  # of the JVM
                 of[key] = kept.serialize(value)
-            except Exception as problem:
+            except BaseException as problem:
                 task = TaskId(node.subtopology, records.parts[at])
                 topic = topic_of(node.topics, records.sequences[at], records.offsets[at])
                 raise function_failed(node, task, topic, records.offsets[at], problem) from problem
@@ -140,7 +140,7 @@ class _TableLookup:
                 if row is None and not left:
                     continue
                 joined = write(join(read_key(key), read(value), row))
-            except Exception as problem:
+            except BaseException as problem:
                 topic = topic_of(self._node.topics, records.sequences[at], records.offsets[at])
                 raise function_failed(self._node, task, topic, records.offsets[at], problem) from problem
             out.parts.append(task.partition)
