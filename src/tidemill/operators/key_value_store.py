@@ -8,7 +8,7 @@ processed, which the caller gives). Ranges include both ends and are in the orde
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows, require_key
@@ -38,6 +38,12 @@ class KeyValueStore:
         raw, row = self._key(key), self._write_value(value)
         self._rows.put(raw, row)
         self._rows.log(raw, row, timestamp)
+
+    def put_all(self, entries: Iterable[tuple[object, object]], timestamp: int) -> None:
+        """``put`` for each (key, value); nothing is written if one of them can't be."""
+        for raw, row in [(self._key(key), self._write_value(value)) for key, value in entries]:
+            self._rows.put(raw, row)
+            self._rows.log(raw, row, timestamp)
 
     def delete(self, key: object, timestamp: int) -> object:
         """Deletes the key and gives the value that it had."""

@@ -44,9 +44,8 @@ class KeyValueAccess:
         self._store.put(key, value, self._now.timestamp)
 
     def put_all(self, entries: Iterable[tuple[object, object]]) -> None:
-        """``put`` for each (key, value)."""
-        for key, value in entries:
-            self.put(key, value)
+        """``put`` for each (key, value); nothing is written if one of them can't be (a null key), as in Kafka Streams."""
+        self._store.put_all(entries, self._now.timestamp)
 
     def put_if_absent(self, key: object, value: object) -> object:
         """Sets the value if there is none; gives the one that was there."""
