@@ -178,6 +178,18 @@ def test_an_unknown_name_is_an_error_that_suggests_the_nearest(name: str, sugges
     assert suggested in str(caught.value)
 
 
+def test_all_unknown_names_and_malformed_values_are_told_at_once() -> None:
+    wrong = {"num.stream.thread": 2, "max.poll.records": 5, "commit.interval.ms": "soon", "acceptable.recovery.lag": 5}
+    with pytest.raises(ConfigError) as caught:
+        StreamsConfig.of({**NEEDED, **wrong})
+    first, second, third = (str(caught.value).index(said) for said in (
+        "unknown setting 'num.stream.thread'; did you mean 'num.stream.threads'?", "max.poll.records is not for you to set here",
+        "commit.interval.ms is 'soon', expected",
+    ))  # fmt: skip
+    assert first < second < third
+    assert "acceptable" not in str(caught.value)
+
+
 @pytest.mark.parametrize("missing", ["application.id", "bootstrap.servers"])
 def test_what_every_application_needs_must_be_given(missing: str) -> None:
     with pytest.raises(ConfigError, match=f"{missing} is missing"):

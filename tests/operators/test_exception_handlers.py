@@ -61,11 +61,11 @@ class SilentError(Exception):
     __repr__ = __str__
 
 
-def raises(problem: Exception) -> Any:
+def raises(problem: BaseException) -> Any:
     raise problem
 
 
-def failing_by(problem: Exception) -> StreamsBuilder:
+def failing_by(problem: BaseException) -> StreamsBuilder:
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=LONG).map_values(per_record(lambda _: raises(problem), LONG), name="fails").to("out")
     return builder
@@ -200,6 +200,24 @@ def test_a_thread_that_ends_on_a_record_that_has_waited_names_that_one(
 def test_fail_is_the_default_and_names_the_record() -> None:
     with pytest.raises(RecordError, match="in-0 at offset 1: the function of divides failed: ZeroDivisionError"):
         send(graph_of(dividing()), 2, 0)
+
+
+class OwnBaseError(BaseException):
+    """No Exception: nothing that catches those sees it."""
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt("by hand"), SystemExit(3), GeneratorExit("early"), OwnBaseError("own")])
+def test_what_is_no_exception_names_node_and_record_and_no_handler_is_asked_about_it(problem: BaseException) -> None:
+    """As an Error of Java's: it is not the processing exception handler's, but the uncaught one's."""
+    said = rf"in-0 at offset 0: the function of fails failed: {type(problem).__name__}: {problem}"
+    for answer in (ExceptionResponse.FAIL, ExceptionResponse.CONTINUE):
+        with pytest.raises(RecordError, match=said):
+            send(graph_of(failing_by(problem), processing=answer), 1)
+
+
+def test_a_handler_that_exits_has_failed() -> None:
+    with pytest.raises(RecordError, match=r"divides: processing\.exception\.handler failed: SystemExit: no \(asked about Zero"):
+        send(graph_of(dividing(), processing=lambda *asked: raises(SystemExit("no"))), 0)
 
 
 def test_a_handler_of_ones_own_gets_place_record_and_error() -> None:

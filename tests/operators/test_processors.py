@@ -14,7 +14,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.dsl.stores import Stores
-from tidemill.errors import RecordError, StopError, TopologyError
+from tidemill.errors import RecordError, SerdeError, StopError, TopologyError
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.punctuation import Punctuations, first_from
 from tidemill.operators.record import Record
@@ -58,19 +58,6 @@ def test_a_plain_store_logs_with_the_record_s_timestamp() -> None:
     assert [entry[1:4] for entry in run.logged] == [(b"k", b"a", 5), (b"x", None, 5), (b"x", None, 3)]
 
 
-@pytest.mark.parametrize("refused", [(None, "v"), (1, "v"), ("z", 1)])
-def test_of_several_entries_all_or_none_are_put(refused: tuple[Any, Any]) -> None:
-    def calls(s: Any, r: Record) -> Any:
-        s.put_all((key, r.value) for key in "ab")
-        with pytest.raises(Exception, match=r"no null keys|expected"):
-            s.put_all([("a", "other"), refused])
-        return list(s.all())
-
-    run = using(Stores.key_value_store("s"), calls)
-    assert pipe(run, ("k", "x", 5)) == [[("a", "x"), ("b", "x")]]
-    assert [entry[1:4] for entry in run.logged] == [(b"a", b"x", 5), (b"b", b"x", 5)]
-
-
 def test_ranges_include_both_ends_and_prefixes_are_of_bytes() -> None:
     def calls(s: Any, r: Record) -> Any:
         s.put(r.key, r.value)
@@ -102,6 +89,20 @@ def test_a_key_of_none_is_an_error_in_reads_too(store: Store) -> None:
         return list(s.all())
 
     assert pipe(using(store, calls), ("k", "a", 5)) == [[]]
+
+
+@pytest.mark.parametrize(("bad", "said"), [((None, "v"), "no null keys"), (("z", 7), "expected str")])
+def test_put_all_writes_all_entries_or_none(bad: tuple[Any, Any], said: str) -> None:
+    def calls(s: Any, r: Record) -> Any:
+        with pytest.raises((ValueError, SerdeError), match=said):
+            s.put_all([("a", "1"), ("b", "2"), bad])
+        before = list(s.all())
+        s.put_all((key, r.value) for key in "ab")
+        return before, list(s.all())
+
+    run = using(Stores.key_value_store("s"), calls)
+    assert pipe(run, ("k", "v", 5)) == [([], [("a", "v"), ("b", "v")])]
+    assert [entry[1:4] for entry in run.logged] == [(b"a", b"v", 5), (b"b", b"v", 5)]
 
 
 def test_a_versioned_store_is_read_as_of_a_time_and_drops_what_is_too_old() -> None:

@@ -353,7 +353,7 @@ class StreamsConfig:
     def of(cls, mapping: Mapping[str, object] | None = None, **keywords: object) -> StreamsConfig:
         """The settings of a mapping and of keywords (``num_stream_threads=2``), which win; None means not given.
 
-        ConfigError for an unknown name, a malformed value, a contradiction, or if ``application.id`` or
+        ConfigError for unknown names and malformed values, all of them at once, for a contradiction, or if ``application.id`` or
         ``bootstrap.servers`` is missing.
         """
         if mapping is not None and not isinstance(mapping, Mapping):
@@ -385,15 +385,22 @@ class StreamsConfig:
         values: dict[str, Any] = {}
         handed_on: dict[str, dict[str, str]] = {}
         ignored = _NAMES.overridden(given)
+        problems: list[str] = []
         for name, value in given.items():
-            setting, rest = _NAMES.find(name)
-            read = _read(setting, name, value)
+            try:
+                setting, rest = _NAMES.find(name)
+                read = _read(setting, name, value)
+            except ConfigError as problem:
+                problems.append(str(problem))
+                continue
             if name in ignored:
                 continue
             if rest:
                 handed_on.setdefault(setting.name, {})[rest] = read
             else:
                 values[setting.name] = read
+        if problems:
+            raise ConfigError("; ".join(problems))
         values |= {attribute: ClientSettings(settings) for attribute, settings in handed_on.items()}
         return cls(**values, ignored=ignored)
 

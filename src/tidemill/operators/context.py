@@ -113,7 +113,7 @@ class Context(Protocol):
     def forward_as(self, origin: RecordMetadata, record: Record) -> None:
         """``forward`` for a record that was held back: keeps its original topic, partition and offset."""
 
-    def refuse(self, waited: WaitedRecord, problem: Exception) -> None:
+    def refuse(self, waited: WaitedRecord, problem: BaseException) -> None:
         """The function of this node has failed on a record that had waited, not on the one that is handled: asks the exception
         handlers about that one. Returns if they skip it, else raises."""
 

@@ -94,8 +94,9 @@ class ExceptionHandlers:
         """True if no record is ever skipped."""
         return self.processing is ExceptionResponse.FAIL and self.production is ExceptionResponse.FAIL
 
-    def judge(self, context: ErrorContext, record: Record | None, problem: Exception, *, in_sink: bool) -> Refused | None:
-        """None if the task must fail.
+    def judge(self, context: ErrorContext, record: Record | None, problem: BaseException, *, in_sink: bool) -> Refused | None:
+        """None if the task must fail. No handler is asked about what is no Exception (``sys.exit()``), as none of Kafka Streams'
+        is about an Error of Java's.
 
         Raises:
             RetriableError, ConfigError: ``problem`` is one, for which no record is to blame; or a RetriableError of the handler.
@@ -103,6 +104,8 @@ class ExceptionHandlers:
         """
         if isinstance(problem, (RetriableError, ConfigError)):
             raise problem
+        if not isinstance(problem, Exception):
+            return None
         which = "production.exception.handler" if in_sink else "processing.exception.handler"
         response = self._response(self.production if in_sink else self.processing, which, context, record, problem)
         if response is ExceptionResponse.FAIL:
@@ -133,7 +136,7 @@ class ExceptionHandlers:
             response: object = handler(context, record, problem)
         except RetriableError:
             raise
-        except Exception as failure:
+        except BaseException as failure:
             raise HandlerFailedError(f"{which} failed: {_shown(failure)} (asked about {_shown(problem)})") from failure
         try:
             return ExceptionResponse(response)
@@ -143,11 +146,11 @@ class ExceptionHandlers:
             raise HandlerFailedError(f"{found} (asked about {_shown(problem)})") from None
 
 
-def _shown(problem: Exception) -> str:
+def _shown(problem: BaseException) -> str:
     return f"{_class_of(problem).rpartition('.')[2]}: {said_by(problem)}"
 
 
-def _class_of(problem: Exception) -> str:
+def _class_of(problem: BaseException) -> str:
     if isinstance(problem, ColumnsFunctionError):
         return problem.error
     return f"{type(problem).__module__}.{type(problem).__qualname__}"

@@ -84,7 +84,7 @@ class NodeContext:
         for name, process in targets:
             try:
                 process(record)
-            except Exception as problem:
+            except BaseException as problem:
                 if _says_where(problem):
                     raise
                 self._graph.refuse(name, record, problem)
@@ -101,7 +101,7 @@ class NodeContext:
         self.forward(record)
         graph.origin = current
 
-    def refuse(self, waited: WaitedRecord, problem: Exception) -> None:
+    def refuse(self, waited: WaitedRecord, problem: BaseException) -> None:
         if _says_where(problem):
             raise problem
         graph = self._graph
@@ -136,7 +136,7 @@ class NodeContext:
             graph.origin = NO_ORIGIN
             try:
                 call(now)
-            except Exception as problem:
+            except BaseException as problem:
                 if _says_where(problem):
                     raise
                 graph.refuse(node, None, problem)
@@ -148,6 +148,6 @@ class NodeContext:
         return queue.schedule(first, interval_ms, punctuate)
 
 
-def _says_where(problem: Exception) -> bool:
+def _says_where(problem: BaseException) -> bool:
     """True of an error of the library itself: only what user functions and serdes raise has to be given a place."""
     return isinstance(problem, TidemillError) and not isinstance(problem, SerdeError)

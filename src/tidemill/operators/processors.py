@@ -226,7 +226,7 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
             raise TypeError(f"its supplier gave {made!r}, which has no method {does}()")
     except TidemillError:
         raise
-    except Exception as problem:
+    except BaseException as problem:
         raise StopError(
             f"task {context.task}: the processor of {context.node} could not be made: {type(problem).__name__}: {problem}"
         ) from problem

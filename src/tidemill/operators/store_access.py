@@ -44,7 +44,7 @@ class KeyValueAccess:
         self._store.put(key, value, self._now.timestamp)
 
     def put_all(self, entries: Iterable[tuple[object, object]]) -> None:
-        """``put`` for each (key, value); for none of them where one can't be written."""
+        """``put`` for each (key, value); nothing is written if one of them can't be (a null key), as in Kafka Streams."""
         self._store.put_all(entries, self._now.timestamp)
 
     def put_if_absent(self, key: object, value: object) -> object:

@@ -145,7 +145,7 @@ class StreamStreamJoin:
             for at, value in enumerate(values):
                 try:
                     joined = joiner(key, value, None) if is_left else joiner(key, None, value)
-                except Exception as problem:  # this one waits no longer: the next look would forward those before it again
+                except BaseException as problem:  # this one waits no longer: the next look would forward those before it again
                     self._context.refuse(waits.waited(row_key, row, at), problem)
                     continue
                 forward(Record(key, joined, timestamp, record.headers))

@@ -145,7 +145,7 @@ class TaskGraph:
                     self.partition_times[partition] = timestamp
             elif timestamp < 0:
                 raise SerdeError(invalid_timestamp(timestamp))
-        except Exception as problem:
+        except BaseException as problem:
             self.origin = origin
             raise self.failed(source, problem) from problem
         if timestamp < 0:
@@ -244,14 +244,14 @@ class TaskGraph:
         return cast("Subscriber", self.operator(node))
 
     def refuse(
-        self, node: str, record: Record | None, problem: Exception, data: tuple[bytes | None, bytes | None] | None = None
+        self, node: str, record: Record | None, problem: BaseException, data: tuple[bytes | None, bytes | None] | None = None
     ) -> None:
         """Skips the record on which ``node`` has failed (None: a punctuation), if the exception handlers decide so; else
         raises. ``data``: key and value of one that had waited."""
         is_sink = isinstance(self.topology.nodes[node], SinkNode)
         self._judge(node, node, record, problem, in_sink=is_sink, data=data)
 
-    def _extractor_failed(self, sink: str, record: Record, problem: Exception) -> None:
+    def _extractor_failed(self, sink: str, record: Record, problem: BaseException) -> None:
         """Like `refuse`, but the handler sees the nodes above: in Kafka Streams the error occurs where these forward, and for a
         source outside of all handlers."""
         nodes = self.topology.nodes
@@ -261,7 +261,7 @@ class TaskGraph:
         self._judge(sink, " or ".join(above), record, problem, in_sink=False)
 
     def _judge(
-        self, node: str, named: str, record: Record | None, problem: Exception, *, in_sink: bool,
+        self, node: str, named: str, record: Record | None, problem: BaseException, *, in_sink: bool,
         data: tuple[bytes | None, bytes | None] | None = None,
     ) -> None:  # fmt: skip
         topic, partition, offset = self.origin
@@ -278,7 +278,7 @@ class TaskGraph:
         self.dropped += 1
         self._refused.append(refused if data is None else replace(refused, data=data))
 
-    def failed(self, node: str, problem: Exception, record: Record | None = None) -> StopError:
+    def failed(self, node: str, problem: BaseException, record: Record | None = None) -> StopError:
         """The error to raise for a problem in ``node``: names the node, and the record that was read, if one was.
         ``record``: what the node was given.
 
@@ -327,7 +327,7 @@ class TaskGraph:
                     to = extractor(key, value, SourceRecord.of(record, *self.origin))
                     if not isinstance(to, str) or not to:
                         raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic")
-                except Exception as problem:
+                except BaseException as problem:
                     self._extractor_failed(name, record, problem)
                     return
             partition = value.partition if is_answered else None

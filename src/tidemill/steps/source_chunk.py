@@ -147,7 +147,7 @@ class _Chunk:
             placed = SourceRecord.of(record, message.topic(), message.partition(), message.offset())
             try:
                 stamps[at] = extracted_time(source.extractor(placed, before))
-            except Exception as problem:
+            except BaseException as problem:
                 what = f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {problem}"
                 raise _record_error(what, message) from problem
             if stamps[at] < 0:

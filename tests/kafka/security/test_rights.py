@@ -17,7 +17,7 @@ from tests.security.certificates import Authority, Certified
 from tidemill.errors import StopError
 from tidemill.kafka.security import access_errors
 from tidemill.kafka.security.access_errors import keeps_out, no_entry
-from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right, principal_of
+from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right, principal_of
 
 ALICE = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "hush"}
 UNVERIFIED = KafkaError(KafkaError._SSL, "SSL handshake failed: certificate verify failed")
@@ -36,6 +36,18 @@ def test_a_right_is_named_with_who_lacks_it_and_the_command_that_grants_it() -> 
         "writing: User:alice lacks Write on topic 'orders'. Grant it, as a user who may: kafka-acls --bootstrap-server "
         "kafka:9093 --add --allow-principal User:alice --operation Write --topic orders"
     )
+
+
+def test_where_it_is_not_known_which_right_is_missing_none_of_them_is_said_to_be() -> None:
+    suspects = [Right.of(Resource.TOPIC, topic, Operation.WRITE) for topic in ("a", "b")]
+    unanswered = {"bootstrap.servers": "127.0.0.1:9", "security.protocol": "nonsense"}
+    assert lacking(suspects, unanswered) == []
+    error = missing_right("writing", suspects, ALICE, some_of_them=True)
+    assert str(error).startswith(
+        "writing: User:alice lacks one or more of these rights (the brokers have not said which): Write on topic 'a', Write on "
+        "topic 'b'. Grant what is missing (kafka-acls --list shows what is there), as a user who may: kafka-acls "
+    )
+    assert missing_right("writing", suspects[:1], ALICE, some_of_them=True).args == (_said(suspects[0]),)
 
 
 def test_topics_that_need_the_same_share_a_command() -> None:

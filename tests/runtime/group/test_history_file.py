@@ -139,12 +139,18 @@ def test_what_is_no_history_is_put_aside_and_said_and_the_instance_goes_on(tmp_p
     assert [one["at_ms"] for one in kept_by(tmp_path).history()] == [1_000]
 
 
-def test_a_directory_in_the_files_place_keeps_nobody_from_leading(tmp_path: Path) -> None:
+@pytest.mark.parametrize("aside", ["a folder", "a file"])
+def test_a_directory_in_the_files_place_keeps_nobody_from_leading(tmp_path: Path, aside: str) -> None:
     (tmp_path / FILE).mkdir()
-    (tmp_path / ASIDE).mkdir()
-    (tmp_path / ASIDE / "something").touch()
+    if aside == "a folder":
+        (tmp_path / ASIDE).mkdir()
+        (tmp_path / ASIDE / "something").touch()
+    else:
+        (tmp_path / ASIDE).touch()
     led = kept_by(tmp_path, 1_000)
     assert "could not be put aside" in led.problem
+    assert "no rebalances are kept over a restart: remove or rename rebalances.jsonl and" in led.problem
+    assert "a new one begins" not in led.problem
     assert [one["at_ms"] for one in led.history()] == [1_000]
 
 

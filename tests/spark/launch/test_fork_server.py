@@ -211,6 +211,16 @@ def test_a_temporary_folder_with_too_long_a_name_is_refused_and_nothing_is_left_
     assert list(long.iterdir()) == []
 
 
+def test_a_python_that_cannot_be_started_is_named_and_nothing_is_left(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unstartable = folder / "python"
+    unstartable.touch(0o644)
+    monkeypatch.setattr(sys, "executable", str(unstartable))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(EnvironmentProblem, match=r"Python can't be started .*Permission denied.*allowed to execute .*/python"):
+        start_fork_server([])
+    assert list(folder.iterdir()) == [unstartable]
+
+
 def test_the_server_ends_with_its_driver() -> None:
     code = (
         "import sys, time; from tidemill.spark.launch.fork_server import start_fork_server\n"

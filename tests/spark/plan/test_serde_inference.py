@@ -25,7 +25,14 @@ from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of, operations_of
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.serde_inference import SerdeInference
-from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, leaving_in_graph, leaving_in_step, of_foreign_key_join
+from tidemill.spark.plan.serde_rules import (
+    NOTHING_KNOWN,
+    Edge,
+    exit_edge,
+    leaving_in_graph,
+    leaving_in_step,
+    of_foreign_key_join,
+)
 from tidemill.spark.plan.stages import runs_vectorised, stages
 from tidemill.topology.join_operations import ForeignKeyChange, ForeignKeyResolve, ForeignKeySubscribe
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
@@ -124,6 +131,16 @@ def test_a_sink_of_whose_records_nothing_says_how_to_write_them_is_refused_by_na
     make(builder.stream("in", key=STRING, value=STRING)).to("out")
     with pytest.raises(TopologyError, match=rf"no serde for the {side}s that KSTREAM-SINK-\d+ writes: give {side}= of"):
         compile_topology(None, builder.build(), "app")
+
+
+def test_where_the_serde_before_a_function_of_columns_was_lost_is_said_by_name() -> None:
+    builder = StreamsBuilder()
+    rekeyed = builder.stream("in", key=STRING, value=STRING).select_key(per_record(lambda k, v: v), name="rekeyed")
+    rekeyed.process_values(_Forwards, name="passes").filter(lambda k, v: k != "a", name="chosen").to("out", key=STRING)
+    lost = Edge(key=None, value=STRING)
+    known = {"KSTREAM-SOURCE-0000000000": Edge(key=STRING, value=STRING), "rekeyed": lost, "passes": lost}
+    with pytest.raises(TopologyError, match=r"no serde for the keys that enter chosen, .*: give rekeyed one \(key="):
+        exit_edge(builder.build(), "chosen", known)
 
 
 @pytest.mark.parametrize(("left", "right", "lacks"), [

@@ -11,7 +11,7 @@ import pytest
 
 from tests.steps.vector.batch_nodes import LONG, node, rows, state_of
 from tidemill import per_batch, per_record_async
-from tidemill.errors import StopError
+from tidemill.errors import RecordError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
 from tidemill.steps.rows.schema import FUNCTION_CALLS
 from tidemill.steps.rows.writes import take_writes, writes_as_rows
@@ -79,12 +79,22 @@ def test_a_call_that_exits_is_a_failure_and_the_calls_after_it_come_back() -> No
         return value
 
     function = per_record_async(ask, max_in_flight=1, timeout=300)
-    assert calls_of(function, [1, 2, 3]).failures == 1
+    for handlers in (FAILING, GOING_ON):
+        operation, state = MapValuesInBatches(function), state_of(handlers)
+        with pytest.raises(RecordError, match=r"in-1 at offset 101: the function of score failed: SystemExit: no more"):
+            map_values_in_batches(node(operation, LONG, LONG), operation, rows(LONG, [1, 2, 3]), state)
+        assert state.functions["score"].failures == 1
     assert calls_of(function, [1, 3]).failures == 0
-    with pytest.raises(StopError, match=r"RuntimeError: SystemExit: no more"):
-        map_values_in_batches(
-            node(MapValuesInBatches(function), LONG, LONG), MapValuesInBatches(function), rows(LONG, [2]), state_of(FAILING)
-        )
+
+
+def test_a_batch_function_that_exits_on_a_record_ends_the_thread_whatever_the_handler_says() -> None:
+    def exiting(values: Any) -> Any:
+        if (values == 2).any():
+            sys.exit("no more")
+        return values
+
+    with pytest.raises(RecordError, match=r"in-1 at offset 101: the function of score failed: SystemExit: no more"):
+        calls_of(per_batch(exiting), [1, 2, 3])
 
 
 def test_what_an_earlier_step_has_called_reaches_the_last_one_with_its_rows() -> None:

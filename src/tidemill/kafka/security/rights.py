@@ -81,17 +81,22 @@ def lacks(error: KafkaError) -> Resource | None:
     return _RESOURCE_OF.get(error.code())
 
 
-def missing_right(doing: str, rights: Iterable[Right], settings: Mapping[str, object]) -> MissingRightError:
+def missing_right(
+    doing: str, rights: Iterable[Right], settings: Mapping[str, object], *, some_of_them: bool = False
+) -> MissingRightError:
     """The error for these rights. ``settings``: the client's own, in either library's names; the message has no secret of
-    them."""
+    them. ``some_of_them``: one or more of the rights are missing, and it is not known which."""
     missing = tuple(sorted(set(rights)))
     principal = principal_of(settings)
     servers = settings.get("bootstrap.servers") or settings.get("bootstrap_servers") or "HOST:PORT"
     listed = ",".join(map(str, servers)) if isinstance(servers, list) else str(servers)
     commands = "; ".join(_commands(missing, principal or "User:NAME", listed))
+    who, lacks_them, grant = principal or "the user of this client", "lacks", "Grant it"
+    if some_of_them and len(missing) > 1:
+        lacks_them = "lacks one or more of these rights (the brokers have not said which):"
+        grant = "Grant what is missing (kafka-acls --list shows what is there)"
     return MissingRightError(
-        f"{doing}: {principal or 'the user of this client'} lacks {', '.join(map(str, missing))}. Grant it, as a user who may: "
-        f"{commands}",
+        f"{doing}: {who} {lacks_them} {', '.join(map(str, missing))}. {grant}, as a user who may: {commands}",
         rights=tuple((right.resource, right.name, right.operation) for right in missing),
         principal=principal,
     )
@@ -118,12 +123,10 @@ def principal_of(settings: Mapping[str, object]) -> str | None:
 
 
 def lacking(suspects: Sequence[Right], settings: DataClientSettings) -> list[Right]:
-    """The missing ones of these rights on topics, by the brokers' answer; all of them if there is no answer.
+    """The missing ones of these rights on topics, by the brokers' answer; none if there is no answer, or all are there by now.
 
     librdkafka says that a transaction was refused, not because of which of its topics, nor whether written or read.
     """
-    if len(suspects) < 2:
-        return list(suspects)
     allowed: dict[str, frozenset[str] | None] = {}
     try:
         topics = TopicCollection(sorted({right.name for right in suspects}))
@@ -131,8 +134,7 @@ def lacking(suspects: Sequence[Right], settings: DataClientSettings) -> list[Rig
         allowed = {topic: _allowed(answer) for topic, answer in asked.items()}
     except (KafkaException, ValueError, TimeoutError):
         pass
-    missing = [right for right in suspects if (known := allowed.get(right.name)) is not None and right.operation not in known]
-    return missing or list(suspects)
+    return [right for right in suspects if (known := allowed.get(right.name)) is not None and right.operation not in known]
 
 
 def asking_client(settings: DataClientSettings) -> AdminClient:

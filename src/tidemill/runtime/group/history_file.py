@@ -41,12 +41,16 @@ class HistoryFile:
         try:
             found, lines = _read(self._path)
         except (OSError, ValueError) as problem:
-            why = f"{self._path} can't be read: {problem}. It is put aside as {self._aside.name}, and a new one begins"
-            log.error(LogEvent("history-unreadable", problem=why))
+            why = f"{self._path} can't be read: {problem}. "
             try:
                 self._path.replace(self._aside)
+                why += f"It is put aside as {self._aside.name}, and a new one begins"
             except OSError as left:
-                why += f" (it could not be put aside: {left})"
+                why += (
+                    f"It could not be put aside ({left}), so no rebalances are kept over a restart: remove or rename "
+                    f"{self._path.name} and {self._aside.name}, which must be files"
+                )
+            log.error(LogEvent("history-unreadable", problem=why))
             return [], why
         self._lines = lines
         return found, ""

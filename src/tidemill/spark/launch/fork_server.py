@@ -29,6 +29,7 @@ from types import ModuleType
 from typing import TypedDict
 
 from tidemill.control.sockets import LocalListener
+from tidemill.errors import EnvironmentProblem
 from tidemill.spark.launch.worker_daemon import LENGTH_BYTES, STREAMS, import_path
 
 _ASK_LIMIT_S = 10.0
@@ -59,7 +60,7 @@ def start_fork_server(modules: Sequence[str]) -> ForkServer:
     """Starts a server that imports ``modules``; returns at once, and who asks before they are imported waits for them.
 
     Raises:
-        EnvironmentProblem: there can be no socket in the temporary folder.
+        EnvironmentProblem: there can be no socket in the temporary folder, or Python can't be started.
     """
     listener = LocalListener("socket", use="the socket of the process that workers are forked from,", prefix="tidemill-fork-")
     number = listener.socket.fileno()
@@ -72,8 +73,13 @@ def start_fork_server(modules: Sequence[str]) -> ForkServer:
             start_new_session=True,  # Ctrl-C is for the driver
             env=_environment(),
         )
-    except BaseException:
+    except BaseException as problem:
         listener.close()
+        if isinstance(problem, OSError):
+            raise EnvironmentProblem(
+                f"Python can't be started for the workers ({problem}): this user must be allowed to execute {sys.executable} and"
+                " to start another process"
+            ) from problem
         raise
     listener.socket.close()
     return ForkServer(address=listener.address, process=process)

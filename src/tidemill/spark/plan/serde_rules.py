@@ -370,11 +370,18 @@ def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
         raise TopologyError(merges_different(name))
     side = above[0].missing
     if side is not None:
+        made_by = " and ".join(_without(side, topology, name, known))
         raise TopologyError(
-            f"no serde for the {side}s that enter {name}, whose function works on columns: give the operator above it one "
+            f"no serde for the {side}s that enter {name}, whose function works on columns: give {made_by} one "
             f"({side}=..., per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
         )
     return above[0]
+
+
+def _without(side: str, topology: Topology, name: str, known: Mapping[str, Edge]) -> list[str]:
+    """The nodes above from which on nothing says how keys or values are written."""
+    lacking = [parent for parent in topology.parents[name] if parent in known and getattr(known[parent], side) is None]
+    return sorted({each for parent in lacking for each in _without(side, topology, parent, known) or [parent]})
 
 
 def merges_different(name: str) -> str:

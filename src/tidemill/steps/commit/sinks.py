@@ -61,13 +61,13 @@ def as_its_serdes_write(sink: str, node: NodeSpec, records: Records, state: Step
                 written.keys[at] = key_serde.serialize(node.out_key_serde.deserialize(key))
             if value_serde is not None:
                 written.values[at] = value_serde.serialize(node.out_value_serde.deserialize(value))
-        except Exception as problem:
+        except BaseException as problem:
             _pass_over(sink, node, records, at, problem, state)
             refused.append(at)
     return written.without(refused) if refused else written
 
 
-def _pass_over(sink: str, node: NodeSpec, records: Records, at: int, problem: Exception, state: StepState) -> None:
+def _pass_over(sink: str, node: NodeSpec, records: Records, at: int, problem: BaseException, state: StepState) -> None:
     task, offset = TaskId(node.subtopology, records.parts[at]), records.offsets[at]
     topic = topic_of(node.topics, records.sequences[at], offset)
     key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
@@ -80,7 +80,7 @@ def _pass_over(sink: str, node: NodeSpec, records: Records, at: int, problem: Ex
 
 
 def _judge(
-    context: ErrorContext, record: Record, problem: Exception, data: tuple[bytes | None, bytes | None], state: StepState,
+    context: ErrorContext, record: Record, problem: BaseException, data: tuple[bytes | None, bytes | None], state: StepState,
     what: str, *, in_sink: bool,
 ) -> None:  # fmt: skip
     """Skips the record if the handler decides so; else RecordError with ``what``, or with the handler's own error."""
@@ -121,7 +121,7 @@ def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str,
             )
             if not isinstance(topic, str) or not topic:
                 raise _WrongResultError(f"the topic extractor gave {topic!r}, expected the name of a topic")
-        except Exception as problem:
+        except BaseException as problem:
             _function_failed(sink, "topic extractor", records, at, problem, state)
             continue
         found.setdefault(topic, []).append(at)
@@ -157,7 +157,7 @@ def _placed_by_function(sink: SinkSpec, topic: str, records: Records, state: Ste
         record = _decoded(sink, records, at)
         try:
             found = _partitions(topic, sink.partitioner(topic, record.key, record.value, count), count)
-        except Exception as problem:
+        except BaseException as problem:
             _function_failed(sink, "partitioner", records, at, problem, state)
             continue
         if not found:
@@ -208,7 +208,7 @@ class _WrongResultError(ValueError):
     """A topic extractor or partitioner returned an invalid result."""
 
 
-def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, problem: Exception, state: StepState) -> None:
+def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, problem: BaseException, state: StepState) -> None:
     """Passes the error to the processing handler with the node above as its place: in Kafka Streams that node's ``forward``
     raises it. A source forwards outside of all handlers, so directly below a source the error ends the thread."""
     said = str(problem) if isinstance(problem, _WrongResultError) else f"the {what} failed: {type(problem).__name__}: {problem}"

@@ -67,7 +67,7 @@ def call_all(
             " function blocks the event loop; await what it waits for, or use per_record"
         ) from None
     return results, FunctionCalls(
-        calls=len(arguments), records=len(arguments), failures=sum(isinstance(result, Exception) for result in results),
+        calls=len(arguments), records=len(arguments), failures=sum(isinstance(result, BaseException) for result in results),
         calls_ms=gauge.calls_ms, longest_ms=gauge.longest_ms, took_ms=(time.perf_counter() - began_s) * 1e3,
         most_in_flight=gauge.most_in_flight, timeouts=gauge.timeouts,
     )  # fmt: skip
@@ -96,10 +96,8 @@ async def _all(
 async def _call(function: Callable[..., Awaitable[Any]], given: tuple[Any, ...]) -> Any:
     try:
         return await function(*given)
-    except (Exception, asyncio.CancelledError, GeneratorExit):
-        raise
-    except BaseException as problem:  # sys.exit() would end the loop's thread, and no later call would come back
-        raise RuntimeError(f"{type(problem).__name__}: {problem}") from problem
+    except (SystemExit, KeyboardInterrupt) as problem:  # raised, they would end the loop's thread: no later call would return
+        return problem
 
 
 async def _result(call: asyncio.Future[Any], timeout_s: float, gauge: _Gauge) -> Any:

@@ -30,7 +30,7 @@ from tidemill.topology.batch_operations import BatchFunction, PerBatch, PerRecor
 class FailedCall:
     """In place of a result."""
 
-    problem: Exception
+    problem: BaseException
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class NodeBatch:
     def __post_init__(self) -> None:
         self.records = from_rows(self.table, self.node.key_serde, self.node.value_serde)
 
-    def refuse(self, at: int, problem: Exception) -> None:
+    def refuse(self, at: int, problem: BaseException) -> None:
         """Passes over a record that the function fails on, if the handler says so; else raises."""
         refuse(self.node, TaskId(self.node.subtopology, self.records.parts[at]), self.records, at, problem, self.state)
 
@@ -79,7 +79,7 @@ class NodeBatch:
         found, calls = call_all(
             function.function, arguments, max_in_flight=function.max_in_flight, timeout_s=function.timeout_ms / 1000
         )
-        return range(len(arguments)), [FailedCall(one) if isinstance(one, Exception) else one for one in found], calls
+        return range(len(arguments)), [FailedCall(one) if isinstance(one, BaseException) else one for one in found], calls
 
     def _of_batch(self, function: PerBatch, call: Call) -> tuple[Sequence[int], list[Any], FunctionCalls]:
         node, records, table = self.node, self.records, self.table
@@ -122,7 +122,7 @@ def _halved(call: Callable[[int, int], list[Any]], begin: int, end: int) -> list
         return call(begin, end)
     except ResultShapeError:
         raise
-    except Exception as problem:
+    except BaseException as problem:
         if end - begin == 1:
             return [FailedCall(problem)]
         middle = (begin + end) // 2

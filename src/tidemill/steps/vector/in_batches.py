@@ -56,7 +56,7 @@ def map_values_in_batches(node: NodeSpec, operation: MapValuesInBatches, table: 
             if isinstance(result, FailedCall):
                 raise result.problem
             values[at] = write(result)
-        except Exception as problem:
+        except BaseException as problem:
             batch.refuse(at, problem)
             refused.append(at)
     records.values = values
@@ -149,7 +149,7 @@ def _made(batch: NodeBatch, function: BatchFunction, call: Call, made: Callable[
             if isinstance(result, FailedCall):
                 raise result.problem
             own = list(made(at, result))
-        except Exception as problem:
+        except BaseException as problem:
             batch.refuse(at, problem)
             continue
         origins += [at] * len(own)

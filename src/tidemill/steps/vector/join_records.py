@@ -113,7 +113,7 @@ class TaskRecords:
         for number, at in enumerate(causes):
             try:
                 found.append(serde.serialize(given.decoded_keys[at] if made.keys is None else made.keys[number]))
-            except Exception as problem:
+            except BaseException as problem:
                 raise self._problem(target, problem, of, at) from problem
         return found
 

@@ -104,7 +104,7 @@ class Waiting:
         made = self._made
         try:
             made.values.append(self._write(record[1]))
-        except Exception as problem:
+        except BaseException as problem:
             raise JoinerError(self._target, self._at) from problem
         assert made.keys is not None
         made.keys.append(record[0])

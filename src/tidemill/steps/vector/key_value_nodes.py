@@ -146,7 +146,7 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
             old = held[key]
             try:
                 after = fold(key, value, None if old is None else old[8:])
-            except Exception as problem:
+            except BaseException as problem:
                 refuse(node, task, records, at, problem, state)
                 continue
             timestamp = records.timestamps[at]

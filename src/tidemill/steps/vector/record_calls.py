@@ -26,7 +26,7 @@ def peek(node: NodeSpec, operation: Peek | Foreach, records: Records, state: Ste
         key, value = _sides(node, records, at)
         try:
             operation.function(key, value)
-        except Exception as problem:
+        except BaseException as problem:
             refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, problem, state)
             refused.append(at)
     return records.without(refused) if refused else records
@@ -44,7 +44,7 @@ def _sides(node: NodeSpec, records: Records, at: int) -> tuple[object, object]:
     return node.key_serde.deserialize(records.keys[at]), node.value_serde.deserialize(records.values[at])
 
 
-def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exception, state: StepState) -> None:
+def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: BaseException, state: StepState) -> None:
     """Passes over a record that the node's function fails on, if the handler says so; else raises."""
     offset = records.offsets[at]
     topic = topic_of(node.topics, records.sequences[at], offset)
@@ -64,7 +64,7 @@ def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Exc
 
 
 def function_failed(
-    node: NodeSpec, task: TaskId, topic: str, offset: int | None, problem: Exception, *, where: str = ""
+    node: NodeSpec, task: TaskId, topic: str, offset: int | None, problem: BaseException, *, where: str = ""
 ) -> RecordError:
     """A function of the user's, or a serde, has raised ``problem`` on a record of ``topic`` (rule 26).
 

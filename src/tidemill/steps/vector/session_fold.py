@@ -184,7 +184,7 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
             for code, times, records, at in _by_key(keyed.codes, timestamps, mine):
                 try:
                     fold.key(keyed.keys[code], times, records, at)
-                except Exception as problem:
+                except BaseException as problem:
                     where = " for a key whose first record in this batch is there"
                     offset, sequence = (table.column(name)[at[0]].as_py() for name in ("off", "seq"))
                     topic = topic_of(node.topics, sequence, offset)

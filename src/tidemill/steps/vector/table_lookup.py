@@ -67,7 +67,7 @@ def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
                 if isinstance(kept, (TimeWindowedSerde, SessionWindowedSerde)) and not isinstance(value, Windowed):
                     value = from_spark(value, kept.inner)  # of the JVM
                 of[key] = kept.serialize(value)
-            except Exception as problem:
+            except BaseException as problem:
                 task = TaskId(node.subtopology, records.parts[at])
                 topic = topic_of(node.topics, records.sequences[at], records.offsets[at])
                 raise function_failed(node, task, topic, records.offsets[at], problem) from problem
@@ -144,7 +144,7 @@ class _TableLookup:
                     continue
                 result = join(read_key(key), read(value), row) if takes_key else join(read(value), row)
                 self._values.append(write(result))
-            except Exception as problem:
+            except BaseException as problem:
                 topic = topic_of(self._node.topics, records.sequences[at], records.offsets[at])
                 raise function_failed(self._node, task, topic, records.offsets[at], problem) from problem
             self._found.append(at)

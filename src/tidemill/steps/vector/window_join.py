@@ -158,7 +158,7 @@ class JoinTask:
                             result = joiner(decoded[at], theirs, mine) if is_right else joiner(decoded[at], mine, theirs)
                             node = target
                             results.append(write(result))
-                        except Exception as problem:
+                        except BaseException as problem:
                             raise JoinerError(node, at) from problem
                         causes.append(at)
                         stamps.append(time if time > other_time else other_time)
@@ -194,7 +194,7 @@ class JoinTask:
                     waiting.found_nothing(record, is_right, high)
             except JoinerError:
                 raise
-            except Exception as problem:
+            except BaseException as problem:
                 raise JoinerError(self._nodes[is_right], at) from problem
             if not keeps[is_right]:
                 self._write_value(given, at, is_right)
@@ -218,7 +218,7 @@ class JoinTask:
     def _write_value(self, given: Arrivals, at: int, is_right: bool) -> None:
         try:
             given.rows[at] = self._sides[is_right].encode(given.values[at])
-        except Exception as problem:
+        except BaseException as problem:
             raise JoinerError(self._windowed[is_right], at) from problem
 
 
