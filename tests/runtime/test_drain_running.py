@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.runtime.instance_pair import InstancePair, has_all
-from tests.runtime.instance_process import LIMIT_S, InstanceProcess
+from tests.runtime.instance_process import InstanceProcess
 from tidemill.cli.drain import drain_at
 from tidemill.cli.roll import roll
 from tidemill.embedded.broker import EmbeddedBroker
@@ -16,9 +16,11 @@ from tidemill.errors import EnvironmentProblem
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.http_tls import HttpAccess
 
-pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(1500)]
 
 APPLICATION = "drained"
+PATIENT_S = 600
+"""So long copies may take to catch up on a busy machine, and instances to come back, one after the other."""
 
 
 def host(instance: InstanceProcess) -> HostInfo:
@@ -55,7 +57,7 @@ def test_a_drained_instances_stateful_tasks_go_where_a_copy_has_caught_up_and_it
     stateful = {task for task in pair.one.look()["tasks"] if task.startswith("1_")}
     assert stateful
     shown: list[str] = []
-    last = drain_at(host(pair.one), HttpAccess(), LIMIT_S, shown.append)
+    last = drain_at(host(pair.one), HttpAccess(), PATIENT_S, shown.append)
     assert last.message == "every task has been handed over"
     assert pair.one.wait_ended() == 0
     has_all(pair.two)
@@ -66,7 +68,7 @@ def test_a_drained_instances_stateful_tasks_go_where_a_copy_has_caught_up_and_it
 
 def test_an_instance_that_is_alone_does_not_drain(pair: InstancePair) -> None:
     with pytest.raises(EnvironmentProblem, match="there is no other instance in its group"):
-        drain_at(host(pair.two), HttpAccess(), LIMIT_S, lambda _text: None)
+        drain_at(host(pair.two), HttpAccess(), PATIENT_S, lambda _text: None)
     has_all(pair.two)
 
 
@@ -95,9 +97,9 @@ def test_a_group_is_restarted_one_instance_after_the_other(pair: InstancePair, b
     keeper = threading.Thread(target=start_again, daemon=True)
     keeper.start()
     try:
-        roll(broker.bootstrap_servers, APPLICATION, None, None, timeout_s=LIMIT_S, return_timeout_s=LIMIT_S)
+        roll(broker.bootstrap_servers, APPLICATION, None, None, timeout_s=PATIENT_S, return_timeout_s=PATIENT_S)
     finally:
         is_over.set()
-        keeper.join(LIMIT_S)
+        keeper.join(PATIENT_S)
     assert sorted(restarted) == ["one", "two"]
     pair.all_is_counted_exactly()

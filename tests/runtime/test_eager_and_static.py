@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.runtime.instance_pair import TASKS, InstancePair, has_all
 from tests.runtime.local_instance import LocalInstance
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -28,6 +29,15 @@ def start(pair: LocalPair) -> None:
     pair.feed.start()
     pair.two.start()
     pair.share()
+    assert until(lambda: is_settled(pair)), pair.two.log_end()
+
+
+def is_settled(pair: LocalPair) -> bool:
+    """Both have taken up what the group's last generation gave them, so nobody asks for one more rebalance: where a thread gives
+    up its tasks late, as behind a long batch, the other one asks again and again until it has them."""
+    members = [instance.streams.threads[0]._member.membership for instance in (pair.one, pair.two)]
+    taken_up = [[e for e in instance.events("assigned") if "thread" in e][-1]["generation"] for instance in (pair.one, pair.two)]
+    return all(member.is_stable for member in members) and {*taken_up} == {str(member.generation) for member in members}
 
 
 def rounds(pair: LocalPair) -> list[str]:

@@ -34,6 +34,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.m
 KEYS = 3_000
 """Of each partition."""
 PAGE = 4096
+PROBING_S = 2
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_changelogs_that_lost_records_are_told_of_and_do_not_keep_a_group_probin
     settings = {
         "acceptable.recovery.lag": 0,
         "max.warmup.replicas": 4,
-        "probing.rebalance.interval.ms": 2_000,
+        "probing.rebalance.interval.ms": PROBING_S * 1_000,
         "tidemill.test.short.intervals": True,
     }
     standbys = ListenerNotes(StandbyUpdateListener)
@@ -206,10 +207,7 @@ def test_changelogs_that_lost_records_are_told_of_and_do_not_keep_a_group_probin
         assert old.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING, old.error
         with new:
             assert until(lambda: sum(task.phase is Phase.RUNNING for task in new.threads[0].tasks.values()) > 0)
-            assert until(lambda: is_settled(caplog)), caplog.messages[-20:]
-            rounds = len(finished(caplog))
-            time.sleep(3 * 2)
-            assert len(finished(caplog)) == rounds, "there was nothing to probe for"
+            assert until(lambda: is_at_rest(caplog)), caplog.messages[-20:]
             ended = standbys.by_partition("on_update_suspended", "reason")
             moved = {partition for partition, reason in ended.items() if reason is SuspendReason.PROMOTED}
             assert moved
@@ -240,8 +238,12 @@ def finished(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [line for line in caplog.messages if "Finished " in line and "assignment of tasks" in line]
 
 
-def is_settled(caplog: pytest.LogCaptureFixture) -> bool:
-    return "Finished stable" in "".join(finished(caplog)[-1:])
+def is_at_rest(caplog: pytest.LogCaptureFixture) -> bool:
+    """There is nothing to probe for: for three intervals nobody does. On a busy machine a thread may give up tasks late, and the
+    rebalance for that come behind one that had settled all."""
+    rounds = len(finished(caplog))
+    time.sleep(3 * PROBING_S)
+    return "Finished stable" in "".join(finished(caplog)[-1:]) and len(finished(caplog)) == rounds
 
 
 def test_a_changelog_that_was_recreated_empties_the_stores_and_says_so(place: Place, caplog: pytest.LogCaptureFixture) -> None:

@@ -26,6 +26,9 @@ from tidemill.spark.engine import start_workers
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(900)]
 
 STRING = Serdes.string()
+PATIENT = {"tidemill.batch.timeout.ms": 240_000}
+"""Where workers are to stay the same: a thread waits so long for those that are started for it, however busy the machine is. Else
+its first batch starts others, and Spark may take the ones or the others for a later run."""
 
 
 @pytest.fixture
@@ -76,7 +79,7 @@ def test_a_batch_that_finds_no_task_slot_waits_for_one_and_its_workers_live_on(
                 time.sleep(0.05)
             yield number
 
-    with place.running(builder) as streams:
+    with place.running(builder, **PATIENT) as streams:
         [thread] = streams.threads
         place.send("in", [(b"k", b"v")])
         assert place.received("out", 1)
@@ -144,7 +147,7 @@ def test_a_second_worker_of_a_step_ends_the_first_and_no_batch_is_lost_for_long(
     builder = StreamsBuilder()
     words = builder.stream(place.topic("in"), key=STRING, value=STRING)
     words.group_by_key().count(store="counts").to_stream().to(place.topic("out"))
-    with place.running(builder) as streams:
+    with place.running(builder, **PATIENT) as streams:
         [thread] = streams.threads
         place.send("in", [(b"k", b"v")])
         assert place.received("out", 1)
@@ -170,7 +173,7 @@ def test_a_fatal_error_of_the_producer_costs_a_batch_and_the_producer_but_not_th
     builder = StreamsBuilder()
     words = builder.stream(place.topic("in"), key=STRING, value=STRING)
     words.group_by_key().count(store="counts").to_stream().to(place.topic("out"))
-    with place.running(builder) as streams:
+    with place.running(builder, **PATIENT) as streams:
         [thread] = streams.threads
         place.send("in", [(b"k", b"v")])
         assert place.received("out", 1)

@@ -49,8 +49,10 @@ PROGRAMS = {"wordcount": wordcount, "passing": passing, "shop": shop_of}
 
 
 def look(streams: KafkaStreams) -> dict[str, object]:
-    """``state``: RUNNING only with the tasks that are shown; the instance's own follows its tasks a moment later."""
+    """``state``: RUNNING only with the tasks that are shown; the instance's own follows its tasks a moment later.
+    ``followed``: up to where a standby has followed its changelogs."""
     tasks = [task for thread in streams.threads for task in thread.tasks.values()]
+    standbys = {str(task): held for thread in streams.threads for task, held in thread.standbys.items()}
     is_settled = all(task.phase is Phase.RUNNING for task in tasks)
     return {
         "state": streams.state.value if is_settled or streams.state is not State.RUNNING else State.REBALANCING.value,
@@ -58,7 +60,8 @@ def look(streams: KafkaStreams) -> dict[str, object]:
         "workers": [thread.engine.worker_pids if thread.engine else {} for thread in streams.threads],
         "tasks": sorted(str(task.task) for task in tasks),
         "restoring": {str(copy.task): copy.lag for thread in streams.threads for copy in thread.copies if copy.is_active},
-        "standbys": {str(t): held.lag for thread in streams.threads for t, held in thread.standbys.items()},
+        "standbys": {task: held.lag for task, held in standbys.items()},
+        "followed": {task: sum((held.stores or {}).values()) for task, held in standbys.items()},
         "batches": sum(thread.metrics.batches for thread in streams.threads),
         "records_in": sum(thread.metrics.records_in for thread in streams.threads),
         "restored": sum(thread.metrics.records_restored for thread in streams.threads),
