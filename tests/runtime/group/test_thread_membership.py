@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,8 +38,8 @@ class Group:
 @pytest.fixture
 def group(monkeypatch: pytest.MonkeyPatch) -> Group:
     """Who is held up is so for longer than a test that stands still for a while."""
-    for limit in ("_COMMIT_LIMIT_S", "_TAKE_UP_LIMIT_S"):
-        monkeypatch.setattr(thread_membership, limit, 10 * LIMIT_S)
+    monkeypatch.setattr(thread_membership, "_COMMIT_LIMIT_S", 10 * LIMIT_S)
+    monkeypatch.setattr(thread_membership, "_TAKE_UP_LIMITS_S", (10 * LIMIT_S,))
     return Group()
 
 
@@ -147,10 +148,27 @@ def test_no_join_begins_while_instructions_are_carried_out(group: Group) -> None
 
 
 def test_the_group_is_not_held_up_forever_by_a_thread_in_a_long_batch(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thread_membership, "_TAKE_UP_LIMIT_S", 0.2)
+    monkeypatch.setattr(thread_membership, "_TAKE_UP_LIMITS_S", (0.2,))
     join = begun(group.thread.wait_until_taken_up)
     join.join(LIMIT_S)
     assert not join.is_alive()
+
+
+def test_joins_one_after_the_other_in_a_long_batch_wait_longer_each_up_to_a_limit(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_membership, "_TAKE_UP_LIMITS_S", (1, 2, 4, 8))
+    limits: list[float] = []
+    answers = iter((False, False, False, False, False, True, False))
+
+    def wait_for(_predicate: Callable[[], bool], limit_s: float) -> bool:
+        limits.append(limit_s)
+        return next(answers)
+
+    monkeypatch.setattr(group.thread._gate, "wait_for", wait_for)
+    for _ in range(7):
+        group.thread.wait_until_taken_up()
+    assert limits == [1, 2, 4, 8, 8, 8, 1]
 
 
 def test_who_is_no_member_has_nothing_to_take_up(group: Group) -> None:

@@ -29,8 +29,9 @@ from tidemill.task.tasks import Tasks
 _COMMIT_LIMIT_S = 3.0
 _JOIN_LIMIT_S = 0.1
 """Time that a join waits for a commit under way, and a commit for the answer to a join: the group may wait for others."""
-_TAKE_UP_LIMIT_S = 1.0
-"""A thread takes an assignment up when its batch is done; the whole group waits for a join."""
+_TAKE_UP_LIMITS_S = (1.0, 2.0, 4.0, 8.0)
+"""Of joins one after the other while a batch lasts. A thread takes an assignment up when its batch is done, and the whole group
+waits for a join; but each join before makes another rebalance, in which nothing can change yet."""
 
 
 class ThreadMembership:
@@ -56,6 +57,7 @@ class ThreadMembership:
         self._is_committing = False
         self._acting = 0
         self._joins_from: tuple[int, int] | None = None
+        self._joins_too_early = 0
         self._member: GroupMember | None = None
 
     def bind(self, member: GroupMember) -> None:
@@ -121,8 +123,10 @@ class ThreadMembership:
 
     def wait_until_taken_up(self) -> None:
         """Waits until the previous assignment is carried out, as in Kafka Streams, whose threads join and process."""
+        limit_s = _TAKE_UP_LIMITS_S[min(self._joins_too_early, len(_TAKE_UP_LIMITS_S) - 1)]
         with self._gate:
-            self._gate.wait_for(self._has_taken_up, _TAKE_UP_LIMIT_S)
+            is_taken_up = self._gate.wait_for(self._has_taken_up, limit_s)
+        self._joins_too_early = 0 if is_taken_up else self._joins_too_early + 1
 
     def _has_taken_up(self) -> bool:
         now, state = self.membership, self.state
