@@ -37,6 +37,10 @@ def reset(
         str | None, typer.Option(metavar="A,B", help="These inputs, which the program itself writes, begin at their end.")
     ] = None,
     local_state: Annotated[bool, typer.Option("--local-state", help="Also remove the state below state.dir.")] = False,
+    given_state_dir: Annotated[
+        str | None,
+        typer.Option("--state-dir", metavar="PATH", help="Also remove the state below this directory, which run was given."),
+    ] = None,
     earlier_topics: Annotated[
         bool, typer.Option("--earlier-topics", help="Also delete topics of earlier versions of the program, by their names.")
     ] = False,
@@ -80,10 +84,10 @@ def reset(
         to_timestamp_ms=to_timestamp_ms,
         shift_by=shift_by,
     )
-    state_dir = Path(known.state_dir) if local_state else None
+    state_dir = given_state_dir or (known.state_dir if local_state else None)
     plan = plan_reset(
         topology, known.slice(TopicsConfig), admin, target, inputs=_names(input_topics), intermediate=_names(intermediate_topics),
-        state_dir=state_dir, with_earlier=earlier_topics,
+        state_dir=None if state_dir is None else Path(state_dir), with_earlier=earlier_topics,
     )  # fmt: skip
     for line in plan_lines(plan):
         typer.echo(line)
