@@ -48,6 +48,7 @@ test: install-dev lint check
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "(broker or spark) and not (security or cluster)"
 
 # TLS, logins, ACLs and secrets on brokers of their own, and every kind of bad input; prints what it has verified.
+.PHONY: test-security
 test-security: install-dev
 	$(BIN)/pytest tests/security
 
@@ -57,7 +58,7 @@ test-cluster: install-dev
 	$(BIN)/pytest -v tests/cluster tests/deploy
 
 # Jars by checksum; packages by pip-audit, where a vulnerability service can be asked (exit code 3 where it can't).
-.PHONY: test-security audit
+.PHONY: audit
 audit: install-dev
 	@$(BIN)/python tools/audit.py
 
@@ -66,7 +67,7 @@ lint: install-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The pure tests only: meant to stay under a minute on two cores.
+# The pure tests only: no JVM, no broker.
 check: install-dev
 	$(BIN)/pytest -n $(PROCESSES) -m "not broker and not spark"
 
@@ -80,11 +81,9 @@ vectors-pure: install-dev
 vectors-spark: install-dev
 	TIDEMILL_ALL_VECTORS=1 $(BIN)/pytest -n 2 --dist worksteal tests/spark/test_operator_vectors.py tests/spark/test_program_vectors.py tests/spark/test_drawn_programs.py
 
-ifneq ($(wildcard benchmarks/wordcount.py),)
 .PHONY: bench
 bench: install-dev
 	$(BIN)/python benchmarks/wordcount.py --peers
-endif
 
 # Experiments on a real broker: each prints its tables, and fails where a count is not exact. docs/experiments has their output.
 .PHONY: experiment-scale-out experiment-rolling-bounce

@@ -28,7 +28,7 @@ import pyarrow as pa
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.spark.plan import compiled_topology as plan
-from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, leaving_in_step
+from tidemill.spark.plan.serde_rules import leaving_in_step
 from tidemill.spark.plan.stages import stages
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
@@ -40,6 +40,7 @@ from tidemill.steps.step_spec import SourceSpec, StepSpec
 from tidemill.task.batch import BatchRequest, CommittingMember, Marker, Outcome, TaskRun
 from tidemill.task.commit import CommitStep
 from tidemill.task.raw_records import RecordColumns
+from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SourceNode
 
 HERE = Path(__file__).parent
@@ -132,11 +133,11 @@ def _settled(compiler: Any, _session: None) -> None:
     topology, serdes = compiler.topology, compiler.serdes
     for name, node in topology.nodes.items():
         if isinstance(node, SourceNode):
-            serdes.leaving[name] = Edge(key=node.key_serde, value=node.value_serde)
+            serdes.leaving[name] = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
             continue
         serdes.entering[name] = entry = serdes.leaving[topology.parents[name][0]]
         if isinstance(node, ProcessorNode):
-            serdes.leaving[name] = leaving_in_step(topology, name, entry, NOTHING_KNOWN)
+            serdes.leaving[name] = leaving_in_step(topology, name, entry, NO_SERDES)
 
 
 def measure(program: str, records: int, size: int, folder: Path, profile: cProfile.Profile | None) -> tuple[float, int]:

@@ -25,6 +25,7 @@ from tidemill.ids import TaskId
 from tidemill.java_collections.priority_queue import JavaPriorityQueue
 from tidemill.operators.context import RecordMetadata
 from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import SourceNode, StoreKind, Topology
 from tidemill.topology.windows import Windowed
 
@@ -167,8 +168,8 @@ def start(topology: Topology, wall_clock: int = 0, emit_interval_ms: int = 0) ->
         return rows.setdefault(name, MemoryRows(store.logged and store.source_topic is None))
 
     graph = TaskGraph(
-        topology, TASK, rows=rows_of, key_serde=DEFAULT_SERDE, value_serde=DEFAULT_SERDE, wall_clock=wall_clock,
-        emit_interval_ms=emit_interval_ms,
+        topology, TASK, rows=rows_of, default_serdes=KeyValueSerdes(key=DEFAULT_SERDE, value=DEFAULT_SERDE),
+        wall_clock=wall_clock, emit_interval_ms=emit_interval_ms,
     )
     return Run(topology, graph, rows)
 

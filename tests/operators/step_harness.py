@@ -51,6 +51,7 @@ from tidemill.task.raw_records import RecordColumns
 from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import GivenReader, KeptOutput, Message
 from tidemill.topology.graph import subtopologies
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Topology
 
 APPLICATION = "app"
@@ -210,7 +211,7 @@ class StepRun:
         self.topology = topology
         self._partition = partition
         self.compiled = compile_topology(
-            None, topology, APPLICATION, default_key=Serdes.string(), default_value=Serdes.string(),
+            None, topology, APPLICATION, default_serdes=KeyValueSerdes(key=Serdes.string(), value=Serdes.string()),
             emit_interval_ms=emit_interval_ms,
         )  # fmt: skip
         self._parts = subtopologies(topology, APPLICATION)
@@ -254,12 +255,12 @@ class StepRun:
         if name not in last.stores:
             shared = self._workers[-1].graphs.shared.rows(name)
             described = next(graph.topology.stores[name] for graph in last.graphs if graph.is_global)
-            return store_of(described, shared, Serdes.string(), Serdes.string())
+            return store_of(described, shared, KeyValueSerdes(key=Serdes.string(), value=Serdes.string()))
         spec = last.stores[name]
         rows = TaskRows(name, logged=False)
         task = TaskId(spec.subtopology, self._partition)
         rows.begin(self.stores.setdefault(task, SortedStores(task)), Written())
-        return store_of(spec.kept or self.topology.stores[name], rows, Serdes.string(), Serdes.string())
+        return store_of(spec.kept or self.topology.stores[name], rows, KeyValueSerdes(key=Serdes.string(), value=Serdes.string()))
 
     def pipe(self, records: Sequence[tuple[Any, ...]], *, one_by_one: bool = False) -> None:
         """The records in one batch, then what goes through repartition topics: all that waits, or the oldest first."""

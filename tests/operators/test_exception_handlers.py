@@ -15,6 +15,7 @@ from tidemill.ids import TaskId
 from tidemill.operators.context import RecordMetadata
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import SourceNode
 
 STRING, LONG = Serdes.string(), Serdes.long()
@@ -25,8 +26,9 @@ ASIDE = ExceptionHandlers(processing=ExceptionResponse.DEAD_LETTER, dead_letter_
 def graph_of(builder: StreamsBuilder, **handlers: Any) -> TaskGraph:
     rows: dict[str, MemoryRows] = {}
     return TaskGraph(
-        builder.build(), TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()), key_serde=STRING,
-        value_serde=STRING, handlers=ExceptionHandlers(**{"dead_letter_topic": "dead", **handlers}),
+        builder.build(), TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()),
+        default_serdes=KeyValueSerdes(key=STRING, value=STRING),
+        handlers=ExceptionHandlers(**{"dead_letter_topic": "dead", **handlers}),
     )  # fmt: skip
 
 
@@ -105,7 +107,8 @@ def test_a_self_join_forwards_nothing_of_a_record_that_its_joiner_fails_on_and_m
     rows: dict[str, MemoryRows] = {}
     graph = TaskGraph(
         builder.build(optimization="all"), TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()),
-        key_serde=STRING, value_serde=STRING, handlers=ExceptionHandlers(processing=ExceptionResponse.CONTINUE),
+        default_serdes=KeyValueSerdes(key=STRING, value=STRING),
+        handlers=ExceptionHandlers(processing=ExceptionResponse.CONTINUE),
     )  # fmt: skip
     for offset, (value, time) in enumerate([("a", 100), ("x", 105), ("x", 900), ("b", 101)]):
         graph.process(SOURCE, Record("k", value, time), RecordMetadata("in", 0, offset))
@@ -125,7 +128,8 @@ class TwoTopics:
             return response
 
         self.graph = TaskGraph(
-            topology, TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()), key_serde=STRING, value_serde=STRING,
+            topology, TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()),
+            default_serdes=KeyValueSerdes(key=STRING, value=STRING),
             handlers=ExceptionHandlers(processing=handler, dead_letter_topic="dead"),
         )  # fmt: skip
         self._sources = {node.topics[0]: name for name, node in topology.nodes.items() if isinstance(node, SourceNode)}

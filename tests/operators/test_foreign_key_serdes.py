@@ -10,6 +10,7 @@ from tests.operators.harness import TASK, MemoryRows
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import TopologyError
 from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.key_value_serdes import NO_SERDES
 
 STRING = Serdes.string()
 
@@ -20,10 +21,7 @@ def _graph(serde: Any) -> TaskGraph:
     right = builder.table("r", key=STRING, value=STRING, store="r")
     joined = left.join(right, lambda one, other: one + other, foreign_key=lambda value: value)
     joined.to_stream().to("out", key=STRING, value=STRING)
-    no_default: Any = None
-    return TaskGraph(
-        builder.build(), TASK, rows=lambda _store: MemoryRows(), key_serde=no_default, value_serde=no_default, nodes=None
-    )
+    return TaskGraph(builder.build(), TASK, rows=lambda _store: MemoryRows(), default_serdes=NO_SERDES)
 
 
 def test_left_values_that_no_serde_writes_are_refused_with_what_to_do() -> None:

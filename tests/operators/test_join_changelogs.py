@@ -12,6 +12,7 @@ from tests.operators.harness import TASK, Case, MemoryRows, Run, cases, formats,
 from tests.operators.vector_values import writer
 from tidemill import JoinWindows, Serdes, StreamJoined, StreamsBuilder
 from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import StoreKind
 
 FORMATS = {name: getattr(programs_joins, name) for name in formats() if hasattr(programs_joins, name)}
@@ -43,8 +44,9 @@ def _record(key: bytes | None, value: bytes | None, timestamp: int | None, heade
 def _anew(run: Run) -> TaskGraph:
     """A graph over the same rows, as after a batch that did not count or in another worker."""
     return TaskGraph(
-        run.topology, TASK, rows=lambda store: run.rows.setdefault(store, MemoryRows()), key_serde=Serdes.string(),
-        value_serde=Serdes.string(), stream_time=run.graph.stream_time, wall_clock=run.graph.wall_clock, emit_interval_ms=0,
+        run.topology, TASK, rows=lambda store: run.rows.setdefault(store, MemoryRows()),
+        default_serdes=KeyValueSerdes(key=Serdes.string(), value=Serdes.string()),
+        stream_time=run.graph.stream_time, wall_clock=run.graph.wall_clock, emit_interval_ms=0,
     )
 
 

@@ -14,6 +14,7 @@ from tidemill.ids import TaskId
 from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, PunctuationType
 from tidemill.operators.record import Record
 from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Topology
 
 TEXT = Serdes.string()
@@ -80,7 +81,8 @@ def test_a_supplier_that_gives_one_object_twice_is_refused() -> None:
     program = topology(lambda: shared)
 
     def task(partition: int) -> TaskGraph:
-        return TaskGraph(program, TaskId(0, partition), rows=lambda _name: None, key_serde=TEXT, value_serde=TEXT)  # type: ignore[arg-type,return-value]
+        serdes = KeyValueSerdes(key=TEXT, value=TEXT)
+        return TaskGraph(program, TaskId(0, partition), rows=lambda _name: None, default_serdes=serdes)  # type: ignore[arg-type,return-value]
 
     first = task(0)
     with pytest.raises(StopError, match=r"task 0_1: .*gave the same object again: return a new Does at each call"):

@@ -9,6 +9,7 @@ from tests.operators.random_programs import ANYTHING, built, cases, is_of_anothe
 from tests.operators.test_store_formats import KEY_VALUE_KINDS
 from tidemill.errors import RecordError
 from tidemill.operators.stores import store_of
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 
 CASES = cases(every=5)
 
@@ -27,7 +28,7 @@ def stores_that_come_back(number: int, monkeypatch: pytest.MonkeyPatch) -> list[
     for name, described in run.topology.stores.items():
         if described.kind in KEY_VALUE_KINDS and described.logged and described.source_topic is None:
             rows = MemoryRows()
-            restored = store_of(described, rows, ANYTHING, ANYTHING)
+            restored = store_of(described, rows, KeyValueSerdes(key=ANYTHING, value=ANYTHING))
             for store, key, value, timestamp, headers, _at in run.logged:
                 if store == name:
                     restored.restore(key, value, timestamp, headers)

@@ -13,6 +13,7 @@ from tests.operators import programs_of_formats
 from tests.operators.harness import ROW_FORMS, TASK, MemoryRows, Program, Run, cases, formats, programs_in, run_case
 from tidemill import Serdes
 from tidemill.operators.stores import store_of
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import StoreKind
 
 MODULES = [import_module(f"tests.operators.{path.stem}") for path in sorted(Path(__file__).parent.glob("programs_*formats*.py"))]
@@ -70,7 +71,7 @@ def test_a_changelog_gives_the_store_back(name: str) -> None:
     }
     assert stores
     for store, described in stores.items():
-        restored = store_of(described, MemoryRows(), Serdes.string(), Serdes.string())
+        restored = store_of(described, MemoryRows(), KeyValueSerdes(key=Serdes.string(), value=Serdes.string()))
         for logged, key, value, timestamp, headers, _at in run.logged:
             if logged == store:
                 restored.restore(key, value, timestamp, headers)
@@ -88,7 +89,7 @@ def test_key_value_stores_come_back_row_by_row(name: str) -> None:
     assert stores
     for store, described in stores.items():
         rows = MemoryRows()
-        restored = store_of(described, rows, Serdes.string(), Serdes.string())
+        restored = store_of(described, rows, KeyValueSerdes(key=Serdes.string(), value=Serdes.string()))
         for logged, key, value, timestamp, headers, _at in run.logged:
             if logged == store:
                 restored.restore(key, value, timestamp, headers)

@@ -9,6 +9,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.suppressed import Suppressed
 from tidemill.errors import StateError, StopError, TopologyError
 from tidemill.operators.stores import store_of
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 
 STRING = Serdes.string()
 
@@ -66,7 +67,7 @@ def test_the_suppressed_table_shows_what_was_sent() -> None:
 def test_a_changelog_record_of_an_old_version_is_refused_with_what_to_do() -> None:
     run = _run(Suppressed.until_time_limit(10))
     store = next(store for name, store in run.topology.stores.items() if "SUPPRESS" in name)
-    kept = store_of(store, run.rows[store.name], STRING, STRING)
+    kept = store_of(store, run.rows[store.name], KeyValueSerdes(key=STRING, value=STRING))
     with pytest.raises(StateError, match="version 02 was found, expected 3"):
         kept.restore(b"k", b"data", 0, (("v", b"\x02"),))
 

@@ -19,6 +19,7 @@ from tidemill.operators.context import RecordMetadata
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.record import Change, Record
 from tidemill.operators.task_graph import Produced, TaskGraph
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Topology
 
 STRING, LONG = Serdes.string(), Serdes.long()
@@ -28,7 +29,8 @@ FIRST = RecordMetadata("in", 0, 7)
 def graph_of(topology: Topology, **settings: Any) -> TaskGraph:
     rows: dict[str, MemoryRows] = {}
     return TaskGraph(
-        topology, TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()), key_serde=STRING, value_serde=STRING,
+        topology, TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()),
+        default_serdes=KeyValueSerdes(key=STRING, value=STRING),
         **settings,
     )
 

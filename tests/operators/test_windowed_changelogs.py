@@ -38,6 +38,7 @@ from tidemill import (
 from tidemill.operators.segments import emitted_in
 from tidemill.operators.stores import store_of
 from tidemill.operators.task_graph import TaskGraph
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import StoreKind
 
 FORMATS = {
@@ -83,11 +84,11 @@ def test_a_changelog_restores_what_the_store_shows(name: str) -> None:
         assert stores
         for store_name, store in stores.items():
             rows = MemoryRows()
-            restored = store_of(store, rows, Serdes.string(), Serdes.string())
+            restored = store_of(store, rows, KeyValueSerdes(key=Serdes.string(), value=Serdes.string()))
             for _store, key, value, timestamp, headers, _at in (entry for entry in run.logged if entry[0] == store_name):
                 restored.restore(key, value, -1 if timestamp is None else timestamp, headers)
             assert list(restored.all()) == list(run.graph.store(store_name).all())
-            again = store_of(store, rows, Serdes.string(), Serdes.string())
+            again = store_of(store, rows, KeyValueSerdes(key=Serdes.string(), value=Serdes.string()))
             assert list(again.all()) == list(restored.all())
 
 
@@ -137,9 +138,9 @@ def _run_in_batches(program: Program, case: Case, chance: random.Random) -> Run:
 
 def _with_new_graph(run: Run) -> Run:
     run.graph = TaskGraph(
-        run.topology, TASK, rows=lambda store: run.rows.setdefault(store, MemoryRows()), key_serde=Serdes.string(),
-        value_serde=Serdes.string(), stream_time=run.graph.stream_time, emit_interval_ms=0,
-        emitted=run.graph.emitted,
+        run.topology, TASK, rows=lambda store: run.rows.setdefault(store, MemoryRows()),
+        default_serdes=KeyValueSerdes(key=Serdes.string(), value=Serdes.string()),
+        stream_time=run.graph.stream_time, emit_interval_ms=0, emitted=run.graph.emitted,
     )
     return run
 

@@ -29,6 +29,7 @@ from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_state import Written
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import partition_of_key
 
@@ -618,7 +619,7 @@ def prices(make: Callable[..., Instance]) -> Instance:
     state, rows, written = found.writers[0], TaskRows("prices", logged=False), Written()
     with opened(state) as view:
         rows.begin(view, written)
-        kept = store_of(VERSIONED, rows, Serdes.string(), Serdes.long())
+        kept = store_of(VERSIONED, rows, KeyValueSerdes(key=Serdes.string(), value=Serdes.long()))
         for key, value, at in ((A[0], 10, 100), (A[0], 20, 200), (A[1], 7, 150), (A[2], 5, 100), (A[2], None, 300)):
             kept.put(key, value, at)
         kept.flush()

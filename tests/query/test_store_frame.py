@@ -21,6 +21,7 @@ from tidemill.state.lmdb import TaskState
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
 from tidemill.steps.step_state import Written
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.windows import Windowed
 
@@ -39,7 +40,7 @@ def put(folder: Path, info: StoreInfo, entries: list[tuple[Any, ...]], position:
     written, rows = Written(), TaskRows("counts", logged=True)
     rows.begin(NO_STATE, written)
     assert info.store is not None
-    store = store_of(info.store, rows, TEXT, LONG)
+    store = store_of(info.store, rows, KeyValueSerdes(key=TEXT, value=LONG))
     for entry in entries:
         store.put(*entry)
     if hasattr(store, "flush"):

@@ -30,6 +30,7 @@ from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowSto
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_state import Written
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import partition_of_key
 from tidemill.topology.windows import Windowed
@@ -68,7 +69,7 @@ def _write(instance: Instance, store: Store, partition: int, write: Callable[[An
     rows, written = TaskRows(store.name, logged=False), Written()
     with opened(state) as view:
         rows.begin(view, written)
-        kept = store_of(store, rows, Serdes.string(), Serdes.long())
+        kept = store_of(store, rows, KeyValueSerdes(key=Serdes.string(), value=Serdes.long()))
         write(kept)
         kept.flush()
     before = state.positions()

@@ -49,6 +49,7 @@ from tidemill.testing.driver_service import THREAD, shared_driver_service
 from tidemill.testing.topics import RawRecord, data, from_json, text, to_json
 from tidemill.testing.worker import GivenReader, KeptOutput, Place, control_of
 from tidemill.topology.graph import subtopologies
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Topology
 
 APPLICATION = "app"
@@ -165,7 +166,7 @@ class Program:
     ) -> None:  # fmt: skip
         self.topology = topology
         self.compiled: CompiledTopology = compile_topology(
-            session, topology, APPLICATION, presum=presum, default_key=default, default_value=default,
+            session, topology, APPLICATION, presum=presum, default_serdes=KeyValueSerdes(key=default, value=default),
             emit_interval_ms=emit_interval_ms,
         )  # fmt: skip
         self._folder = Path(tempfile.mkdtemp(prefix="program-", dir=folder))

@@ -15,6 +15,7 @@ from tidemill.columns.recorded import recorded_columns
 from tidemill.dsl.stream import KStream
 from tidemill.errors import ColumnMistakeError, TopologyError
 from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.lowering import lower
 from tidemill.topology.nodes import Topology
 
@@ -31,7 +32,7 @@ def unchecked(write: Callable[[KStream], object]) -> Topology:
 
 
 def compiled(session: SparkSession, topology: Topology) -> None:
-    compile_topology(session, topology, "app", default_key=TEXT, default_value=TEXT, presum=True)
+    compile_topology(session, topology, "app", default_serdes=KeyValueSerdes(key=TEXT, value=TEXT), presum=True)
 
 
 FAILING: dict[str, tuple[Callable[[KStream], object], type[TopologyError], str]] = {

@@ -21,6 +21,7 @@ from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.schema import SCHEMA
 from tidemill.steps.step_spec import NodeSpec, StoreSpec
 from tidemill.steps.step_state import StepState
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, Topology
 from tidemill.topology.operations import Counting, SessionAggregate, TableToStream, WindowAggregate
 
@@ -150,7 +151,9 @@ class PerRecord:
         self.readers = {part: Reader({} if rows is None else rows[part]) for part in PARTITIONS}
         self.stores = {part: OneStore(reader) for part, reader in self.readers.items()}
         self.graphs = {
-            part: TaskGraph(topology, TaskId(0, part), rows=lambda _name, s=store: s, key_serde=STRING, value_serde=STRING)
+            part: TaskGraph(
+                topology, TaskId(0, part), rows=lambda _name, s=store: s, default_serdes=KeyValueSerdes(key=STRING, value=STRING)
+            )
             for part, store in self.stores.items()
         }
         self.sent: dict[tuple[int, bytes | None], Sent] = {}

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from tidemill.ids import TaskId
 from tidemill.operators.record import Headers, Record
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Topology
-from tidemill.topology.values import Key, Serde, TableRow
+from tidemill.topology.values import Key, TableRow
 
 
 class RecordMetadata(NamedTuple):
@@ -89,11 +90,8 @@ class Context(Protocol):
         """Up to which close time the windows of a store were emitted, as the task's commits say; -1: none were, or unknown."""
 
     @property
-    def default_key_serde(self) -> Serde:
-        """``default.key.serde``, for bytes that an operation needs itself."""
-
-    @property
-    def default_value_serde(self) -> Serde: ...
+    def default_serdes(self) -> KeyValueSerdes:
+        """The application's (``default.key.serde``, ``default.value.serde``), for bytes that an operation needs itself."""
 
     @property
     def sends_old(self) -> bool:

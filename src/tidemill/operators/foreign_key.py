@@ -61,9 +61,9 @@ class ForeignKeySubscribe:
         self._is_versioned, self._partition = context.is_versioned, context.task.partition
         function = plain(operation.extractor)
         self._extract: Callable[[Key, Value], Key] = function if operation.takes_key else lambda _key, value: function(value)
-        foreign = _serde(operation.foreign_key_serde, context.default_key_serde, "right table's keys", context)
-        value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context)
-        primary = operation.key_serde or context.default_key_serde or foreign  # in subscriptions, too
+        foreign = _serde(operation.foreign_key_serde, context.default_serdes.key, "right table's keys", context)
+        value = _serde(operation.value_serde, context.default_serdes.value, "left table's values", context)
+        primary = operation.key_serde or context.default_serdes.key or foreign  # in subscriptions, too
         self._write_key, self._write_foreign, self._write_value = primary.serialize, foreign.serialize, value.serialize
         self._left = operation.left
         self._instructions = self._of_left_join if operation.left else self._of_inner_join
@@ -218,7 +218,7 @@ class ForeignKeyResolve:
         self._left = operation.left
         self._look_up = context.table(operation.table)
         self._subscriber = context.subscriber(operation.subscribe)
-        self._write_value = _serde(operation.value_serde, context.default_value_serde, "left table's values", context).serialize
+        self._write_value = _serde(operation.value_serde, context.default_serdes.value, "left table's values", context).serialize
         self._join = with_key(operation.joiner, operation.takes_key)
 
     def process(self, record: Record) -> None:

@@ -15,8 +15,8 @@ from tidemill.operators.context import NO_ORIGIN, AsOfGetter, Getter, RecordMeta
 from tidemill.operators.punctuation import first_from
 from tidemill.operators.record import Record
 from tidemill.operators.versioned_tables import is_versioned_table
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, Topology
-from tidemill.topology.values import Serde
 
 if TYPE_CHECKING:
     from tidemill.operators.task_graph import TaskGraph
@@ -72,12 +72,8 @@ class NodeContext:
         return self._graph.emitted.get(store, -1)
 
     @property
-    def default_key_serde(self) -> Serde:
-        return self._graph.key_serde
-
-    @property
-    def default_value_serde(self) -> Serde:
-        return self._graph.value_serde
+    def default_serdes(self) -> KeyValueSerdes:
+        return self._graph.default_serdes
 
     def forward(self, record: Record, child: str | None = None) -> None:
         targets = self._targets if child is None else self._only(child)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tidemill.operators.default_serdes import completed
 from tidemill.operators.grace_buffer import GraceBuffer
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
 from tidemill.operators.outer_join_store import OuterJoinStore
@@ -22,6 +21,7 @@ from tidemill.operators.subscription_store import SubscriptionStore
 from tidemill.operators.suppress_buffer import SuppressBuffer
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import TimestampedWindowStore, WindowStore
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
 
@@ -39,16 +39,17 @@ _CLASSES: Mapping[StoreKind, Callable[[Store, Rows], Any]] = {
 }
 
 
-def store_of(store: Store, rows: Rows, key_serde: Serde, value_serde: Serde) -> Any:
-    """The store object over ``rows``; ``key_serde`` and ``value_serde`` are the defaults for a store that names none."""
-    def stored(own: Serde | None, default: Serde) -> Serde | None:
-        serde: Serde | None = completed(own, default, key_serde=key_serde, value_serde=value_serde)
+def store_of(store: Store, rows: Rows, default: KeyValueSerdes) -> Any:
+    """The store object over ``rows``; ``default``: the serdes of a store that names none."""
+
+    def stored(own: Serde | None, otherwise: Serde | None) -> Serde | None:
+        serde = otherwise if own is None else default.complete(own)
         return None if serde is None else StoredSerde(serde, store.name)  # an application may have no default
 
     filled = replace(
         store,
-        key_serde=stored(store.key_serde, key_serde),
-        value_serde=stored(store.value_serde, value_serde),
-        other_value_serde=stored(store.other_value_serde, value_serde),
+        key_serde=stored(store.key_serde, default.key),
+        value_serde=stored(store.value_serde, default.value),
+        other_value_serde=stored(store.other_value_serde, default.value),
     )
     return _CLASSES[store.kind](filled, rows)

@@ -5,7 +5,7 @@ task's stream time, when punctuators run (after the record that made them due, o
 error is named. Leaves what a node does to its operator (``operation_table``), whether processing continues after an error to
 ``exception_handlers``, rows to ``Rows``, and commits, tasks and topics to its caller.
 
-    graph = TaskGraph(topology, TaskId(0, 0), rows=lambda store: ..., key_serde=..., value_serde=...)
+    graph = TaskGraph(topology, TaskId(0, 0), rows=lambda store: ..., default_serdes=...)
     graph.read("KSTREAM-SOURCE-0000000000", origin, b"key", b"value", 1000, headers)  # bytes in
     graph.process("any node", record, origin)                                          # or decoded, at any node
     graph.advance_wall_clock(now_ms)
@@ -29,7 +29,6 @@ from typing import Any, NamedTuple, cast
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import NO_ORIGIN, AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
-from tidemill.operators.default_serdes import completed
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, HandlerFailedError, Refused
 from tidemill.operators.function_failures import function_failure
 from tidemill.operators.node_context import NodeContext
@@ -41,9 +40,10 @@ from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
 from tidemill.printable import said_by
 from tidemill.topology.functions import UserFunction
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.partitioning import Partitioning
-from tidemill.topology.values import Key, Serde, Value
+from tidemill.topology.values import Key, Value
 
 
 class Produced(NamedTuple):
@@ -89,8 +89,7 @@ class TaskGraph:
         task: TaskId,
         *,
         rows: Callable[[str], Rows],
-        key_serde: Serde,
-        value_serde: Serde,
+        default_serdes: KeyValueSerdes,
         nodes: Collection[str] | None = None,
         wall_clock: int = 0,
         stream_time: int = UNKNOWN_TIME,
@@ -103,7 +102,7 @@ class TaskGraph:
         self.emit_interval_ms, self.emitted = emit_interval_ms, emitted
         self.partition_times: dict[tuple[str, int], int] = {}
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
-        self.key_serde, self.value_serde = key_serde, value_serde
+        self.default_serdes = default_serdes
         self._rows, self._stores, self._operators = rows, dict[str, Any](), dict[str, Operator]()
         self._produced: list[Produced] = []
         self._handed_over: list[HandedOver] = []
@@ -214,7 +213,7 @@ class TaskGraph:
         found = self._stores.get(name)
         if found is None:
             described = self.topology.stores[name]
-            found = self._stores[name] = store_of(described, self._rows(name), self.key_serde, self.value_serde)
+            found = self._stores[name] = store_of(described, self._rows(name), self.default_serdes)
         return found
 
     def operator(self, node: str) -> Operator:
@@ -299,23 +298,20 @@ class TaskGraph:
     def _entry(self, name: str) -> Callable[[Record], None]:
         node = self.topology.nodes[name]
         if isinstance(node, SourceNode):
-            key, value = self._serdes(node)
+            key, value = self._serdes(node).settled
             self._readers[name] = key.deserialize, value.deserialize, node.timestamp_extractor, node.is_global
             return self._contexts[name].forward
         if isinstance(node, SinkNode):
             return self._sink(node)
         return self.operator(name).process
 
-    def _serdes(self, node: SourceNode | SinkNode) -> tuple[Serde, Serde]:
-        key, value = self.key_serde, self.value_serde
-        return (
-            completed(node.key_serde, key, key_serde=key, value_serde=value),
-            completed(node.value_serde, value, key_serde=key, value_serde=value),
-        )
+    def _serdes(self, node: SourceNode | SinkNode) -> KeyValueSerdes:
+        named = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
+        return named.completed_by(self.default_serdes).otherwise(self.default_serdes)
 
     def _sink(self, node: SinkNode) -> Callable[[Record], None]:
         name, topic, extractor = node.name, node.topic, node.topic_extractor
-        key_serde, value_serde = self._serdes(node)
+        key_serde, value_serde = self._serdes(node).settled
         write_key, write_value = key_serde.serialize, value_serde.serialize
         is_answered = node.partitioner is None and node.partitioning is Partitioning.BY_SUBSCRIPTION
 

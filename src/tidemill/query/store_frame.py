@@ -35,6 +35,7 @@ from tidemill.steps.rows.records import Records, to_rows
 from tidemill.steps.rows.schema import DDL, SCHEMA
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.step_state import Written
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed
@@ -165,7 +166,7 @@ def _rows_of(
                 raise StateError(f"its files were wiped and are being restored (offset {position} of {copy.least_position})")
             rows = TaskRows(store.name, logged=False)
             rows.begin(view, Written())
-            entries = store_of(store, rows, Serdes.bytes(), Serdes.bytes()).all()
+            entries = store_of(store, rows, KeyValueSerdes(key=Serdes.bytes(), value=Serdes.bytes())).all()
             while chunk := list(itertools.islice(entries, _CHUNK)):
                 yield _as_rows(chunk, copy.partition, store.kind, key_serde, value_serde)
             positions[copy.partition] = position

@@ -22,6 +22,7 @@ from tidemill.query.local_copies import CopyReader, StoreSnapshot
 from tidemill.query.rows import FoundRows, Row, RowsQuestion, first_page
 from tidemill.query.store_info import StoreInfo
 from tidemill.state.keys import TIMESTAMP_SIZE
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.windows import Windowed
 
@@ -111,7 +112,7 @@ def at_one_commit(reader: CopyReader, store: StoreInfo, kind: type[Kind], read: 
 def _over(rows: _CopyRows, store: StoreInfo, kind: type[Kind]) -> Kind:
     assert store.store is not None
     described = replace(store.store, key_serde=store.key_serde, value_serde=store.value_serde)
-    opened = store_of(described, rows, store.key_serde, store.value_serde)
+    opened = store_of(described, rows, KeyValueSerdes(key=store.key_serde, value=store.value_serde))
     assert isinstance(opened, kind)
     return opened
 

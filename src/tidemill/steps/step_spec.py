@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tidemill.steps.rows.intake import Intake
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.join_operations import StreamStreamJoin
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, Topology
 from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
@@ -197,9 +198,8 @@ class GraphSpec:
     """True if it updates global stores, from the records of all partitions."""
     global_stores: frozenset[str] = frozenset()
     """The stores of its topology that such a graph keeps."""
-    key_serde: Serde
-    """The defaults of the application, as far as operators ask for them."""
-    value_serde: Serde
+    default_serdes: KeyValueSerdes
+    """The application's, as far as operators ask for them."""
     window_join: WindowJoin | None = None
     """Set where the graph is one join of two streams, which has a shortcut."""
 

@@ -53,6 +53,7 @@ from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOut
 from tidemill.testing.worker import Place, source_of, step_of
 from tidemill.topology.durations import Instant, milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.patterns import with_topics_of_patterns
 from tidemill.topology.values import Serde
@@ -91,8 +92,9 @@ class TopologyTestDriver(Spelled):
         self._remove_folder = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         leaves_to_parent(self)
         self._application = program.application_id
-        self._default_key = serde_of_setting(program.default_key_serde)
-        self._default_value = serde_of_setting(program.default_value_serde)
+        self._default_serdes = KeyValueSerdes(
+            key=serde_of_setting(program.default_key_serde), value=serde_of_setting(program.default_value_serde)
+        )
         self._parts = subtopologies(topology, self._application)
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
         self._positions = {TopicPartition(topic, 0): 0 for part in self._parts for topic in part.source_topics}
@@ -112,7 +114,7 @@ class TopologyTestDriver(Spelled):
         session = session or shared_session()
         plans = plan_session(session)
         self._compiled = compile_topology(
-            plans, topology, self._application, default_key=self._default_key, default_value=self._default_value, presum=False,
+            plans, topology, self._application, default_serdes=self._default_serdes, presum=False,
             one_by_one=takes_one_by_one(self._exceptions), owner=session,
         )  # fmt: skip
         self._engine = self._make_engine(plans, self._compiled)
@@ -175,7 +177,7 @@ class TopologyTestDriver(Spelled):
         return found
 
     def _serdes(self, key: Serde | None, value: Serde | None) -> tuple[Serde, Serde]:
-        return key or self._default_key, value or self._default_value
+        return KeyValueSerdes(key=key, value=value).otherwise(self._default_serdes).settled
 
     # --- stores ---
 
@@ -206,14 +208,14 @@ class TopologyTestDriver(Spelled):
         if spec is None:  # a global store: the worker holds it in memory
             rows = TaskRows(name, logged=False)
             rows.begin(NO_STATE, Written(rows=dict(self._run([], show=name)[1])))
-            return store_of(topology.stores[name], rows, self._default_key, self._default_value)
+            return store_of(topology.stores[name], rows, self._default_serdes)
         if spec.subtopology not in self._read:
             part = next(part for part in self._parts if part.id == spec.subtopology)
             self._read[spec.subtopology] = ReadStores(self._task_run(part), self._compiled.steps[-1].stores)
         rows = TaskRows(name, logged=False)
         rows.begin(_Now(self._read[spec.subtopology]), Written())
-        key_serde, value_serde = spec.key_serde or self._default_key, spec.value_serde or self._default_value
-        return store_of(spec.kept or topology.stores[name], rows, key_serde, value_serde)
+        serdes = KeyValueSerdes(key=spec.key_serde, value=spec.value_serde).otherwise(self._default_serdes)
+        return store_of(spec.kept or topology.stores[name], rows, serdes)
 
     # --- running ---
 

@@ -12,13 +12,14 @@ from pyspark.sql import functions as F
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TEXT = Serdes.string()
 
 
 def compiled(spark: SparkSession, builder: StreamsBuilder) -> None:
-    compile_topology(spark, builder.build(), "app", default_key=TEXT, default_value=TEXT, presum=True)
+    compile_topology(spark, builder.build(), "app", default_serdes=KeyValueSerdes(key=TEXT, value=TEXT), presum=True)
 
 
 def mapped(spark: SparkSession, function: Callable[[Any], Any], value: Any = TEXT) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 
 pytestmark = pytest.mark.spark
 TEXT = Serdes.string()
@@ -19,7 +20,7 @@ TEXT = Serdes.string()
 def compiled(session: SparkSession, function: Callable[[Column], Column]) -> None:
     builder = StreamsBuilder()
     builder.stream("in", key=TEXT, value=TEXT).map_values(function, name="made").to("out", key=TEXT, value=TEXT)
-    compile_topology(session, builder.build(), "app", default_key=TEXT, default_value=TEXT, presum=True)
+    compile_topology(session, builder.build(), "app", default_serdes=KeyValueSerdes(key=TEXT, value=TEXT), presum=True)
 
 
 REFUSED: dict[str, tuple[Callable[[Column], Column], str]] = {

@@ -25,21 +25,22 @@ from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import entry_of, operations_of
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.serde_inference import SerdeInference
-from tidemill.spark.plan.serde_rules import (
-    NOTHING_KNOWN,
-    Edge,
-    exit_edge,
-    leaving_in_graph,
-    leaving_in_step,
-    of_foreign_key_join,
-)
+from tidemill.spark.plan.serde_rules import exit_edge, leaving_in_graph, leaving_in_step, of_foreign_key_join
 from tidemill.spark.plan.stages import runs_vectorised, stages
 from tidemill.topology.join_operations import ForeignKeyChange, ForeignKeyResolve, ForeignKeySubscribe
+from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.values import Serde
 
 STRING, LONG, DOUBLE, SHORT = Serdes.string(), Serdes.long(), Serdes.double(), Serdes.short()
-ARRIVING = Edge(key=STRING, value=STRING)
-DEFAULT = Edge(key=DOUBLE, value=DOUBLE)
+
+
+def pair(key: Serde | None, value: Serde | None) -> KeyValueSerdes:
+    return KeyValueSerdes(key=key, value=value)
+
+
+ARRIVING = pair(STRING, STRING)
+DEFAULT = pair(DOUBLE, DOUBLE)
 SESSIONS, WINDOWS = SessionWindows.of_inactivity_gap(5), TimeWindows.of_size(5)
 Make = Callable[[Any], Any]
 
@@ -108,8 +109,8 @@ def test_windowed_keys_of_keys_that_the_program_says_nothing_of_are_written_arou
     kept = _first_kept(topology)
     assert leaving_in_graph(topology, kept, [ARRIVING], DEFAULT).key == expected(STRING)
     assert leaving_in_step(topology, kept, ARRIVING, DEFAULT).key == expected(STRING)
-    assert leaving_in_graph(topology, kept, [NOTHING_KNOWN], DEFAULT).key == expected(DOUBLE)
-    assert leaving_in_graph(topology, kept, [NOTHING_KNOWN], NOTHING_KNOWN).key is None
+    assert leaving_in_graph(topology, kept, [NO_SERDES], DEFAULT).key == expected(DOUBLE)
+    assert leaving_in_graph(topology, kept, [NO_SERDES], NO_SERDES).key is None
 
 
 class _Forwards:
@@ -137,8 +138,8 @@ def test_where_the_serde_before_a_function_of_columns_was_lost_is_said_by_name()
     builder = StreamsBuilder()
     rekeyed = builder.stream("in", key=STRING, value=STRING).select_key(per_record(lambda k, v: v), name="rekeyed")
     rekeyed.process_values(_Forwards, name="passes").filter(lambda k, v: k != "a", name="chosen").to("out", key=STRING)
-    lost = Edge(key=None, value=STRING)
-    known = {"KSTREAM-SOURCE-0000000000": Edge(key=STRING, value=STRING), "rekeyed": lost, "passes": lost}
+    lost = pair(None, STRING)
+    known = {"KSTREAM-SOURCE-0000000000": ARRIVING, "rekeyed": lost, "passes": lost}
     with pytest.raises(TopologyError, match=r"no serde for the keys that enter chosen, .*: give rekeyed one \(key="):
         exit_edge(builder.build(), "chosen", known)
 
@@ -157,7 +158,7 @@ def test_a_join_by_foreign_key_says_which_serde_it_lacks_of_which_table(left: An
     said = rf"join by foreign key KTABLE-FK-JOIN-\S+: no serde is named for the {lacks}.*give {side}= .*default.{side}.serde"
     with pytest.raises(TopologyError, match=said):
         compile_topology(None, topology, "app")
-    assert compile_topology(None, topology, "app", default_key=STRING, default_value=STRING)
+    assert compile_topology(None, topology, "app", default_serdes=ARRIVING)
 
 
 @pytest.mark.parametrize(("side", "joins"), [("left", ForeignKeySubscribe), ("right", ForeignKeyChange)])
@@ -170,7 +171,7 @@ def test_keys_of_a_join_by_foreign_key_that_are_only_known_where_they_arrive_are
     [name] = [n for n, node in topology.nodes.items() if isinstance(node, ProcessorNode) and isinstance(node.operation, joins)]
     said = rf"keys of its {side} table, KSTREAM-TOTABLE-\d+ \(table.* give key= .* \(there they are written as long\)"
     with pytest.raises(TopologyError, match=said):
-        of_foreign_key_join(topology, name, Edge(key=LONG, value=STRING), {}, NOTHING_KNOWN)
+        of_foreign_key_join(topology, name, pair(LONG, STRING), {}, NO_SERDES)
 
 
 def test_left_values_of_a_join_by_foreign_key_are_hashed_with_the_serde_that_they_are_known_to_have() -> None:
@@ -178,15 +179,15 @@ def test_left_values_of_a_join_by_foreign_key_are_hashed_with_the_serde_that_the
     left = builder.table("l", key=STRING, value=STRING).map_values(per_record(len))
     left.join(builder.table("r", key=STRING, value=STRING), max, foreign_key=str).to_stream().to("out")
     topology = builder.build()
-    arriving = Edge(key=STRING, value=DOUBLE)
+    arriving = pair(STRING, DOUBLE)
     [asks] = operations_of(topology, ForeignKeySubscribe)
     [answered] = operations_of(topology, ForeignKeyResolve)
     known = {left.name: arriving}
     for name in (asks, answered):
-        found = of_foreign_key_join(topology, name, arriving, known, NOTHING_KNOWN).operation
+        found = of_foreign_key_join(topology, name, arriving, known, NO_SERDES).operation
         assert isinstance(found, (ForeignKeySubscribe, ForeignKeyResolve))
         assert found.value_serde == DOUBLE
-        default = of_foreign_key_join(topology, name, arriving, known, Edge(key=None, value=STRING)).operation
+        default = of_foreign_key_join(topology, name, arriving, known, pair(None, STRING)).operation
         assert isinstance(default, (ForeignKeySubscribe, ForeignKeyResolve))
         assert default.value_serde == STRING
 
@@ -202,7 +203,7 @@ def test_sources_without_serdes_are_named_with_their_topics_and_internal_ones_ar
         compile_topology(None, builder.build(), "app")
 
 
-def _settled(topology: Topology, default: Edge) -> SerdeInference:
+def _settled(topology: Topology, default: KeyValueSerdes) -> SerdeInference:
     """With what the layers before the steps would have said: columns of text."""
     plan = stages(topology)
     serdes = SerdeInference(topology, plan, default)
@@ -218,7 +219,7 @@ def _settled(topology: Topology, default: Edge) -> SerdeInference:
 
 def test_a_step_whose_results_nothing_says_how_to_write_takes_the_serde_of_what_arrives() -> None:
     topology = _topology(_aggregate)
-    assert _settled(topology, NOTHING_KNOWN).leaving[_first_kept(topology)] == ARRIVING
+    assert _settled(topology, NO_SERDES).leaving[_first_kept(topology)] == ARRIVING
 
 
 def test_a_peek_in_a_step_passes_on_the_bytes_that_came_whatever_the_stream_is_written_with() -> None:
@@ -226,7 +227,7 @@ def test_a_peek_in_a_step_passes_on_the_bytes_that_came_whatever_the_stream_is_w
     builder.stream("in", key=LONG, value=LONG).peek(lambda k, v: None).to("out")
     topology = builder.build()
     peek = next(name for name, node in topology.nodes.items() if isinstance(node, ProcessorNode))
-    assert _settled(topology, NOTHING_KNOWN).leaving[peek] == ARRIVING
+    assert _settled(topology, NO_SERDES).leaving[peek] == ARRIVING
 
 
 def _joined(**to: Any) -> Topology:
@@ -247,7 +248,7 @@ def test_a_join_in_a_step_writes_as_the_sink_below_it_then_as_the_default_says()
 
 def test_a_join_in_a_step_whose_results_nothing_says_how_to_write_is_refused_by_name() -> None:
     with pytest.raises(TopologyError, match=r"no serde for the values of KSTREAM-JOIN-\d+: give its result one"):
-        _settled(_joined(), NOTHING_KNOWN)
+        _settled(_joined(), NO_SERDES)
 
 
 def test_a_function_of_a_part_says_what_its_results_are_written_with() -> None:
@@ -257,14 +258,14 @@ def test_a_function_of_a_part_says_what_its_results_are_written_with() -> None:
     stream.select_key(per_record(lambda k, v: 1, serde=LONG)).to("keys")
     stream.map(per_record(lambda k, v: (1, 1), serde=(LONG, SHORT))).to("pairs")
     topology = builder.build()
-    serdes = _settled(topology, NOTHING_KNOWN)
+    serdes = _settled(topology, NO_SERDES)
     sinks = {node.topic: serdes.entering[name] for name, node in topology.nodes.items() if hasattr(node, "topic_extractor")}
     assert sinks == {
-        "values": Edge(key=STRING, value=SHORT), "keys": Edge(key=LONG, value=STRING), "pairs": Edge(key=LONG, value=SHORT),
+        "values": pair(STRING, SHORT), "keys": pair(LONG, STRING), "pairs": pair(LONG, SHORT),
     }  # fmt: skip
 
 
-def leaves(make: Make, default: Edge = NOTHING_KNOWN) -> Edge:
+def leaves(make: Make, default: KeyValueSerdes = NO_SERDES) -> KeyValueSerdes:
     """What leaves the first operator below a stream of text that arrives as text."""
     builder = StreamsBuilder()
     make(builder.stream("in", key=STRING, value=STRING))
@@ -277,23 +278,23 @@ BATCH = per_batch(lambda keys, values: (keys, values))
 
 
 @pytest.mark.parametrize(("make", "expected"), [
-    (lambda s: s.map(per_batch(BATCH.function, (LONG, SHORT))).to("out"), Edge(key=LONG, value=SHORT)),
-    (lambda s: s.map(BATCH).to("out", key=LONG, value=SHORT), Edge(key=LONG, value=SHORT)),
-    (lambda s: s.map(per_batch(BATCH.function, (SHORT, LONG))).to("out", key=LONG, value=SHORT), Edge(key=LONG, value=SHORT)),
-    (lambda s: s.map_values(per_batch(BATCH.function, LONG)).to("out", value=SHORT), Edge(key=STRING, value=SHORT)),
-    (lambda s: s.map(BATCH).peek(print).filter(lambda k, v: True).to("out", key=LONG, value=SHORT), Edge(key=LONG, value=SHORT)),
-    (lambda s: s.flat_map(per_batch(BATCH.function, (LONG, SHORT))).to("out"), Edge(key=LONG, value=SHORT)),
-    (lambda s: s.flat_map_values(per_batch(BATCH.function, SHORT)).to("out"), Edge(key=STRING, value=SHORT)),
-    (lambda s: s.select_key(per_batch(BATCH.function, LONG)).to("out"), Edge(key=LONG, value=STRING)),
-    (lambda s: s.select_key(BATCH).group_by_key(key=LONG, value=SHORT).count(), Edge(key=LONG, value=STRING)),
-    (lambda s: s.map(BATCH).group_by_key(key=LONG, value=SHORT).reduce(max), Edge(key=LONG, value=SHORT)),
+    (lambda s: s.map(per_batch(BATCH.function, (LONG, SHORT))).to("out"), pair(LONG, SHORT)),
+    (lambda s: s.map(BATCH).to("out", key=LONG, value=SHORT), pair(LONG, SHORT)),
+    (lambda s: s.map(per_batch(BATCH.function, (SHORT, LONG))).to("out", key=LONG, value=SHORT), pair(LONG, SHORT)),
+    (lambda s: s.map_values(per_batch(BATCH.function, LONG)).to("out", value=SHORT), pair(STRING, SHORT)),
+    (lambda s: s.map(BATCH).peek(print).filter(lambda k, v: True).to("out", key=LONG, value=SHORT), pair(LONG, SHORT)),
+    (lambda s: s.flat_map(per_batch(BATCH.function, (LONG, SHORT))).to("out"), pair(LONG, SHORT)),
+    (lambda s: s.flat_map_values(per_batch(BATCH.function, SHORT)).to("out"), pair(STRING, SHORT)),
+    (lambda s: s.select_key(per_batch(BATCH.function, LONG)).to("out"), pair(LONG, STRING)),
+    (lambda s: s.select_key(BATCH).group_by_key(key=LONG, value=SHORT).count(), pair(LONG, STRING)),
+    (lambda s: s.map(BATCH).group_by_key(key=LONG, value=SHORT).reduce(max), pair(LONG, SHORT)),
 ])  # fmt: skip
-def test_results_of_a_batch_are_written_as_their_only_sink_says_else_as_the_function_does(make: Make, expected: Edge) -> None:
+def test_results_of_a_batch_are_written_as_their_only_sink_says_else_as_the_function_does(make: Make, expected: Any) -> None:
     assert leaves(make) == expected
 
 
 def test_values_of_a_select_key_are_as_they_came_whatever_the_default_is() -> None:
-    assert leaves(lambda s: s.select_key(BATCH).to("out"), DEFAULT) == Edge(key=DOUBLE, value=STRING)
+    assert leaves(lambda s: s.select_key(BATCH).to("out"), DEFAULT) == pair(DOUBLE, STRING)
 
 
 @pytest.mark.parametrize(("make", "side"), [
@@ -319,7 +320,7 @@ def test_a_sink_of_a_step_reads_what_it_is_given_as_the_node_above_has_written_i
     [sink] = [name for name, node in topology.nodes.items() if isinstance(node, SinkNode)]
     serdes = _settled(topology, DEFAULT)
     assert sink not in serdes.entering, "its records come from a node of its own step"
-    assert serdes.at_sink(sink) == Edge(key=STRING, value=LONG)
+    assert serdes.at_sink(sink) == pair(STRING, LONG)
 
 
 @pytest.mark.parametrize(("make", "said"), [
@@ -339,14 +340,14 @@ def test_keys_that_nothing_says_how_to_write_are_refused_and_not_written_as_the_
     topology = builder.build()
     with pytest.raises(TopologyError, match=rf"no serde for the keys {said}.* or set default\.key\.serde$"):
         compile_topology(None, topology, "app")
-    assert compile_topology(None, topology, "app", default_key=LONG)
+    assert compile_topology(None, topology, "app", default_serdes=pair(LONG, None))
 
 
 def test_a_sink_of_a_step_writes_keys_as_the_default_of_keys_says_not_as_that_of_values() -> None:
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=STRING).select_key(BATCH).to("out")
     topology = builder.build()
-    serdes = _settled(topology, Edge(key=DOUBLE, value=LONG))
+    serdes = _settled(topology, pair(DOUBLE, LONG))
     [sink] = [name for name, node in topology.nodes.items() if isinstance(node, SinkNode)]
     [select] = serdes.leaving.keys() - {name for name, node in topology.nodes.items() if isinstance(node, SourceNode)}
     assert serdes.rewritten(sink, serdes.leaving[select])[0] is None, "its keys are in their bytes already"

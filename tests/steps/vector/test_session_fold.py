@@ -20,8 +20,7 @@ from tests.steps.aggregation_harness import (
     topology_of,
 )
 from tidemill.errors import RecordError
-from tidemill.steps.vector import retained_rows as shown_rows
-from tidemill.steps.vector import session_fold
+from tidemill.steps.vector import retained_rows, session_fold
 from tidemill.steps.vector.session_fold import fold_sessions
 from tidemill.topology.operations import Aggregating, Aggregation, Counting, Reducing, SessionAggregate
 from tidemill.topology.windows import SessionWindows
@@ -55,7 +54,7 @@ def test_rows_drops_and_last_results_are_the_operators(
     windows: SessionWindows, aggregation: Aggregation, retention: int | None, persistent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seed in range(6):
-        monkeypatch.setattr(shown_rows, "_SLACK", 0 if seed > 2 else 20_000)
+        monkeypatch.setattr(retained_rows, "_SLACK", 0 if seed > 2 else 20_000)
         if seed == 5:  # key by key, as where there are too many rows to be remembered
             monkeypatch.setattr(session_fold, "ShownRows", partial(session_fold.ShownRows, limit=2))
         chance = random.Random(seed)

@@ -25,6 +25,7 @@ from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.table_lookup import join_with_table
 from tidemill.steps.vector.vector_step import run_on_records
 from tidemill.topology.join_operations import StreamTableJoin
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
 from tidemill.topology.operations import TableSource
 from tidemill.topology.spark_operations import both_sides
@@ -125,7 +126,8 @@ def _by_operators(topology: Topology, inputs: list[Input]) -> tuple[list[Result]
     for part in PARTITIONS:
         rows = TaskRows("users-store", logged=True)
         graphs[part] = TaskGraph(
-            topology, TaskId(0, part), rows=lambda _store, rows=rows: rows, key_serde=STRING, value_serde=STRING
+            topology, TaskId(0, part), rows=lambda _store, rows=rows: rows,
+            default_serdes=KeyValueSerdes(key=STRING, value=STRING),
         )
     found: list[Result] = []
     for topic, part, key, value, timestamp, sequence in inputs:

@@ -15,8 +15,7 @@ from pyspark.sql import functions as F
 from tests.operators.harness import ALL
 from tests.operators.step_harness import StepRun
 from tidemill import JoinWindows, Serdes, StreamJoined, StreamsBuilder
-from tidemill.steps.vector import retained_rows as shown_rows
-from tidemill.steps.vector import window_join
+from tidemill.steps.vector import retained_rows, window_join
 from tidemill.topology.nodes import Topology
 
 STRING, LONG, JSON = Serdes.string(), Serdes.long(), Serdes.json("n bigint, t string")
@@ -124,7 +123,7 @@ KEYS = (b"k", b"k1", b"", None, b"l")
 def test_a_batch_joins_keeps_and_drops_what_the_operators_do(
     windows: JoinWindows, limit: int, slack: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shown_rows, "_SLACK", slack)
+    monkeypatch.setattr(retained_rows, "_SLACK", slack)
     monkeypatch.setattr(window_join, "ShownRows", partial(window_join.ShownRows, limit=limit))
     made = 0
     for seed in range(6 if ALL else 2):

@@ -70,6 +70,7 @@ from tidemill.spark.plan_session import plan_session
 from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Topology
 from tidemill.topology.patterns import patterns_of
 
@@ -371,8 +372,9 @@ def compiled_for(
         session,
         topology,
         config.application_id,
-        default_key=serde_of_setting(config.default_key_serde),
-        default_value=serde_of_setting(config.default_value_serde),
+        default_serdes=KeyValueSerdes(
+            key=serde_of_setting(config.default_key_serde), value=serde_of_setting(config.default_value_serde)
+        ),
         presum=config.presum,
         by_time=True,
         idle_ms=config.max_task_idle_ms,

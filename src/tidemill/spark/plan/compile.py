@@ -31,15 +31,14 @@ from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.python_steps import ArrowStep, idle, map_in_arrow, one_row
 from tidemill.spark.plan.row_columns import in_layer, out_of_layer, own, row
 from tidemill.spark.plan.serde_inference import SerdeInference
-from tidemill.spark.plan.serde_rules import Edge
 from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_vectorised
 from tidemill.spark.plan.udf_calls import udf_calls
 from tidemill.spark.plan.user_columns import type_of
 from tidemill.steps.rows import schema as rows
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
 from tidemill.topology.functions import UserFunction
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
-from tidemill.topology.values import Serde
 
 REPORT_DDL = "report string"
 
@@ -52,15 +51,14 @@ class Compiler:
         topology: Topology,
         plan: Stages,
         *,
-        default_key: Serde | None,
-        default_value: Serde | None,
+        default_serdes: KeyValueSerdes,
         presum: bool,
         lookups: Lookups,
         merges: Mapping[str, UserFunction],
     ) -> None:
         self.topology, self.stages, self.tags, self.lookups = topology, plan, Tags(topology), lookups
         self._merges = merges
-        self.serdes = SerdeInference(topology, plan, Edge(key=default_key, value=default_value))
+        self.serdes = SerdeInference(topology, plan, default_serdes)
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
         self.multiplying_layers: set[int] = set()
@@ -361,7 +359,7 @@ class _FanOut:
         return frame
 
 
-def _typed(frame: DataFrame, edge: Edge) -> KeyValue:
+def _typed(frame: DataFrame, edge: KeyValueSerdes) -> KeyValue:
     """Rows that have left Python, by the serdes that they are written with."""
     key_serde, value_serde = edge.settled
     return KeyValue.typed(frame, decoded(key_serde, "key"), decoded(value_serde, "value"))

@@ -26,9 +26,9 @@ from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan, idle
 from tidemill.spark.plan.stages import Stages, stages
 from tidemill.spark.plan.step_specs import StepSpecs
 from tidemill.steps.step_spec import SourceSpec, StepSpec
+from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.nodes import Topology
 from tidemill.topology.spark_operations import DataFrameJoin
-from tidemill.topology.values import Serde
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,8 +96,7 @@ def compile_topology(
     topology: Topology,
     application_id: str,
     *,
-    default_key: Serde | None = None,
-    default_value: Serde | None = None,
+    default_serdes: KeyValueSerdes = NO_SERDES,
     presum: bool = True,
     emit_interval_ms: int = 0,
     by_time: bool = False,
@@ -123,8 +122,7 @@ def compile_topology(
     compiler = Compiler(
         topology,
         plan,
-        default_key=default_key,
-        default_value=default_value,
+        default_serdes=default_serdes,
         presum=presum,
         lookups=lookups,
         merges=merge_functions(program),

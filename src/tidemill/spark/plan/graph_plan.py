@@ -13,13 +13,14 @@ from dataclasses import replace
 from tidemill.dsl.serdes import Serdes
 from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_to_columns
 from tidemill.spark.plan.planned_topology import is_batch_sink
-from tidemill.spark.plan.serde_rules import NOTHING_KNOWN, Edge, PartSerdes, exit_edge, of_foreign_key_join, require, sink_edge
+from tidemill.spark.plan.serde_rules import PartSerdes, exit_edge, of_foreign_key_join, require, sink_edge
 from tidemill.spark.plan.shortcuts import window_join_of
 from tidemill.steps.commit.sinks import chooses_partitions
 from tidemill.steps.rows.codecs_wire import before_it_is_written
 from tidemill.steps.rows.schema import Tags
 from tidemill.steps.step_spec import GraphEntry, GraphExit, GraphSpec
 from tidemill.topology.graph import broker_topic
+from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import PassThrough
 
@@ -35,7 +36,7 @@ def graph_spec(
     subtopology: int,
     topics: tuple[str, ...],
     serdes: PartSerdes,
-    default: Edge,
+    default: KeyValueSerdes,
     emit_interval_ms: int,
     shared: Mapping[str, Store],
 ) -> GraphSpec:
@@ -71,8 +72,7 @@ def graph_spec(
         emit_interval_ms=emit_interval_ms,
         is_global=part.is_global,
         global_stores=frozenset(shared),
-        key_serde=default.key or Serdes.bytes(),
-        value_serde=default.value or Serdes.bytes(),
+        default_serdes=default.otherwise(KeyValueSerdes(key=Serdes.bytes(), value=Serdes.bytes())),
     )
     return replace(spec, window_join=window_join_of(spec))
 
@@ -92,8 +92,9 @@ class _Cut:
     """A part's topology in the making."""
 
     def __init__(
-        self, topology: Topology, application_id: str, part: GraphPart, topics: tuple[str, ...], serdes: PartSerdes, default: Edge
-    ) -> None:
+        self, topology: Topology, application_id: str, part: GraphPart, topics: tuple[str, ...], serdes: PartSerdes,
+        default: KeyValueSerdes,
+    ) -> None:  # fmt: skip
         self._topology, self._application_id, self._part, self._topics = topology, application_id, part, topics
         self._serdes, self._default = serdes, default
         self._tags = Tags(topology)
@@ -118,7 +119,7 @@ class _Cut:
             self._entry(self._tags.arrived(name), border, self._serdes.from_columns[name], None)
             own = (*own, border)
         arriving = next((self._serdes.leaving[parent] for parent in own if parent in self._serdes.leaving), None)
-        arriving = arriving or self._serdes.from_columns.get(name, NOTHING_KNOWN)
+        arriving = arriving or self._serdes.from_columns.get(name, NO_SERDES)
         self._add(of_foreign_key_join(self._topology, name, arriving, self._serdes.leaving, self._default), own)
 
     def exit(self, name: str) -> None:
@@ -139,7 +140,7 @@ class _Cut:
     def _add(self, node: Node, parents: tuple[str, ...]) -> None:
         self.nodes[node.name], self.parents[node.name] = node, parents
 
-    def _entry(self, tag: int, name: str, edge: Edge, source: int | None) -> None:
+    def _entry(self, tag: int, name: str, edge: KeyValueSerdes, source: int | None) -> None:
         require(edge, f"of {name}", f"of {name}")
         key_serde, value_serde = edge.settled
         if source is None:

@@ -26,12 +26,9 @@ from tidemill.spark.plan.codecs import Encoded, encoded, serde_for_type
 from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_to_columns
 from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.serde_rules import (
-    NOTHING_KNOWN,
-    Edge,
     PartEntries,
     PartSerdes,
     exit_edge,
-    filled,
     leaving_in_step,
     makers_of,
     merges_different,
@@ -42,6 +39,7 @@ from tidemill.spark.plan.serde_rules import (
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, runs_vectorised, targets
 from tidemill.steps.rows.codecs_wire import before_it_is_written
+from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.spark_operations import makes_pairs
@@ -56,12 +54,12 @@ class SerdeInference:
 
     topology: Topology
     stages: Stages
-    default: Edge
-    leaving: dict[str, Edge] = field(default_factory=dict)
+    default: KeyValueSerdes
+    leaving: dict[str, KeyValueSerdes] = field(default_factory=dict)
     """Serdes of records that leave a source, or a node that runs in Python."""
-    entering: dict[str, Edge] = field(default_factory=dict)
+    entering: dict[str, KeyValueSerdes] = field(default_factory=dict)
     """Serdes of records that enter a sink, a node of a vectorised step, or from columns a node of a part."""
-    from_parts: dict[str, Edge] = field(default_factory=dict)
+    from_parts: dict[str, KeyValueSerdes] = field(default_factory=dict)
     """Serdes of records that leave a part for a node of columns below it."""
 
     @property
@@ -74,13 +72,13 @@ class SerdeInference:
         """Settles what a source reads, if that is known by now."""
         node = self.topology.nodes[name]
         assert isinstance(node, SourceNode)
-        known = Edge(key=node.key_serde, value=node.value_serde).otherwise(self.default)
+        known = KeyValueSerdes(key=node.key_serde, value=node.value_serde).otherwise(self.default)
         for sink, above in self.topology.nodes.items():
             if isinstance(above, SinkNode) and above.topic in node.topics and sink in self.entering:
                 known = known.otherwise(self.entering[sink])
         if known.key is None or known.value is None:
             return False
-        self.leaving[name] = Edge(key=filled(known.key, known), value=filled(known.value, self.default))
+        self.leaving[name] = KeyValueSerdes(key=known.complete(known.key), value=self.default.complete(known.value))
         return True
 
     def lacking(self, sources: list[str]) -> str:
@@ -92,17 +90,17 @@ class SerdeInference:
             return self._lacking_internally(nodes[0])
         named = []
         for node in own:
-            sides = _unknown_sides(Edge(key=node.key_serde, value=node.value_serde).otherwise(self.default))
+            sides = KeyValueSerdes(key=node.key_serde, value=node.value_serde).otherwise(self.default).missing
             of, give = node.topic_pattern or ", ".join(node.topics), " and ".join(f"{side}=" for side in sides)
             named.append(f"the {'s and the '.join(sides)}s of {of} ({node.name}: give {give})")
         return f"no serde for {'; for '.join(named)}, where the topic is read, or set default.key.serde and default.value.serde"
 
     def _lacking_internally(self, source: SourceNode) -> str:
         writers = [n for n, node in self.topology.nodes.items() if isinstance(node, SinkNode) and node.topic in source.topics]
-        known = Edge(key=source.key_serde, value=source.value_serde).otherwise(self.default)
+        known = KeyValueSerdes(key=source.key_serde, value=source.value_serde).otherwise(self.default)
         for sink in writers:
-            known = known.otherwise(self.entering.get(sink, NOTHING_KNOWN))
-        sides = _unknown_sides(known)
+            known = known.otherwise(self.entering.get(sink, NO_SERDES))
+        sides = known.missing
         makers = sorted({maker for sink in writers for side in sides for maker in makers_of(self.topology, sink, side)})
         made = " and ".join(f"{maker} ({method_of(self.topology.nodes[maker])})" for maker in makers)
         give, settings = " and ".join(f"{side}=" for side in sides), " and ".join(f"default.{side}.serde" for side in sides)
@@ -133,7 +131,7 @@ class SerdeInference:
                 self._leave_part(part)
         return onward
 
-    def _leaving_step(self, name: str, entry: Edge) -> Edge | None:
+    def _leaving_step(self, name: str, entry: KeyValueSerdes) -> KeyValueSerdes | None:
         """The serdes of records that leave a vectorised node; None while those of a table in its pairs are unknown.
 
         Raises:
@@ -143,10 +141,9 @@ class SerdeInference:
         assert isinstance(node, ProcessorNode)
         if makes_pairs(node.operation):
             pair = pair_of_sides(self.topology, name, [entry], self.leaving, self.default)
-            return None if pair is None else Edge(key=entry.key, value=pair)
+            return None if pair is None else KeyValueSerdes(key=entry.key, value=pair)
         found = leaving_in_step(self.topology, name, entry, self.default)
-        side = found.missing
-        if side is not None:
+        for side in found.missing:
             raise TopologyError(
                 f"no serde for the {side}s of {name}: give its result one (per_batch(..., serde=...), .to(..., {side}=...)),"
                 f" or set default.{side}.serde"
@@ -181,7 +178,7 @@ class SerdeInference:
         for name in left_to_columns(self.topology, part):
             self.from_parts[name] = exit_edge(self.topology, name, known)
 
-    def _inline(self, name: str) -> Edge | None:
+    def _inline(self, name: str) -> KeyValueSerdes | None:
         """Serdes of records that reach the node from a Python node of the same step; None if there is none."""
         for parent in parents_first(self.topology):
             in_step = runs_vectorised(self.topology, self.stages, parent)
@@ -189,15 +186,15 @@ class SerdeInference:
                 return self.leaving[parent]
         return None
 
-    def _as_stored(self, name: str) -> tuple[Edge, Enters]:
+    def _as_stored(self, name: str) -> tuple[KeyValueSerdes, Enters]:
         """The serdes of the store of a Python node, of what enters it in the store's bytes."""
         node = self.topology.nodes[name]
         assert isinstance(node, ProcessorNode)
         enters, store = entry_of(node.operation).enters, kept_store(node.operation)
         if enters is Enters.BY_TYPE or store is None:
-            return NOTHING_KNOWN, enters
+            return NO_SERDES, enters
         kept = self.topology.stores[store]
-        return Edge(key=kept.key_serde, value=kept.value_serde if enters is Enters.AS_STORED else None), enters
+        return KeyValueSerdes(key=kept.key_serde, value=kept.value_serde if enters is Enters.AS_STORED else None), enters
 
     # --- from columns -----------------------------------------------------------------------------------------------
 
@@ -205,9 +202,9 @@ class SerdeInference:
         """Settles what enters a node from a layer; gives key and value as they are written. Value None: it has none, since rows
         are counted there."""
         node, is_counted = self.topology.nodes[name], False
-        said, default = NOTHING_KNOWN, NOTHING_KNOWN  # what the column is, says its type
+        said, default = NO_SERDES, NO_SERDES  # what the column is, says its type
         if isinstance(node, SinkNode):
-            said = Edge(key=node.key_serde, value=node.value_serde)
+            said = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
             default = default if is_batch_sink(node) else self.default
         elif name not in self.stages.part_of:
             assert isinstance(node, ProcessorNode)
@@ -225,54 +222,54 @@ class SerdeInference:
 
         key_serde, key = written(said.key or default.key, "key", at.key, at.key_type)
         if is_counted:
-            self.entering[name] = Edge(key=key_serde, value=None)
+            self.entering[name] = KeyValueSerdes(key=key_serde, value=None)
             return key, None
         value_serde, value = written(said.value or default.value, "value", at.value, at.value_type)
-        self.entering[name] = Edge(key=key_serde, value=value_serde)
+        self.entering[name] = KeyValueSerdes(key=key_serde, value=value_serde)
         return key, value
 
-    def at_sink(self, name: str) -> Edge:
+    def at_sink(self, name: str) -> KeyValueSerdes:
         """The serdes of a sink's records: of those that enter it, or leave the Python node whose step sends them."""
         node = self.topology.nodes[name]
         assert isinstance(node, SinkNode)
         own = self._own(node)
-        found = self.entering.get(name) or own.otherwise(self._inline(name) or NOTHING_KNOWN)
+        found = self.entering.get(name) or own.otherwise(self._inline(name) or NO_SERDES)
         return found.otherwise(own).otherwise(self.default)
 
-    def rewritten(self, name: str, leaving: Edge) -> tuple[Serde | None, Serde | None]:
+    def rewritten(self, name: str, leaving: KeyValueSerdes) -> tuple[Serde | None, Serde | None]:
         """The serdes of a sink in whose step records already are as bytes, as ``leaving`` writes them; None for a side whose
         bytes are the sink's too."""
         node = self.topology.nodes[name]
         assert isinstance(node, SinkNode)
         return other_serdes(leaving, self._own(node))
 
-    def _own(self, node: SinkNode) -> Edge:
-        named = Edge(key=filled(node.key_serde, self.default), value=filled(node.value_serde, self.default))
-        return named.otherwise(self.default)
+    def _own(self, node: SinkNode) -> KeyValueSerdes:
+        own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
+        return own.completed_by(self.default).otherwise(self.default)
 
-    def _of_classes(self, name: str, at: KeyValue) -> Edge:
+    def _of_classes(self, name: str, at: KeyValue) -> KeyValueSerdes:
         """The serdes of what has come through the JVM unchanged, where they make instances of a class of it, ``Windowed`` too:
         functions of Python get the same behind functions of Columns."""
-        above = [self._came_as(parent) for parent in self.topology.parents[name]] or [NOTHING_KNOWN]
+        above = [self._came_as(parent) for parent in self.topology.parents[name]] or [NO_SERDES]
         found = {}
         for side, kind in (("key", at.key_type), ("value", at.value_type)):
             first, *others = [getattr(edge, side) for edge in above]
             is_kept = isinstance(first, _OF_CLASSES) and all(first == other for other in others)
             found[side] = first if is_kept and first.sql_type == kind.simpleString() else None
-        return Edge(**found)
+        return KeyValueSerdes(**found)
 
-    def _came_as(self, name: str) -> Edge:
+    def _came_as(self, name: str) -> KeyValueSerdes:
         """The serdes that the program names for what leaves a node above columns; where it names none for keys, and functions
         of Columns leave them as they are, those with which they have left a part."""
         node = self.topology.nodes[name]
-        own = Edge(key=node.key_serde, value=node.value_serde)
+        own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
         if own.key is not None or not isinstance(node, ProcessorNode) or entry_of(node.operation).key is not Leaves.ARRIVING:
             return own
         parents = [self._came_as(parent) for parent in self.topology.parents[name] if name not in self.from_parts]
-        first, *others = [edge.key for edge in parents] or [self.from_parts.get(name, NOTHING_KNOWN).key]
+        first, *others = [edge.key for edge in parents] or [self.from_parts.get(name, NO_SERDES).key]
         return replace(own, key=first if all(other == first for other in others) else None)
 
-    def at_batch_sink(self, name: str) -> Edge:
+    def at_batch_sink(self, name: str) -> KeyValueSerdes:
         """The serdes of records that reach a ``foreach_batch`` node, on whichever way.
 
         Raises:
@@ -283,9 +280,5 @@ class SerdeInference:
             raise TopologyError(merges_different(name))
         node = self.topology.nodes[name]
         assert isinstance(node, SinkNode)
-        said = found[0] if found else Edge(key=node.key_serde, value=node.value_serde)
+        said = found[0] if found else KeyValueSerdes(key=node.key_serde, value=node.value_serde)
         return said.otherwise(self.default)
-
-
-def _unknown_sides(edge: Edge) -> list[str]:
-    return [side for side, serde in (("key", edge.key), ("value", edge.value)) if serde is None]

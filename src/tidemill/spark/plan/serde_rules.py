@@ -17,7 +17,6 @@ from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.dsl.serdes_foreign_key import SubscriptionResponseSerde
 from tidemill.dsl.serdes_windowed import windowed_serde
 from tidemill.errors import TopologyError
-from tidemill.operators.default_serdes import completed
 from tidemill.operators.operation_table import (
     Gives,
     Leaves,
@@ -44,59 +43,28 @@ from tidemill.topology.join_operations import (
     StreamStreamJoin,
     StreamTableJoin,
 )
+from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology
 from tidemill.topology.operations import Operation, SessionAggregate, WindowAggregate
 from tidemill.topology.spark_operations import ChangedValues, makes_pairs
 from tidemill.topology.values import Serde
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
-    """The serdes of the records' keys and values where they leave a node or enter one; None: nothing says it."""
-
-    key: Serde | None
-    value: Serde | None
-
-    @property
-    def settled(self) -> tuple[Serde, Serde]:
-        """Both, where all that is needed is known."""
-        assert self.key is not None
-        assert self.value is not None
-        return self.key, self.value
-
-    @property
-    def missing(self) -> str | None:
-        """``key`` or ``value``, whichever has no serde; None if both have one."""
-        return "key" if self.key is None else "value" if self.value is None else None
-
-    def otherwise(self, other: Edge) -> Edge:
-        """``other``'s where this one has none."""
-        return Edge(key=self.key or other.key, value=self.value or other.value)
-
-
-NOTHING_KNOWN = Edge(key=None, value=None)
-
-
-def filled(serde: Serde | None, known: Edge) -> Serde | None:
-    """``serde``, if there is one, without gaps: a serde around another one may leave that to what is known of the record."""
-    return completed(serde, None, key_serde=known.key, value_serde=known.value)
-
-
 # --- what leaves a node -----------------------------------------------------------------------------------------------
 
 
-def leaving_in_graph(topology: Topology, name: str, above: Sequence[Edge], default: Edge) -> Edge:
+def leaving_in_graph(topology: Topology, name: str, above: Sequence[KeyValueSerdes], default: KeyValueSerdes) -> KeyValueSerdes:
     """The serdes of what leaves a node that runs record by record. ``above``: what enters it, on all ways that are known."""
     node, arriving = _processor(topology, name), _arriving(above)
     entry = entry_of(node.operation)
-    given = Edge(key=node.key_serde, value=node.value_serde).otherwise(_of_functions(entry, functions_of(node.operation)))
+    given = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
+    given = given.otherwise(_of_functions(entry, functions_of(node.operation)))
     key = given.key or _key_left(node, entry, arriving, default)
     value = _value_left(topology, node, value_leaves(node.operation), given.value, arriving)
-    return Edge(key=key, value=value).otherwise(default)
+    return KeyValueSerdes(key=key, value=value).otherwise(default)
 
 
-def leaving_in_step(topology: Topology, name: str, arriving: Edge, default: Edge) -> Edge:
+def leaving_in_step(topology: Topology, name: str, arriving: KeyValueSerdes, default: KeyValueSerdes) -> KeyValueSerdes:
     """The serdes of what leaves a node that runs in a vectorised step."""
     node = _processor(topology, name)
     entry, store = entry_of(node.operation), kept_store(node.operation)
@@ -105,18 +73,18 @@ def leaving_in_step(topology: Topology, name: str, arriving: Edge, default: Edge
     passes_values_on = of_value is Leaves.ARRIVING and store is None
     if passes_values_on and entry.key is Leaves.ARRIVING:
         return arriving
-    given = Edge(key=node.key_serde, value=node.value_serde)
+    given = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
     if store is None:
         of_sinks = _of_sinks(topology, name)
         only_sent = all(isinstance(topology.nodes[target], SinkNode) for target in targets(topology, name))
         given = of_sinks.otherwise(given) if only_sent else given.otherwise(of_sinks)
     key = arriving.key if entry.key is Leaves.ARRIVING else given.key or _key_left(node, entry, arriving, default)
     said = arriving.value if passes_values_on else given.value
-    known = Edge(key=key, value=_value_left(topology, node, of_value, said, arriving)).otherwise(default)
+    known = KeyValueSerdes(key=key, value=_value_left(topology, node, of_value, said, arriving)).otherwise(default)
     return known.otherwise(arriving) if of_value is Leaves.STORED else known
 
 
-def _key_left(node: ProcessorNode, entry: OperationEntry, arriving: Edge, default: Edge) -> Serde | None:
+def _key_left(node: ProcessorNode, entry: OperationEntry, arriving: KeyValueSerdes, default: KeyValueSerdes) -> Serde | None:
     if entry.key is Leaves.WINDOWED:
         assert isinstance(node.operation, (WindowAggregate, SessionAggregate))
         return windowed_serde(arriving.key or default.key, node.operation.windows)
@@ -124,7 +92,7 @@ def _key_left(node: ProcessorNode, entry: OperationEntry, arriving: Edge, defaul
 
 
 def _value_left(
-    topology: Topology, node: ProcessorNode, of_value: Leaves, said: Serde | None, arriving: Edge
+    topology: Topology, node: ProcessorNode, of_value: Leaves, said: Serde | None, arriving: KeyValueSerdes
 ) -> Serde | None:
     """``said``, or else the operation's serde: long for a count, the store's for a stored result, that of the records that
     arrive."""
@@ -140,9 +108,9 @@ def _value_left(
     return value
 
 
-def _arriving(above: Sequence[Edge]) -> Edge:
+def _arriving(above: Sequence[KeyValueSerdes]) -> KeyValueSerdes:
     """The first serdes that are known."""
-    return Edge(
+    return KeyValueSerdes(
         key=next((edge.key for edge in above if edge.key is not None), None),
         value=next((edge.value for edge in above if edge.value is not None), None),
     )
@@ -154,22 +122,22 @@ def _processor(topology: Topology, name: str) -> ProcessorNode:
     return node
 
 
-def _of_functions(entry: OperationEntry, functions: Sequence[object]) -> Edge:
+def _of_functions(entry: OperationEntry, functions: Sequence[object]) -> KeyValueSerdes:
     """Serdes that ``per_record(..., serde=...)`` names for the functions' results."""
     given = next((f.serde for f in functions if isinstance(f, PerRecord) and f.serde is not None), None)
     if given is None or entry.gives is Gives.TRUTH:
-        return NOTHING_KNOWN
+        return NO_SERDES
     key, value = given if isinstance(given, tuple) else (given if entry.gives is Gives.KEY else None, given)
-    return Edge(key=key, value=None if entry.gives is Gives.KEY else value)
+    return KeyValueSerdes(key=key, value=None if entry.gives is Gives.KEY else value)
 
 
-def _of_sinks(topology: Topology, name: str) -> Edge:
+def _of_sinks(topology: Topology, name: str) -> KeyValueSerdes:
     """The serdes of the nearest sinks that records reach as they are, as far as these agree: a step makes the bytes before they
     get them."""
     keys, values = {}, {}
     for sink in _sinks_below(topology, [name]):
         keys[id(sink.key_serde)], values[id(sink.value_serde)] = sink.key_serde, sink.value_serde
-    return Edge(
+    return KeyValueSerdes(
         key=next(iter(keys.values())) if len(keys) == 1 else None, value=next(iter(values.values())) if len(values) == 1 else None
     )
 
@@ -208,14 +176,14 @@ def makers_of(topology: Topology, name: str, side: str) -> list[str]:
     return found
 
 
-def other_serdes(leaving: Edge, own: Edge) -> tuple[Serde | None, Serde | None]:
+def other_serdes(leaving: KeyValueSerdes, own: KeyValueSerdes) -> tuple[Serde | None, Serde | None]:
     """``own`` for key and value; None for a side whose bytes ``leaving`` writes alike."""
     key = None if writes_the_same(leaving.key, own.key) else own.key
     return key, None if writes_the_same(leaving.value, own.value) else own.value
 
 
 def pair_of_sides(
-    topology: Topology, join: str, above: Sequence[Edge], known: Mapping[str, Edge], default: Edge
+    topology: Topology, join: str, above: Sequence[KeyValueSerdes], known: Mapping[str, KeyValueSerdes], default: KeyValueSerdes
 ) -> PairSerde | None:
     """The serde of a node that forwards pairs: of the values in its sides' stores, or of its stream and table. ``known``: serdes
     that leave other nodes."""
@@ -245,7 +213,7 @@ def pair_of_sides(
 
 
 def of_foreign_key_join(
-    topology: Topology, name: str, arriving: Edge, known: Mapping[str, Edge], default: Edge
+    topology: Topology, name: str, arriving: KeyValueSerdes, known: Mapping[str, KeyValueSerdes], default: KeyValueSerdes
 ) -> ProcessorNode:
     """A node that runs record by record; of a join by foreign key with the serde of the left values, which it hashes.
 
@@ -274,7 +242,7 @@ def of_foreign_key_join(
             require_named("left", table, "value", value, None, "hashes")
             return replace(node, operation=replace(subscribe, value_serde=value))
         case ForeignKeyResolve() as resolve:
-            left = known.get(resolve.table, NOTHING_KNOWN)
+            left = known.get(resolve.table, NO_SERDES)
             return replace(node, operation=replace(resolve, value_serde=resolve.value_serde or default.value or left.value))
         case ForeignKeyChange() as change:
             table, answers = topology.parents[name][0], node.value_serde
@@ -291,8 +259,8 @@ def of_foreign_key_join(
 class PartEntries:
     """The serdes of records that enter a part: from sources of its own, and from columns, by the node that they enter."""
 
-    sources: Mapping[str, Edge]
-    columns: Mapping[str, Edge]
+    sources: Mapping[str, KeyValueSerdes]
+    columns: Mapping[str, KeyValueSerdes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,14 +268,14 @@ class PartSerdes:
     """``leaving``: by its nodes and sources. ``from_columns``: what enters it from columns, by the node that it enters.
     ``stores``: those of its nodes, with the serdes that they are written with."""
 
-    leaving: Mapping[str, Edge]
-    from_columns: Mapping[str, Edge]
+    leaving: Mapping[str, KeyValueSerdes]
+    from_columns: Mapping[str, KeyValueSerdes]
     stores: Mapping[str, Store]
 
 
-def serdes_of_part(topology: Topology, part: GraphPart, entries: PartEntries, default: Edge) -> PartSerdes:
+def serdes_of_part(topology: Topology, part: GraphPart, entries: PartEntries, default: KeyValueSerdes) -> PartSerdes:
     """The serdes inside a part."""
-    known: dict[str, Edge] = dict(entries.sources)
+    known: dict[str, KeyValueSerdes] = dict(entries.sources)
     for name in part.nodes:
         node = _processor(topology, name)
         above = [known[parent] for parent in topology.parents[name] if parent in known]
@@ -320,7 +288,7 @@ def serdes_of_part(topology: Topology, part: GraphPart, entries: PartEntries, de
 
 
 def _stores(
-    topology: Topology, part: GraphPart, entries: PartEntries, known: Mapping[str, Edge], default: Edge
+    topology: Topology, part: GraphPart, entries: PartEntries, known: Mapping[str, KeyValueSerdes], default: KeyValueSerdes
 ) -> dict[str, Store]:
     found: dict[str, Store] = {}
     for name in part.nodes:
@@ -332,34 +300,32 @@ def _stores(
             if kept is None or store in found:
                 continue
             value = (known[name] if store == kept_store(node.operation) else arriving).value
-            written = Edge(key=arriving.key, value=value).otherwise(default)
+            written = KeyValueSerdes(key=arriving.key, value=value).otherwise(default)
             inner = default.otherwise(written)
             found[store] = replace(
                 kept,
-                key_serde=filled(kept.key_serde or written.key, inner),
-                value_serde=filled(kept.value_serde or written.value, inner),
-                other_value_serde=filled(kept.other_value_serde, inner) if kept.other_value_serde else None,
+                key_serde=inner.complete(kept.key_serde or written.key),
+                value_serde=inner.complete(kept.value_serde or written.value),
+                other_value_serde=inner.complete(kept.other_value_serde),
             )
     return found
 
 
-def sink_edge(topology: Topology, name: str, known: Mapping[str, Edge], default: Edge) -> Edge:
+def sink_edge(topology: Topology, name: str, known: Mapping[str, KeyValueSerdes], default: KeyValueSerdes) -> KeyValueSerdes:
     """The serdes that a sink below a part writes with; None where nothing says it. ``known``: what leaves the part's nodes."""
     node = topology.nodes[name]
     assert isinstance(node, SinkNode)
     above = next((known[parent] for parent in topology.parents[name] if parent in known), default).otherwise(default)
-    inner = default.otherwise(above)
-    return Edge(key=filled(node.key_serde or above.key, inner), value=filled(node.value_serde or above.value, inner))
+    return KeyValueSerdes(key=node.key_serde, value=node.value_serde).otherwise(above).completed_by(default.otherwise(above))
 
 
-def require(edge: Edge, whose: str, where: str) -> None:
+def require(edge: KeyValueSerdes, whose: str, where: str) -> None:
     """Raises TopologyError if the edge has no serde for its keys or its values: ``whose`` they are, ``where`` to name it."""
-    side = edge.missing
-    if side is not None:
+    for side in edge.missing:
         raise TopologyError(f"no serde for the {side}s {whose}: give {side}= {where}, or set default.{side}.serde")
 
 
-def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
+def exit_edge(topology: Topology, name: str, known: Mapping[str, KeyValueSerdes]) -> KeyValueSerdes:
     """The serdes of records for a node of columns; all its parents in the part must have the same.
 
     Raises:
@@ -368,8 +334,7 @@ def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
     above = [known[parent] for parent in topology.parents[name] if parent in known]
     if any(edge != above[0] for edge in above):
         raise TopologyError(merges_different(name))
-    side = above[0].missing
-    if side is not None:
+    for side in above[0].missing:
         made_by = " and ".join(_without(side, topology, name, known))
         raise TopologyError(
             f"no serde for the {side}s that enter {name}, whose function works on columns: give {made_by} one "
@@ -378,7 +343,7 @@ def exit_edge(topology: Topology, name: str, known: Mapping[str, Edge]) -> Edge:
     return above[0]
 
 
-def _without(side: str, topology: Topology, name: str, known: Mapping[str, Edge]) -> list[str]:
+def _without(side: str, topology: Topology, name: str, known: Mapping[str, KeyValueSerdes]) -> list[str]:
     """The nodes above from which on nothing says how keys or values are written."""
     lacking = [parent for parent in topology.parents[name] if parent in known and getattr(known[parent], side) is None]
     return sorted({each for parent in lacking for each in _without(side, topology, parent, known) or [parent]})

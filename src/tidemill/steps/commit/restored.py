@@ -27,6 +27,7 @@ from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StoreReader, StoreView, Written
 from tidemill.task.batch import Positions
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 
 log = logging.getLogger("tidemill.state")
@@ -138,7 +139,7 @@ def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: Ta
     rows = TaskRows(store.name, logged=False)
     rows.begin(view, written)
     assert store.kept is not None
-    kept = store_of(store.kept, rows, Serdes.bytes(), Serdes.bytes())
+    kept = store_of(store.kept, rows, KeyValueSerdes(key=Serdes.bytes(), value=Serdes.bytes()))
     for key, value, timestamp, headers, offset in records:
         if key is not None:
             try:
