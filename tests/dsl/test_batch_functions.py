@@ -47,6 +47,9 @@ def test_a_form_that_is_said_wins() -> None:
 async def call(value: Any) -> Any: ...
 
 
+def plain_with_key(key: Any, value: Any) -> None: ...
+
+
 async def called_with_key(key: Any, value: Any) -> None: ...
 
 
@@ -91,6 +94,12 @@ def test_other_operators_refuse_them(operator: str, function: Any) -> None:
         WRONG_PLACES[operator](stream, function)
 
 
+def test_a_coroutine_function_is_none_for_per_record() -> None:
+    """As a predicate it would be true of every record: a coroutine is."""
+    with pytest.raises(TopologyError, match=r"per_record: .*call.* is defined with async def; .* use per_record_async"):
+        per_record(call)
+
+
 def test_arguments_are_checked_as_of_any_function() -> None:
     stream = StreamsBuilder().stream("in", key=TEXT, value=TEXT)
     with pytest.raises(TopologyError, match=r"filter: .* can't be called with \(key, value\)"):
@@ -105,7 +114,7 @@ def test_arguments_are_checked_as_of_any_function() -> None:
 
 def test_serdes_and_the_need_to_repartition_are_as_with_per_record() -> None:
     stream = StreamsBuilder().stream("in", key=TEXT, value=TEXT)
-    for wrap, function in ((per_record, called_with_key), (per_batch, of_table), (per_record_async, called_with_key)):
+    for wrap, function in ((per_record, plain_with_key), (per_batch, of_table), (per_record_async, called_with_key)):
         made = {
             "map": stream.map(wrap(function, (LONG, SHORT))),
             "map of a value's serde": stream.map(wrap(function, SHORT)),
@@ -141,6 +150,6 @@ def test_operators_that_change_keys_are_described_as_with_per_record() -> None:
         stream.flat_map(wrap(function, (TEXT, TEXT))).to("out")
         return str(builder.build(optimization="all").describe())
 
-    expected = described(per_record, called_with_key)
+    expected = described(per_record, plain_with_key)
     assert "-repartition" in expected
     assert described(per_batch, of_table) == described(per_record_async, called_with_key) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import overload
 
@@ -24,10 +25,12 @@ def per_record(
     offset.
 
     Raises:
-        TopologyError: ``function`` can't be called.
+        TopologyError: ``function`` can't be called, or is a coroutine function.
     """
     if not callable(function):
         raise TopologyError(f"per_record: expected a function, got {function!r} of type {type(function).__name__}")
+    if inspect.iscoroutinefunction(function):  # what it gives is true of every record, and does nothing until it is awaited
+        raise TopologyError(f"per_record: {function!r} is defined with async def; nothing awaits it here: use per_record_async")
     return PerRecord(function, serde)
 
 

@@ -46,6 +46,26 @@ REFUSED: dict[str, tuple[Callable[[Column], Column], str]] = {
     "a key, which is not shown": (
         lambda v: F.base64(F.aes_encrypt(v, F.lit("hush"))), r"functions can't work, whatever the record.*AES_KEY_LENGTH",
     ),
+    "a mode of aes_encrypt": (
+        lambda v: F.base64(F.aes_encrypt(v, F.lit("hush" * 4), F.lit("FOO"), F.lit("BAR"))), r"can't work.*AES_MODE",
+    ),
+    "xpath": (lambda v: F.xpath_string(v, F.lit("//a[")), r"can't work, whatever .*RuntimeException: Invalid XPath '//a\['"),
+    "parse_url": (lambda v: F.parse_url(v, F.lit("QUERY"), F.lit("(")), r"can't work, .*PatternSyntaxException: Unclosed group"),
+    "variant_get": (
+        lambda v: F.variant_get(F.parse_json(v), "a[", "string"), r"variant_get can't work with 'a\['.*INVALID_VARIANT_GET_PATH",
+    ),
+    "a sequence of literals": (
+        lambda v: F.concat(v, F.sequence(F.lit(1), F.lit(5), F.lit(-1))[0].cast("string")), r"work with '1' and '5'.*boundaries",
+    ),
+    "schema_of_json": (lambda v: F.concat(v, F.schema_of_json(F.lit("{a"))), r"can't work, whatever the record.*JsonParse"),
+    "url_decode": (lambda v: F.concat(v, F.url_decode(F.lit("%zz"))), r"can't work.*Illegal hex characters"),
+    "from_xml": (lambda v: F.from_xml(v, "a string", {"mode": "DROPMALFORMED"})["a"], r"from_xml can't work.*DROPMALFORMED"),
+    "to_csv": (lambda v: F.to_csv(F.struct(F.to_timestamp(v)), {"timestampFormat": "foo"}), r"to_csv can't work, .*DATETIME_"),
+    "to_xml": (lambda v: F.to_xml(F.struct(F.to_timestamp(v)), {"timestampFormat": "foo"}), r"to_xml can't work, .*DATETIME_"),
+    "slice": (lambda v: F.slice(F.split(v, ","), 0, 1)[0], r"slice can't work with '0'.*START"),
+    "array_insert": (lambda v: F.array_insert(F.split(v, ","), 0, F.lit("x"))[0], r"array_insert can't work with '0'.*OF_ZERO"),
+    "bit_get": (lambda v: F.bit_get(F.length(v), F.lit(99)).cast("string"), r"bit_get can't work with '99'.*BIT_POSITION_RANGE"),
+    "elt": (lambda v: F.elt(F.lit(9), v, v), r"elt can't work with '9'.*INVALID_ARRAY_INDEX"),
     "what the analysis raises": (lambda v: F.collate(v, "foo"), r"Spark can't compute.*COLLATION_INVALID_NAME"),
 }  # fmt: skip
 
@@ -68,6 +88,11 @@ ACCEPTED: dict[str, Callable[[Column], Column]] = {
     "an index that an empty array does not have": lambda v: F.element_at(F.split(v, ","), 3),
     "a charset from the record": lambda v: F.call_function("decode", F.lit(b"x"), v),
     "a format of two values": lambda v: F.format_string("%s %d", v, F.length(v)),
+    "an xpath": lambda v: F.xpath_string(v, F.lit("//a[@b='c']")),
+    "a part of a url": lambda v: F.parse_url(v, F.lit("QUERY"), F.lit("k")),
+    "a path in a variant": lambda v: F.variant_get(F.parse_json(v), "$.a[0]", "string"),
+    "a sequence to the record's number": lambda v: F.sequence(F.lit(1), F.length(v), F.lit(2))[0].cast("string"),
+    "a slice from the record's place": lambda v: F.slice(F.split(v, ","), F.length(v), 1)[0],
     "a udf": lambda v: F.split(F.udf(lambda text: text, "string")(v), ",")[0],
 }
 

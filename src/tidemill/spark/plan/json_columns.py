@@ -79,19 +79,27 @@ def _with_seconds(column: Column, kind: JsonType) -> Column:
             return F.when(has_seconds, column).otherwise(padded)
 
 
-def _fields(column: Column, fields: Sequence[tuple[str, JsonType]], types: Mapping[str, str] | None = None) -> list[Column]:
-    """The fields of a struct, those of types that are in ``types`` being of others."""
+def _fields(
+    column: Column,
+    fields: Sequence[tuple[str, JsonType]],
+    types: Mapping[str, str] | None = None,
+    places: Sequence[int] | None = None,
+) -> list[Column]:
+    """The fields of a struct (those at ``places``), those of types that are in ``types`` being of others."""
     ddl = ",".join(f"`{at}`:{_ddl(_with_types(inner, types or {}))}" for at, (_, inner) in enumerate(fields))
-    return _told_apart(column, [name for name, _ in fields], f"struct<{ddl}>")
+    return _told_apart(column, [name for name, _ in fields], f"struct<{ddl}>", places)
 
 
-def _told_apart(column: Column, names: Sequence[str], placed: str | spark.StructType) -> list[Column]:
-    """The fields of a struct by their names, or, as Spark takes names that differ in case only for one, by places, which are the
-    names in the type ``placed``."""
+def _told_apart(
+    column: Column, names: Sequence[str], placed: str | spark.StructType, places: Sequence[int] | None = None
+) -> list[Column]:
+    """The fields of a struct (those at ``places``) by their names, or, as Spark takes names that differ in case only for one, by
+    places, which are the names in the type ``placed``."""
+    wanted = range(len(names)) if places is None else places
     if len({name.upper().lower() for name in names}) == len(names):
-        return [column.getField(name) for name in names]
+        return [column.getField(names[at]) for at in wanted]
     by_place = column.cast(placed)
-    return [by_place.getField(str(at)) for at in range(len(names))]
+    return [by_place.getField(str(at)) for at in wanted]
 
 
 def _with_types(kind: JsonType, others: Mapping[str, str]) -> JsonType:
@@ -139,7 +147,7 @@ def written_column(
     shaped = _shaped(column, data_type, kind, where)
     options = {"ignoreNullFields": "true", **(_TIMES if has_times(kind) else {})}
     present = _present(data_type, kind, where)
-    if not is_checked or not list(_unwritable(shaped, present, where)):
+    if not is_checked or not _may_be_unwritable(present):
         return F.to_json(shaped, options)
 
     def checked(found: Column) -> Column:
@@ -258,11 +266,26 @@ def _is_alike(found: spark.DataType, kind: JsonType) -> bool:
             return isinstance(kind, ScalarType) and found.simpleString() == kind.ddl
 
 
+def _may_be_unwritable(kind: JsonType) -> bool:
+    """True if ``_unwritable`` has conditions for it. Each field that is looked at takes calls of the JVM."""
+    match kind:
+        case StructType(fields, required):
+            return any(name in required or _may_be_unwritable(inner) for name, inner in fields)
+        case ArrayType(inner):
+            return _may_be_unwritable(inner)
+        case MapType():
+            return True
+        case _:
+            return isinstance(kind, ScalarType) and (kind.ddl in ("float", "double") or kind.ddl in _YEARS)
+
+
 def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Column, str]]:
     """Conditions (never null) under which a value of the column can't be written, each with the error's sentence."""
     match kind:
         case StructType(fields, required):
-            for part, (name, inner) in zip(_fields(column, fields), fields, strict=True):
+            places = [at for at, (name, inner) in enumerate(fields) if name in required or _may_be_unwritable(inner)]
+            for part, at in zip(_fields(column, fields, places=places), places, strict=True):
+                name, inner = fields[at]
                 if name in required:
                     is_null = column.isNotNull() & part.isNull()
                     yield is_null, f"{where}: json: the field {name} is null, expected a value: the schema requires one"

@@ -3,7 +3,7 @@
 Spark looks at such a literal when the first record comes, so a program with one would start and then lose each micro-batch.
 Decides which arguments of which expressions are asked about, and leaves the answer to the JVM: an expression whose arguments are
 literals is computed once by itself, with neutral values (an empty text, 0) for what comes from records. Only errors about the
-literal count: nothing is concluded from what a neutral value does.
+literal count: nothing is concluded from what a neutral value does. Of an expression of literals only every error counts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _ARGUMENTS: Mapping[str, tuple[int, ...]] = {
     "RegExpExtract": (1, 2), "RegExpExtractAll": (1, 2),
     "DateFormatClass": (1,), "GetTimestamp": (1,), "UnixTimestamp": (1,), "ToUnixTimestamp": (1,), "FromUnixTime": (1,),
     "FromUTCTimestamp": (1,), "ToUTCTimestamp": (1,), "ConvertTimezone": (0, 1), "NextDay": (1,),
-    "FormatString": (0,), "ElementAt": (1,), "JsonToStructs": (), "CsvToStructs": (),
-    "Invoke": (0,),  # to_json, to_csv: the literal has their options
+    "FormatString": (0,), "ElementAt": (1,), "Elt": (0,), "Slice": (1,), "ArrayInsert": (1,), "Sequence": (0, 1),
+    "BitwiseGet": (1,), "VariantGet": (1,), "JsonToStructs": (), "CsvToStructs": (), "StructsToCsv": (), "XmlToStructs": (),
+    "StructsToXml": (),
+    "Invoke": (0,),  # to_json, xpath, parse_url, schema_of_json: the literal has their options, or path
     "StaticInvoke": (1,),  # encode, decode, aes_encrypt
 }  # fmt: skip
 """Children that must be literals, by the class of Spark's expression; the others are given neutral values."""
@@ -32,16 +34,22 @@ _NAMES = {"GetTimestamp": "to_timestamp or to_date", "Invoke": "one of its funct
 """Where Spark's own would say nothing to the reader."""
 _MAY_HAVE_SOME = re.compile(
     r"like|split|str_to_map|regexp|date_format|to_date|timestamp|unixtime|timezone|next_day|format_string|printf|element_at|"
-    r"json|csv|encode|decode|aes_|to_utc|from_utc", re.IGNORECASE
+    r"json|csv|xml|xpath|url|encode|decode|aes_|to_utc|from_utc|\belt\b|slice|array_insert|sequence|bit_get|getbit|variant_get|"
+    r"schema_of", re.IGNORECASE
 )  # fmt: skip
 """Of an expression's SQL: looking at its parts takes many calls of the JVM."""
 _ABOUT_A_LITERAL = re.compile(
-    r"\[(INVALID_PARAMETER_VALUE\.(PATTERN|REGEX_GROUP_INDEX|CHARSET|AES_KEY_LENGTH)|INVALID_REGEXP_REPLACE|INVALID_FORMAT\.|"
+    r"\[(INVALID_PARAMETER_VALUE\.(PATTERN|REGEX_GROUP_INDEX|CHARSET|AES_KEY_LENGTH|START|LENGTH|BIT_POSITION_RANGE)|"
+    r"INVALID_REGEXP_REPLACE|INVALID_FORMAT\.|INVALID_VARIANT_GET_PATH|INVALID_ARRAY_INDEX\]|UNSUPPORTED_FEATURE\.AES_MODE|"
     r"INVALID_DATETIME_PATTERN|INCONSISTENT_BEHAVIOR_CROSS_VERSION\.DATETIME_(PATTERN_RECOGNITION|WEEK_BASED_PATTERN)|"
     r"INVALID_TIMEZONE|ILLEGAL_DAY_OF_WEEK|INVALID_INDEX_OF_ZERO|PARSE_MODE_UNSUPPORTED)"
 )
 _OF_A_REPLACEMENT = "[INVALID_REGEXP_REPLACE]"
-_OF_JAVA = re.compile(r"java\.util\.(regex\.PatternSyntaxException|\w*Format\w*Exception)")
+_OF_JAVA = re.compile(
+    r"java\.util\.(regex\.PatternSyntaxException|\w*Format\w*Exception): |java\.lang\.RuntimeException: Invalid XPath "
+)
+_NEUTRAL_TEXTS = {"XPath": "<a/>", "ParseUrl": "http://a/?a=a"}
+"""By the beginning of the name of a function's class: of an empty text they give null, whatever the literal."""
 
 
 def refused_literal(frame: DataFrame, expression: JavaObject) -> str | None:
@@ -75,8 +83,8 @@ def _as_computed(frame: DataFrame, expression: JavaObject) -> Iterator[JavaObjec
 
 def _refusal(frame: DataFrame, part: JavaObject, arguments: list[JavaObject], literals: tuple[int, ...]) -> str | None:
     new = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.expressions.Literal")
-    given = [each if each.foldable() else new.default(each.dataType()) for each in arguments]
-    said = _error(frame, part, given)
+    given = [each if each.foldable() else _neutral(new, part, each.dataType()) for each in arguments]
+    said = _error(frame, part, given, is_of_literals=all(each.foldable() for each in arguments))
     if said is None and part.getClass().getSimpleName().startswith(("RegExpReplace", "RegExpExtract")):
         # Groups are looked for where the pattern has matched: one that matches an empty text as well has the same groups.
         pattern = given[1].eval(None)
@@ -90,18 +98,31 @@ def _refusal(frame: DataFrame, part: JavaObject, arguments: list[JavaObject], li
     return f"{name} can't work{' with ' * bool(found)}{found}, whatever the record. Correct it: {said}"
 
 
+def _neutral(new: JavaObject, part: JavaObject, kind: JavaObject) -> JavaObject:
+    if part.getClass().getSimpleName() == "Invoke" and kind.typeName() == "string":
+        named = str(part.children().apply(0).toString())
+        for begin, text in _NEUTRAL_TEXTS.items():
+            if named.startswith(begin):
+                return new.create(text, kind)
+    return new.default(kind)
+
+
 def _is_shown(literal: JavaObject) -> bool:
     """Not a key of aes_encrypt, nor an object of Spark's."""
     return literal.dataType().typeName() in ("string", "integer")
 
 
-def _error(frame: DataFrame, part: JavaObject, arguments: list[JavaObject]) -> str | None:
+def _error(
+    frame: DataFrame, part: JavaObject, arguments: list[JavaObject], *, is_of_literals: bool = False
+) -> str | None:
     try:
         part.withNewChildren(sequence_of(frame.sparkSession, arguments)).eval(None)
     except (Py4JJavaError, CapturedException) as problem:
         causes = causes_of(problem)
         of_spark = next((said for _, said in causes if _ABOUT_A_LITERAL.match(said)), None)
-        of_java = next((each for each in causes if _OF_JAVA.fullmatch(each[0])), None)
+        of_java = next((each for each in causes if _OF_JAVA.match(": ".join(each))), None)
+        if is_of_literals and of_spark is None and of_java is None:
+            of_java = causes[-1]
         if of_spark is not None and of_spark.startswith(_OF_A_REPLACEMENT):  # it names the texts that it was tried with
             of_java = causes[-1]
         if of_java is not None:
