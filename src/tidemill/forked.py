@@ -48,16 +48,23 @@ def children_end() -> Iterator[None]:
 
 def _exit(problem: BaseException | None) -> NoReturn:
     """Ends this process alone: what Python runs at an exit is its parent's, too."""
-    code = problem.code if isinstance(problem, SystemExit) else None
+    exits = [each for each in _with_causes(problem) if isinstance(each, SystemExit)]  # else told as a function's failure
+    code = exits[0].code if exits else None
     if isinstance(code, str):
         print(code, file=sys.stderr)
-    elif problem is not None and not isinstance(problem, SystemExit):
+    elif problem is not None and not exits:
         traceback.print_exception(problem)
         code = 1
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code & 0xFF if isinstance(code, int) else 0 if code is None else 1)
+
+
+def _with_causes(problem: BaseException | None) -> Iterator[BaseException]:
+    while problem is not None:
+        yield problem
+        problem = problem.__cause__
 
 
 def _after_fork() -> None:
