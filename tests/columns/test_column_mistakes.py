@@ -72,8 +72,12 @@ def yields(v: Any) -> Any:
     yield v["name"]
 
 
-async def waits(v: Any) -> Any:
+async def _waits(v: Any) -> Any:
     return v
+
+
+def waits(v: Any) -> Any:
+    return _waits(v)
 
 
 def helper(text: Any) -> Any:

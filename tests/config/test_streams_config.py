@@ -170,9 +170,10 @@ def test_a_malformed_value_is_reported_with_name_value_and_what_was_expected(
         ("default.dsl.store", "say dsl.store.suppliers.class instead"),
         ("main.consumer.fetch.min.bytes", "did you mean 'consumer.fetch.min.bytes'?"),
         ("request.timeout.ms", "did you mean 'kafka.request.timeout.ms'?"),
+        (5, "the setting 5 has a name of type int, expected text"),
     ],
 )
-def test_an_unknown_name_is_an_error_that_suggests_the_nearest(name: str, suggested: str) -> None:
+def test_an_unknown_name_is_an_error_that_suggests_the_nearest(name: Any, suggested: str) -> None:
     with pytest.raises(ConfigError) as caught:
         StreamsConfig.of({**NEEDED, name: "x"})
     assert suggested in str(caught.value)

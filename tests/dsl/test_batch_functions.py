@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -94,10 +95,30 @@ def test_other_operators_refuse_them(operator: str, function: Any) -> None:
         WRONG_PLACES[operator](stream, function)
 
 
-def test_a_coroutine_function_is_none_for_per_record() -> None:
-    """As a predicate it would be true of every record: a coroutine is."""
-    with pytest.raises(TopologyError, match=r"per_record: .*call.* is defined with async def; .* use per_record_async"):
-        per_record(call)
+class Called:
+    async def __call__(self, key: Any, value: Any) -> None: ...
+
+
+NEVER_AWAITED: dict[str, Callable[[Any, Any], Any]] = {
+    "per_record": lambda stream, f: per_record(f),
+    "peek": lambda stream, f: stream.peek(f),
+    "foreach": lambda stream, f: stream.foreach(f),
+    "filter": lambda stream, f: stream.filter(f),
+    "map_values": lambda stream, f: stream.map_values(f),
+    "reduce": lambda stream, f: stream.group_by_key().reduce(f),
+    "group_by": lambda stream, f: stream.group_by(f),
+    "to: topic": lambda stream, f: stream.to(f),
+    "join": lambda stream, f: stream.join(stream.to_table(), f),
+}
+
+
+@pytest.mark.parametrize("place", NEVER_AWAITED)
+@pytest.mark.parametrize("function", [called_with_key, Called()], ids=["function", "object"])
+def test_a_coroutine_function_is_refused_where_nothing_awaits_it(place: str, function: Any) -> None:
+    """As a predicate it would be true of every record, and ``peek`` would never run it."""
+    stream = StreamsBuilder().stream("in", key=TEXT, value=TEXT)
+    with pytest.raises(TopologyError, match=rf"^{place}: .* is defined with async def, and nothing awaits it here"):
+        NEVER_AWAITED[place](stream, function)
 
 
 def test_arguments_are_checked_as_of_any_function() -> None:

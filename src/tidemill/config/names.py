@@ -65,6 +65,8 @@ class SettingNames:
         Raises:
             ConfigError: there is none, and which might be meant.
         """
+        if not isinstance(name, str):
+            raise ConfigError(f"the setting {name!r} has a name of type {type(name).__name__}, expected text")
         name = _ALSO_CALLED.get(name, name)
         if name in self._single:
             return self._single[name], ""

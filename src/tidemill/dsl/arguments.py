@@ -21,9 +21,11 @@ _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
 
 
-def function_of(function: UserFunction, expected: tuple[str, ...], operator: str) -> UserFunction:
+def function_of(
+    function: UserFunction, expected: tuple[str, ...], operator: str, *, is_awaited: bool = False
+) -> UserFunction:
     """``function`` if it can be called with these arguments, else TopologyError."""
-    if not _accepts(_signature(function, expected, operator), len(expected)):
+    if not _accepts(_signature(function, expected, operator, is_awaited=is_awaited), len(expected)):
         raise _wrong_arguments(function, f"({', '.join(expected)})", operator)
     return function
 
@@ -91,9 +93,9 @@ def supplier_of(supplier: UserFunction, operator: str) -> UserFunction:
     return function_of(supplier, (), f"{operator}: supplier")
 
 
-def takes_key(function: UserFunction, operator: str) -> bool:
+def takes_key(function: UserFunction, operator: str, *, is_awaited: bool = False) -> bool:
     """True if a function of values wants the key too: it needs two arguments, or can't take only one."""
-    signature = _signature(function, ("value",), operator)
+    signature = _signature(function, ("value",), operator, is_awaited=is_awaited)
     if _accepts(signature, 1):
         return False
     if not _accepts(signature, 2):
@@ -169,7 +171,23 @@ def offset_reset_or_none(text: str | None) -> str | None:
     return text
 
 
-def _signature(function: object, expected: tuple[str, ...], operator: str) -> inspect.Signature | None:
+def is_coroutine_function(function: object) -> bool:
+    """An object whose ``__call__`` is one, too."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def refuse_coroutines(function: object, operator: str) -> None:
+    """What such a function returns is a result of no use, true as a predicate, and nothing runs until it is awaited."""
+    if is_coroutine_function(function):
+        raise TopologyError(
+            f"{operator}: {function!r} is defined with async def, and nothing awaits it here: give a plain function, or "
+            "per_record_async(f) where a stream takes functions of batches (docs/how-to/functions-in-batches.md)"
+        )
+
+
+def _signature(
+    function: object, expected: tuple[str, ...], operator: str, *, is_awaited: bool = False
+) -> inspect.Signature | None:
     if isinstance(function, PerRecord):
         function = function.function
     if isinstance(function, OfColumns):
@@ -188,6 +206,8 @@ def _signature(function: object, expected: tuple[str, ...], operator: str) -> in
             f"{operator}: expected a function of ({', '.join(expected)}), got {function!r} of type"
             f" {type(function).__name__}"
         )
+    if not is_awaited:
+        refuse_coroutines(function, operator)
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):  # some callables written in C do not say

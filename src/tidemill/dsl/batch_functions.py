@@ -12,7 +12,7 @@ import typing
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeVar
 
-from tidemill.dsl.arguments import function_of, python_function, serde_or_none, takes_key
+from tidemill.dsl.arguments import function_of, is_coroutine_function, python_function, serde_or_none, takes_key
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.batch_operations import (
@@ -100,7 +100,7 @@ def per_record_async(
     """
     _check_callable(function, "per_record_async")
     inner = getattr(function, "func", function)  # of a partial
-    if not (inspect.iscoroutinefunction(inner) or inspect.iscoroutinefunction(getattr(inner, "__call__", None))):  # noqa: B004
+    if not is_coroutine_function(inner):
         raise TopologyError(
             f"per_record_async: expected a function defined with async def, got {_name(function)}; per_record takes others"
         )
@@ -135,7 +135,7 @@ def _of_pairs(
 ) -> P | B:
     """The operation of a function of keys and values."""
     if isinstance(function, (PerBatch, PerRecordAsync)):
-        function_of(function.function, ("key", "value"), operator)
+        function_of(function.function, ("key", "value"), operator, is_awaited=True)
         return in_batches(function)
     return plain(function_of(function, ("key", "value"), operator))
 
@@ -143,14 +143,14 @@ def _of_pairs(
 def flat_map_values_by(function: UserFunction | PerBatch | PerRecordAsync) -> op.FlatMapValues | FlatMapValuesInBatches:
     """The operation of ``flat_map_values``."""
     if isinstance(function, (PerBatch, PerRecordAsync)):
-        return FlatMapValuesInBatches(function, takes_key(function.function, "flat_map_values"))
+        return FlatMapValuesInBatches(function, takes_key(function.function, "flat_map_values", is_awaited=True))
     return op.FlatMapValues(function, takes_key(function, "flat_map_values"))
 
 
 def map_values_by(function: UserFunction | PerBatch | PerRecordAsync) -> op.MapValues | MapValuesInBatches:
     """The operation of ``map_values``."""
     if isinstance(function, (PerBatch, PerRecordAsync)):
-        return MapValuesInBatches(function, takes_key(function.function, "map_values"))
+        return MapValuesInBatches(function, takes_key(function.function, "map_values", is_awaited=True))
     return op.MapValues(function, takes_key(function, "map_values"))
 
 
@@ -159,7 +159,7 @@ def filter_by(
 ) -> op.Filter | FilterInBatches:
     """The operation of ``filter`` and ``filter_not``."""
     if isinstance(predicate, (PerBatch, PerRecordAsync)):
-        function_of(predicate.function, ("key", "value"), operator)
+        function_of(predicate.function, ("key", "value"), operator, is_awaited=True)
         return FilterInBatches(predicate, negate)
     return op.Filter(function_of(predicate, ("key", "value"), operator), negate)
 
@@ -169,7 +169,7 @@ def look_by(
 ) -> op.Peek | op.Foreach | PeekInBatches:
     """The operation of ``peek`` and ``foreach``."""
     if isinstance(function, (PerBatch, PerRecordAsync)):
-        function_of(function.function, ("key", "value"), operator)
+        function_of(function.function, ("key", "value"), operator, is_awaited=True)
         return PeekInBatches(function)
     return plain(python_function(function, ("key", "value"), operator))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import overload
 
+from tidemill.dsl.arguments import refuse_coroutines
 from tidemill.dsl.function_types import ColumnJoiner, ColumnJoinerWithKey
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
@@ -29,8 +29,7 @@ def per_record(
     """
     if not callable(function):
         raise TopologyError(f"per_record: expected a function, got {function!r} of type {type(function).__name__}")
-    if inspect.iscoroutinefunction(function):  # what it gives is true of every record, and does nothing until it is awaited
-        raise TopologyError(f"per_record: {function!r} is defined with async def; nothing awaits it here: use per_record_async")
+    refuse_coroutines(function, "per_record")
     return PerRecord(function, serde)
 
 
