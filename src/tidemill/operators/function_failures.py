@@ -1,4 +1,4 @@
-"""How the failure of a user's function of Python values is told: by what it has raised, or what it did wrong."""
+"""Messages for failures of users' functions of Python values: what the function has raised, or what it did wrong."""
 
 from __future__ import annotations
 

@@ -335,7 +335,7 @@ class _Now:
 
 
 class _AtEachRead:
-    """A store of a driver, made anew for each read: what a test holds is never older than the records that it has piped."""
+    """A store of a driver, opened again for each read: what a test holds is never older than the records that it has piped."""
 
     def __init__(self, driver: TopologyTestDriver, name: str) -> None:
         self._driver, self._name = driver, name

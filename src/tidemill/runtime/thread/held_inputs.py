@@ -34,7 +34,7 @@ class HeldInputs:
         self._said_at: dict[TopicPartition, float] = {}
 
     def look(self) -> None:
-        """Never raises, and asks nobody where all inputs are read on."""
+        """Never raises. Sends no request while all inputs make progress."""
         now_s = self._now_s()
         if now_s < self._look_at:
             return

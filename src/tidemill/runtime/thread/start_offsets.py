@@ -120,7 +120,7 @@ class StartOffsets:
         self._member.commit({tp: replace(committed[tp], offset=found[tp]) for tp in gone})
         for tp in gone:
             at = max(committed[tp].offset, positions[tp])  # the position is ahead with at_least_once
-            # Beyond the end: the topic was made anew, or has lost its end, and what was in it there is not known.
+            # Beyond the end: the topic was created again, or has lost its end, and what was in it there is not known.
             lost = max(0, found[tp] - at) if at <= ends[tp] else "unknown"
             log.warning(
                 LogEvent("offset-out-of-range", partition=tp, from_=at, to=found[tp], lost=lost, policy=self._policy_of(tp))
