@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill import Serdes, Windowed, WindowedSerdes
-from tidemill.dsl.serdes import JsonSerde, serde_by_name
+from tidemill.dsl.serdes import serde_by_name
+from tidemill.dsl.serdes_json import JsonSerde
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.topology.values import Serde
 

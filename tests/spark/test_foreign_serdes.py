@@ -19,7 +19,8 @@ from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import Program, Record
 from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, of_columns, per_record
-from tidemill.dsl.serdes import JsonSerde, StringSerde, WholeNumberSerde
+from tidemill.dsl.serdes import StringSerde, WholeNumberSerde
+from tidemill.dsl.serdes_json import JsonSerde
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry
 from tidemill.topology.values import Serde

@@ -11,16 +11,18 @@ import difflib
 import re
 import struct
 import uuid
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, overload
 
-from tidemill.dsl.json_classes import Shape, schema_of, with_shape
-from tidemill.dsl.json_reading import MAX_BYTES, TextReader, text_reader
-from tidemill.dsl.json_schema import StructType, declared, parse_schema
-from tidemill.dsl.json_writing import Writer, utf8, write_json, writer_of
-from tidemill.errors import ConfigError, SerdeError, TopologyError
+from tidemill.dsl.json_classes import schema_of
+from tidemill.dsl.json_reading import MAX_BYTES
+from tidemill.dsl.json_schema import declared
+from tidemill.dsl.json_writing import utf8
+from tidemill.dsl.serdes_json import JsonClassSerde, JsonSerde
+from tidemill.dsl.stateful_serde import StatefulSerde
+from tidemill.errors import ConfigError, SerdeError
 from tidemill.spellings import Spelled
-from tidemill.topology.values import Serde, Value
+from tidemill.topology.values import Serde
 
 
 def java_text(data: bytes) -> str:
@@ -41,38 +43,6 @@ def _replaced_by_java(error: UnicodeError) -> tuple[str, int]:
 
 _JAVA_REPLACES = "tidemill.java"
 codecs.register_error(_JAVA_REPLACES, _replaced_by_java)
-
-
-class StatefulSerde:
-    """What all serdes here have in common, classes that a program derives from them included: one is another's equal and travels
-    to the workers with all that it has, be it a field or not."""
-
-    __slots__ = ()
-
-    def _state(self) -> tuple[dict[str, object], dict[str, object]]:
-        """Its fields but for those that are made of others, and what a derived class has besides."""
-        given = {part.name: getattr(self, part.name) for part in fields(self) if part.compare}  # type: ignore[arg-type]
-        return given, {name: value for name, value in getattr(self, "__dict__", {}).items() if name not in given}
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and other._state() == self._state()
-
-    def __hash__(self) -> int:
-        return hash((type(self), *self._state()[0].values()))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _with_state, (type(self), *self._state())
-
-
-def _with_state(kind: type[Serde], given: dict[str, object], besides: dict[str, object]) -> Serde:
-    serde = object.__new__(kind)
-    for name, value in given.items():
-        object.__setattr__(serde, name, value)
-    if hasattr(serde, "__post_init__"):
-        serde.__post_init__()
-    if besides:
-        serde.__dict__.update(besides)
-    return serde
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -262,80 +232,6 @@ class VoidSerde(StatefulSerde):
     def deserialize(self, data: bytes | None) -> None:
         if data is not None:
             raise SerdeError(f"void: found {len(data)} bytes, expected null; the topic holds other data than this serde's")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JsonSerde(StatefulSerde):
-    """UTF-8 JSON text of one object, with the fields of a schema; values are dicts.
-
-    Missing fields are read as None and None is not written; members outside the schema are ignored when read. All else that is
-    not as the schema says is refused (``json_reading``). ``max_bytes``: of one text.
-    """
-
-    schema: str
-    max_bytes: int = MAX_BYTES
-    name: ClassVar[str] = "json"
-    _type: StructType = field(init=False, repr=False, compare=False)
-    _read: TextReader = field(init=False, repr=False, compare=False)
-    _writer: Writer = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _check_max_bytes(self.max_bytes)
-        parsed = parse_schema(self.schema)
-        object.__setattr__(self, "_type", parsed)
-        object.__setattr__(self, "_read", text_reader(parsed, self.max_bytes))
-        object.__setattr__(self, "_writer", writer_of(parsed))
-
-    @property
-    def sql_type(self) -> str:
-        return self._type.ddl
-
-    @property
-    def type(self) -> StructType:
-        """The schema, parsed."""
-        return self._type
-
-    def serialize(self, value: object) -> bytes | None:
-        return None if value is None else write_json(value, self._writer)
-
-    def deserialize(self, data: bytes | None) -> dict[str, Value] | None:
-        return None if data is None else self._read(bytes(data))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class JsonClassSerde(StatefulSerde):
-    """UTF-8 JSON text of one object; values are instances of a dataclass or of a Pydantic model.
-
-    Read and refused as by ``JsonSerde`` with the class's fields; what the class itself raises is a refusal, too. Functions of
-    Columns see the fields of the instance, defaults included.
-    """
-
-    type: StructType
-    shape: Shape
-    max_bytes: int = MAX_BYTES
-    name: ClassVar[str] = "json"
-    _read: TextReader = field(init=False, repr=False, compare=False)
-    _writer: Writer = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        _check_max_bytes(self.max_bytes)
-        object.__setattr__(self, "_read", text_reader(self.type, self.max_bytes, maker=with_shape(self.shape)))
-        object.__setattr__(self, "_writer", writer_of(self.type))
-
-    @property
-    def sql_type(self) -> str:
-        return self.type.ddl
-
-    def serialize(self, value: object) -> bytes | None:
-        return None if value is None else write_json(value, self._writer)
-
-    def deserialize(self, data: bytes | None) -> Value:
-        return None if data is None else self._read(bytes(data))
-
-
-def _check_max_bytes(max_bytes: object) -> None:
-    if not isinstance(max_bytes, int) or isinstance(max_bytes, bool) or max_bytes < 2:
-        raise TopologyError(f"json: max_bytes is {max_bytes!r}, expected a number of bytes of at least 2")
 
 
 _CANONICAL_NAN = bytes.fromhex("7ff8000000000000")

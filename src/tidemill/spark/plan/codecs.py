@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from tidemill.dsl import json_schema
-from tidemill.dsl.serdes import JsonSerde, Serdes
+from tidemill.dsl.serdes import Serdes
+from tidemill.dsl.serdes_json import JsonSerde
 from tidemill.errors import TopologyError
 from tidemill.spark.plan import json_columns
 from tidemill.spark.plan.json_columns import json_type, read_column, written_column

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
-from tidemill.dsl.serdes import JsonClassSerde
+from tidemill.dsl.serdes_json import JsonClassSerde
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import (

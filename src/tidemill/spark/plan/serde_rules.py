@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tidemill.dsl.serdes import BytesSerde, JsonClassSerde, JsonSerde, Serdes, StringSerde, UUIDSerde
+from tidemill.dsl.serdes import BytesSerde, Serdes, StringSerde, UUIDSerde
 from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.dsl.serdes_foreign_key import SubscriptionResponseSerde
+from tidemill.dsl.serdes_json import JsonClassSerde, JsonSerde
 from tidemill.dsl.serdes_windowed import windowed_serde
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import (

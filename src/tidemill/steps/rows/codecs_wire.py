@@ -23,13 +23,13 @@ from tidemill.dsl.serdes import (
     BytesSerde,
     DoubleSerde,
     FloatSerde,
-    JsonSerde,
     Serdes,
-    StatefulSerde,
     StringSerde,
     WholeNumberSerde,
 )
+from tidemill.dsl.serdes_json import JsonSerde
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
+from tidemill.dsl.stateful_serde import StatefulSerde
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import Windowed

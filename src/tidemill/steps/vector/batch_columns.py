@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, ScalarType, StructType, parse_type
-from tidemill.dsl.serdes import JsonClassSerde, JsonSerde
+from tidemill.dsl.serdes_json import JsonClassSerde, JsonSerde
 from tidemill.steps.rows.codecs_wire import fixed_width, in_transit
 from tidemill.topology.batch_operations import BatchForm
 
