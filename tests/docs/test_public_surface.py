@@ -20,7 +20,7 @@ PUBLIC = {"tidemill": tidemill, "tidemill.testing": tidemill.testing}
 FOR_DEVELOPERS = ("docs/contributing/", "docs/adr/")
 """Pages for those who change Tidemill itself."""
 GIVEN_NOT_NAMED = {
-    "BooleanSerde", "BytesSerde", "DoubleSerde", "FloatSerde", "JsonClassSerde", "JsonSerde",
+    "BooleanSerde", "BytesSerde", "DoubleSerde", "FloatSerde", "JsonClassSerde", "JsonDocumentSerde", "JsonSerde",
     "StringSerde", "UUIDSerde", "VoidSerde", "WholeNumberSerde",
     "SessionWindowedSerde", "TimeWindowedSerde",  # Serdes makes them; programs name their protocol, Serde
     "OfColumns", "PerBatch", "PerRecord", "PerRecordAsync",  # marked functions, which are handed on to an operator

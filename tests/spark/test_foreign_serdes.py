@@ -184,6 +184,54 @@ def test_a_serde_of_the_users_own_is_what_its_spark_type_says(spark: SparkSessio
     assert [(record.key, record.value) for record in found] == [(str(key).encode(), b"68.0F"), (str(key).encode(), None)]
 
 
+def _price(document: dict[str, Any]) -> float:
+    assert isinstance(document, dict)  # a text would have no price, and no error
+    return float(document["price"])
+
+
+def test_documents_without_a_schema_are_text_in_columns_and_dicts_in_python(spark: SparkSession, tmp_path: Path) -> None:
+    text, document, builder = Serdes.string(), Serdes.json(), StreamsBuilder()
+    dear = builder.stream("in", key=document, value=document).filter(
+        lambda _key, value: F.get_json_object(value, "$.price").cast("double") > 1
+    )
+    dear.map_values(lambda value: F.from_json(value, "item string")["item"]).to("items", value=text)
+    dear.map_values(per_record(_price, Serdes.double())).to("prices", value=Serdes.double())
+    dear.map_values(lambda value: F.to_json(F.struct(value.alias("was")))).to("columns", value=document)
+    kept = Materialized(name="totals", value=document)
+    totals = dear.group_by_key().aggregate(
+        dict, lambda _key, value, total: {**total, value["item"]: _price(value)}, store=kept
+    )
+    totals.to_stream().to("totals")
+    program = Program(spark, builder.build(), tmp_path)
+    for value in (b'{"item":"gum","price":0.5}', b'{ "price" : 2, "item":"tea", "tags":[null] }', b'{"item":"oil","price":1e1}'):
+        program.pipe([("in", Record(b'{"shop" :1}', value))])
+    tea, oil = '{"price":2,"item":"tea","tags":[null]}', '{"item":"oil","price":10.0}'
+    assert {name: [r.value for r in program.outputs[name]] for name in ("items", "prices", "columns", "totals")} == {
+        "items": [b"tea", b"oil"],
+        "prices": [struct.pack(">d", 2), struct.pack(">d", 10)],
+        "columns": [json.dumps({"was": one}, separators=(",", ":")).encode() for one in (tea, oil)],
+        "totals": [b'{"tea":2.0}', b'{"tea":2.0,"oil":10.0}'],
+    }
+    assert {r.key for r in program.outputs["totals"]} == {b'{"shop":1}'}
+
+
+def test_behind_functions_of_columns_that_pass_it_on_a_uuid_is_none_of_text(spark: SparkSession, tmp_path: Path) -> None:
+    builder, ids, kept = StreamsBuilder(), Serdes.uuid(), Serdes.integer()
+    stream = builder.stream("in", key=ids, value=ids).filter(lambda key, value: F.length(value) > F.length(F.lit("")))
+    stream.map(per_record(lambda key, value: (key.version, value.version), (kept, kept))).to("out", key=kept, value=kept)
+    data = b"123e4567-e89b-42d3-a456-426614174000"
+    assert [(r.key, r.value) for r in run(spark, tmp_path, builder, Record(data, data))] == [(struct.pack(">i", 4),) * 2]
+
+
+def test_a_column_whose_text_is_no_document_is_not_written_as_one(spark: SparkSession, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=Serdes.string(), value=Serdes.json()).map_values(lambda value: F.substring(value, 1, 3)).to(
+        "out", value=Serdes.json()
+    )
+    with pytest.raises(Exception, match="not JSON text in UTF-8"):
+        run(spark, tmp_path, builder, Record(b"k", b'{"a":1}'))
+
+
 def test_small_numbers_and_truth_values_are_columns_of_their_type(spark: SparkSession, tmp_path: Path) -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", key=Serdes.short(), value=Serdes.float())

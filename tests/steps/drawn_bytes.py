@@ -167,6 +167,7 @@ SERDES: dict[str, Any] = {
     "string": Serdes.string(), "bytes": Serdes.bytes(), "long": Serdes.long(), "integer": Serdes.integer(),
     "short": Serdes.short(), "double": Serdes.double(), "float": Serdes.float(), "boolean": Serdes.boolean(),
     "uuid": Serdes.uuid(), "json": Serdes.json(SCHEMA), "json-times": Serdes.json(TIMES_SCHEMA), "json-class": Serdes.json(Times),
+    "json-document": Serdes.json(),
 }  # fmt: skip
 BYTES_FOR: dict[str, st.SearchStrategy[bytes]] = {
     "string": texts(),
@@ -181,5 +182,6 @@ BYTES_FOR: dict[str, st.SearchStrategy[bytes]] = {
     "json": json_texts() | changed(json_texts()),
     "json-times": times_texts() | changed(times_texts()),
     "json-class": times_texts(),
+    "json-document": json_texts() | changed(json_texts()),
 }
 """By the serde's name, and of JSON by the kind of schema."""

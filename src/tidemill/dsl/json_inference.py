@@ -76,7 +76,7 @@ def infer_schema(texts: Iterable[bytes], *, is_required: bool = False) -> Inferr
     root, read, others = _Tally(), 0, list[str]()
     for text in texts:
         try:
-            found = parsed_text(text, MAX_BYTES, is_exact=False)
+            found = parsed_text(text, MAX_BYTES)
             if not isinstance(found, dict):
                 raise SerdeError(f"json: found {_kind_of(found)}, expected an object")
         except SerdeError as problem:

@@ -1,8 +1,9 @@
-"""JSON text as values of a schema: which text is read, and what is refused.
+"""JSON text as values, of a schema or of none: which text is read, and what is refused.
 
-Decides what a JSON serde refuses: all that is no single JSON object in UTF-8 (RFC 8259), an object that names a member twice, a
-member that is not of its field's type, and what is larger than the limits. A value that doesn't fit is never read as null or left
-out. Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so the plan needs no check of its own.
+Decides what a JSON serde refuses: all that is no single JSON text in UTF-8 (RFC 8259), an object that names a member twice, what
+is larger than the limits, and with a schema what is no object, and a member that is not of its field's type. A value that doesn't
+fit is never read as null or left out. Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so that the
+plan needs no check of its own.
 """
 
 from __future__ import annotations
@@ -56,10 +57,13 @@ def text_reader(
 
     ``max_bytes`` None: no limits. ``maker`` makes the result of the dict; it may raise Misfit.
     """
-    read, is_exact = reader_of(kind, non_finite=non_finite), any(isinstance(part, DecimalType) for part in parts_of(kind))
+    read = reader_of(kind, non_finite=non_finite)
+    number = _exact_number if any(isinstance(part, DecimalType) for part in parts_of(kind)) else float
 
     def read_text(data: bytes) -> Value:
-        parsed = parsed_text(data, max_bytes, is_exact=is_exact)
+        parsed = parsed_text(data, max_bytes, number)
+        if parsed is None:
+            raise SerdeError("json: found the text null, expected an object")
         try:
             found = read(parsed)
             return found if maker is None else maker(found)
@@ -69,34 +73,50 @@ def text_reader(
     return read_text
 
 
-def parsed_text(data: bytes, max_bytes: int | None, *, is_exact: bool) -> Value:
-    """JSON text as ``json`` parses it. ``is_exact``: numbers with a point or an exponent are Decimals, not floats.
+def read_document(data: bytes, max_bytes: int) -> Value:
+    """The value that JSON text holds: a dict, list, str, int, float or bool.
 
     Raises:
-        SerdeError: it is no JSON, null, or beyond the limits (``max_bytes`` None: there are none).
+        SerdeError: it is no JSON, null, beyond the limits, or has a number that no float can be.
+    """
+    parsed = parsed_text(data, max_bytes, _finite_number)
+    if parsed is None:
+        raise SerdeError("json: found the text null, expected a document; only a record without a value has the value None")
+    return parsed
+
+
+def parsed_text(data: bytes, max_bytes: int | None, number: Callable[[str], Value] = float) -> Value:
+    """JSON text as ``json`` parses it. ``number``: of those in ``_DECODERS``, what makes the value of a number with a point or an
+    exponent.
+
+    Raises:
+        SerdeError: it is no JSON, or beyond the limits (``max_bytes`` None: there are none).
     """
     size = len(data)
     if max_bytes is not None:
-        _check_limits(data, size, max_bytes)
-    decoder = _DECODERS[is_exact, max_bytes is not None and size > MAX_NAME]
+        check_limits(data, max_bytes)
+    decoder = _DECODERS[number, max_bytes is not None and size > MAX_NAME]
     try:
         text = data.decode("utf-8").strip(_WHITESPACE)
         parsed, end = decoder.raw_decode(text)
     except ValueError as error:  # not UTF-8, or no JSON
         raise SerdeError(f"json: {size} bytes are not JSON text in UTF-8 ({error})") from None
     if end != len(text):
-        raise SerdeError(f"json: {len(text) - end} characters follow the JSON text, expected one object and nothing else")
+        raise SerdeError(f"json: {len(text) - end} characters follow the JSON text, expected nothing more")
     if b"\\u" in data and _SURROGATE.search(data) is not None and not _is_unicode(parsed):
         raise SerdeError("json: an escape is half of a surrogate pair, which is no character")
-    if parsed is None:
-        raise SerdeError("json: found the text null, expected an object")
     return parsed
 
 
 # What is checked before the text is parsed: nothing here takes longer than reading the bytes once or twice.
 
 
-def _check_limits(data: bytes, size: int, max_bytes: int) -> None:
+def check_limits(data: bytes, max_bytes: int) -> None:
+    """
+    Raises:
+        SerdeError: the text is larger, deeper, or has a longer number than a reader takes.
+    """
+    size = len(data)
     if size > max_bytes:
         raise SerdeError(f"json: found {size} bytes, expected at most {max_bytes}; raise the serde's max_bytes for more")
     if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _is_too_deep(data):
@@ -152,16 +172,21 @@ def _exact_number(token: str) -> Decimal | float:
         return float(token)
 
 
-_DECODERS = {
-    (is_exact, is_long): json.JSONDecoder(
-        object_pairs_hook=_object_of_long_text if is_long else _object,
-        parse_float=_exact_number if is_exact else float,
-        parse_constant=_no_number,
+def _finite_number(token: str) -> float:
+    number = float(token)
+    if math.isinf(number):
+        raise SerdeError(f"json: the number {token[:60]} is too large for a float")
+    return number
+
+
+_DECODERS: dict[tuple[Callable[[str], Value], bool], json.JSONDecoder] = {
+    (number, is_long): json.JSONDecoder(
+        object_pairs_hook=_object_of_long_text if is_long else _object, parse_float=number, parse_constant=_no_number
     )
-    for is_exact in (False, True)
+    for number in (float, _exact_number, _finite_number)
     for is_long in (False, True)
 }
-"""Decoders by two flags: numbers are Decimals, a name can be too long."""
+"""Decoders by what numbers are, and whether a name can be too long."""
 
 
 def _is_unicode(value: Value) -> bool:

@@ -130,9 +130,7 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
 
     @staticmethod
     def of_type(value: Any, kind: JsonType) -> Misfit:
-        found = type(value)  # numpy's bool is another one than Python's
-        name = found.__name__ if found.__module__ == "builtins" else f"{found.__module__}.{found.__name__}"
-        return Misfit(f"is of type {name}, expected {kind.ddl} as in the schema")
+        return Misfit(f"is of type {type_name(value)}, expected {kind.ddl} as in the schema")
 
     @staticmethod
     def of_null(name: str) -> Misfit:
@@ -146,12 +144,21 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
             return Misfit(f"is {value}, which does not fit in its type {kind.ddl}")
         return Misfit(f"is too large for its type {kind.ddl}")
 
+    @staticmethod
+    def of_no_number() -> Misfit:
+        return Misfit("is not finite: NaN and infinite numbers have no form in JSON; write null or text for them")
+
     def inside(self, place: str) -> Misfit:
         self.places.append(place)
         return self
 
     def error(self, root: str) -> SerdeError:
         return SerdeError(f"json: {root}{''.join(reversed(self.places))} {self.problem}")
+
+
+def type_name(value: Any) -> str:
+    found = type(value)  # numpy's bool is another one than Python's
+    return found.__name__ if found.__module__ == "builtins" else f"{found.__module__}.{found.__name__}"
 
 
 _SYNONYMS = {

@@ -1,4 +1,4 @@
-"""Values of a schema as JSON text: the one text that a value is written as.
+"""Values, of a schema or of none, as JSON text: the one text that a value is written as.
 
 Decides the form: fields in the schema's order, null fields left out, no spaces, binary as base64, times as ISO 8601 with six
 digits of a second (in UTC, where they are instants), numbers and escapes as Java writes them. It is that of Spark's ``to_json``,
@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
@@ -18,9 +18,10 @@ from functools import cache
 from json.encoder import encode_basestring  # the quoting of json.dumps
 from uuid import UUID
 
-from tidemill.dsl.json_reading import BITS, MAX_NAME, is_too_long, rounded
-from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType
+from tidemill.dsl.json_reading import BITS, MAX_NAME, check_limits, is_too_long, rounded
+from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType, type_name
 from tidemill.dsl.json_times import date_text, instant_text, local_time_text
+from tidemill.errors import SerdeError
 from tidemill.topology.values import Value
 
 Writer = Callable[[Value], str]
@@ -43,6 +44,22 @@ def write_json(value: Value, writer: Writer) -> bytes:
         return utf8(writer(value))
     except Misfit as misfit:
         raise misfit.error("value") from None
+
+
+def write_document(value: Value, max_bytes: int) -> bytes:
+    """The JSON text of a value that no schema describes. Unlike fields of a schema, members that are None are written, as null.
+
+    Raises:
+        SerdeError: a part of the value has no form in JSON, with its place; or no reader would take the text.
+    """
+    try:
+        data = utf8(_document(value))
+    except Misfit as misfit:
+        raise misfit.error("value") from None
+    except RecursionError:
+        raise SerdeError("json: value is nested too deep, or contains itself") from None
+    check_limits(data, max_bytes)
+    return data
 
 
 def utf8(text: str) -> bytes:
@@ -105,6 +122,32 @@ def _attributes_of(cls: type) -> tuple[tuple[str, str], ...] | None:
     return tuple((field.name, field.name) for field in fields(cls)) if is_dataclass(cls) else None
 
 
+def _document(value: Value) -> str:
+    if isinstance(value, (str, Enum, UUID)):
+        return _text(value)
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else _boolean(value)
+    if isinstance(value, (int, Decimal)):
+        return _number_of_any_size(value)
+    if isinstance(value, float):
+        return _double(value)
+    members = members_of(value)
+    if members is not None:
+        for name in members:
+            if not isinstance(name, str):
+                raise Misfit(f"has the member {name!r}, expected names that are text, such as {str(name)!r}")
+        return _members_text(members, _document)
+    if isinstance(value, (list, tuple)):
+        return _items_text(value, _document)
+    raise Misfit(f"is of type {type_name(value)}, which has no form in JSON; write text or a number")
+
+
+def _number_of_any_size(value: int | Decimal) -> str:
+    if isinstance(value, Decimal) and not value.is_finite():
+        raise Misfit.of_no_number()
+    return str(value if isinstance(value, Decimal) else int(value))
+
+
 def _struct(kind: StructType, fields: tuple[tuple[str, Writer], ...]) -> Writer:
     quoted = [(name, quoted_text(name) + ":", inner) for name, inner in fields]
     known = {name for name, _ in fields}
@@ -137,32 +180,40 @@ def _array(kind: ArrayType, element: Writer) -> Writer:
     def write(value: Value) -> str:
         if not isinstance(value, (list, tuple)):
             raise Misfit.of_type(value, kind)
-        written: list[str] = []
-        try:
-            for item in value:
-                written.append("null" if item is None else element(item))  # the place of a misfit is wanted
-        except Misfit as misfit:
-            raise misfit.inside(f"[{len(written)}]") from None
-        return "[" + ",".join(written) + "]"
+        return _items_text(value, element)
 
     return write
+
+
+def _items_text(items: Sequence[Value], element: Writer) -> str:
+    written: list[str] = []
+    try:
+        for item in items:
+            written.append("null" if item is None else element(item))  # the place of a misfit is wanted
+    except Misfit as misfit:
+        raise misfit.inside(f"[{len(written)}]") from None
+    return "[" + ",".join(written) + "]"
 
 
 def _map(kind: MapType, inner: Writer) -> Writer:
     def write(value: Value) -> str:
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
             raise Misfit.of_type(value, kind)
-        written, name = [], ""
-        try:
-            for name, item in value.items():
-                if is_too_long(name):
-                    raise Misfit(f"is under a name of more than {MAX_NAME} bytes, which no reader takes")
-                written.append(quoted_text(name) + (":null" if item is None else ":" + inner(item)))
-        except Misfit as misfit:
-            raise misfit.inside(f"[{name[:60]!r}]") from None
-        return "{" + ",".join(written) + "}"
+        return _members_text(value, inner)
 
     return write
+
+
+def _members_text(members: dict[str, Value], inner: Writer) -> str:
+    written, name = [], ""
+    try:
+        for name, item in members.items():
+            if is_too_long(name):
+                raise Misfit(f"is under a name of more than {MAX_NAME} bytes, which no reader takes")
+            written.append(quoted_text(name) + (":null" if item is None else ":" + inner(item)))
+    except Misfit as misfit:
+        raise misfit.inside(f"[{name[:60]!r}]") from None
+    return "{" + ",".join(written) + "}"
 
 
 def quoted_text(text: str) -> str:
@@ -229,10 +280,13 @@ def _number(kind: ScalarType, *, non_finite: bool) -> Writer:
         if not math.isfinite(number):
             if non_finite:
                 return '"NaN"' if number != number else '"Infinity"' if number > 0 else '"-Infinity"'
-            raise Misfit("is not finite: NaN and infinite numbers have no form in JSON; write null or text for them")
+            raise Misfit.of_no_number()
         return java_float(rounded(number)) if is_single else java_double(number)
 
     return write
+
+
+_double = _number(ScalarType("double"), non_finite=False)
 
 
 def java_double(number: float) -> str:

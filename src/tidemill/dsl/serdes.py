@@ -18,7 +18,7 @@ from tidemill.dsl.json_classes import schema_of
 from tidemill.dsl.json_reading import MAX_BYTES
 from tidemill.dsl.json_schema import declared
 from tidemill.dsl.json_writing import utf8
-from tidemill.dsl.serdes_json import JsonClassSerde, JsonSerde
+from tidemill.dsl.serdes_json import JsonClassSerde, JsonDocumentSerde, JsonSerde
 from tidemill.dsl.stateful_serde import StatefulSerde
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.spellings import Spelled
@@ -304,6 +304,10 @@ class Serdes(Spelled):
 
     @overload
     @staticmethod
+    def json(schema: None = None, *, max_bytes: int = MAX_BYTES) -> JsonDocumentSerde: ...
+
+    @overload
+    @staticmethod
     def json(schema: str, *, max_bytes: int = MAX_BYTES) -> JsonSerde: ...
 
     @overload
@@ -311,7 +315,9 @@ class Serdes(Spelled):
     def json(schema: type, *, max_bytes: int = MAX_BYTES) -> JsonSerde | JsonClassSerde: ...
 
     @staticmethod
-    def json(schema: str | type, *, max_bytes: int = MAX_BYTES) -> JsonSerde | JsonClassSerde:
+    def json(
+        schema: str | type | None = None, *, max_bytes: int = MAX_BYTES
+    ) -> JsonSerde | JsonClassSerde | JsonDocumentSerde:
         """JSON objects with the fields of ``schema``, which is one of
 
         - Spark DDL: ``"user string NOT NULL, amount decimal(12,2), at timestamp, tags array<string>"``; values are dicts;
@@ -322,9 +328,14 @@ class Serdes(Spelled):
         fields are not written. A field of another type, a required one without a value, and text that is no JSON can't be read.
         docs/json.md has the rules and the types. ``max_bytes``: larger texts can't be read.
 
+        Without a schema: any JSON value but null, as a dict, list, str, int, float or bool. Spark type: string, the text; parse
+        it with ``F.from_json`` or ``F.parse_json``.
+
         Raises:
             TopologyError: ``schema`` is none of these, or has a type that JSON has no form for.
         """
+        if schema is None:
+            return JsonDocumentSerde(max_bytes)
         if isinstance(schema, str):
             return JsonSerde(schema, max_bytes)
         kind, shape = schema_of(schema)
@@ -334,7 +345,7 @@ class Serdes(Spelled):
 _BY_NAME: dict[str, Serde] = {
     "string": _STRING, "bytes": _BYTES, "long": _LONG, "integer": _INTEGER, "double": _DOUBLE,
     "short": _SHORT, "float": _FLOAT, "boolean": _BOOLEAN, "uuid": _UUID,
-    "void": _VOID,
+    "void": _VOID, "json": JsonDocumentSerde(),
 }
 _JAVA_PREFIX = "org.apache.kafka.common.serialization.Serdes$"
 _BY_JAVA_CLASS: dict[str, Serde] = {
@@ -347,7 +358,7 @@ _BY_JAVA_CLASS: dict[str, Serde] = {
 def serde_by_name(text: str) -> Serde:
     """The serde that a setting names (``default.key.serde``): ``string``, or Kafka's Java class.
 
-    ``json:<schema>`` gives a JSON serde. ConfigError for anything else.
+    ``json:<schema>`` gives the JSON serde of a schema in Spark's DDL. ConfigError for anything else.
     """
     name = text.strip()
     if name.startswith("json:"):

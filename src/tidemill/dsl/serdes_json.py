@@ -1,4 +1,4 @@
-"""The serdes of JSON: of a schema's dicts, and of a class's instances.
+"""The serdes of JSON: of a schema's dicts, of a class's instances, and of documents without a schema.
 
 Decides which of the readers and writers of ``json_reading`` and ``json_writing`` make up each serde.
 """
@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from tidemill.dsl.json_classes import Shape, with_shape
-from tidemill.dsl.json_reading import MAX_BYTES, TextReader, text_reader
+from tidemill.dsl.json_reading import MAX_BYTES, TextReader, read_document, text_reader
 from tidemill.dsl.json_schema import StructType, parse_schema
-from tidemill.dsl.json_writing import Writer, write_json, writer_of
+from tidemill.dsl.json_writing import Writer, write_document, write_json, writer_of
 from tidemill.dsl.stateful_serde import StatefulSerde
 from tidemill.errors import TopologyError
 from tidemill.topology.values import Value
@@ -84,6 +84,27 @@ class JsonClassSerde(StatefulSerde):
 
     def deserialize(self, data: bytes | None) -> Value:
         return None if data is None else self._read(bytes(data))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JsonDocumentSerde(StatefulSerde):
+    """UTF-8 JSON text of any value but null, without a schema; values are dicts, lists, texts, numbers and booleans.
+
+    Functions of Columns get the text, as it is written here. Members keep their order and may be null.
+    """
+
+    max_bytes: int = MAX_BYTES
+    name: ClassVar[str] = "json"
+    sql_type: ClassVar[str] = "string"
+
+    def __post_init__(self) -> None:
+        _check_max_bytes(self.max_bytes)
+
+    def serialize(self, value: object) -> bytes | None:
+        return None if value is None else write_document(value, self.max_bytes)
+
+    def deserialize(self, data: bytes | None) -> Value:
+        return None if data is None else read_document(bytes(data), self.max_bytes)
 
 
 def _check_max_bytes(max_bytes: object) -> None:

@@ -38,14 +38,12 @@ from tidemill.spark.plan.serde_rules import (
     sink_edge,
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, runs_vectorised, targets
-from tidemill.steps.rows.codecs_wire import before_it_is_written
+from tidemill.steps.rows.codecs_wire import before_it_is_written, transit_of
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 from tidemill.topology.spark_operations import makes_pairs
 from tidemill.topology.values import Serde
-
-_OF_CLASSES = (JsonClassSerde, TimeWindowedSerde, SessionWindowedSerde)
 
 
 @dataclass(slots=True)
@@ -212,7 +210,7 @@ class SerdeInference:
             is_counted = enters is Enters.KEY_ONLY
             default = self.default if enters in (Enters.AS_STORED, Enters.KEY_ONLY) else default
         if isinstance(node, ProcessorNode):
-            said = said.otherwise(self._of_classes(name, at))
+            said = said.otherwise(self._with_own_values(name, at))
         is_python = name in self.stages.part_of
 
         def written(serde: Serde | None, side: str, column: Column, data_type: DataType) -> tuple[Serde, Encoded]:
@@ -247,14 +245,14 @@ class SerdeInference:
         own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
         return own.completed_by(self.default).otherwise(self.default)
 
-    def _of_classes(self, name: str, at: KeyValue) -> KeyValueSerdes:
-        """The serdes of what has come through the JVM unchanged, where they make instances of a class of it, ``Windowed`` too:
-        functions of Python get the same behind functions of Columns."""
+    def _with_own_values(self, name: str, at: KeyValue) -> KeyValueSerdes:
+        """The serdes of what has come through the JVM unchanged, where their values are none of Spark's: functions of Python get
+        the same behind functions of Columns."""
         above = [self._came_as(parent) for parent in self.topology.parents[name]] or [NO_SERDES]
         found = {}
         for side, kind in (("key", at.key_type), ("value", at.value_type)):
             first, *others = [getattr(edge, side) for edge in above]
-            is_kept = isinstance(first, _OF_CLASSES) and all(first == other for other in others)
+            is_kept = first is not None and _has_own_values(first) and all(first == other for other in others)
             found[side] = first if is_kept and first.sql_type == kind.simpleString() else None
         return KeyValueSerdes(**found)
 
@@ -282,3 +280,10 @@ class SerdeInference:
         assert isinstance(node, SinkNode)
         said = found[0] if found else KeyValueSerdes(key=node.key_serde, value=node.value_serde)
         return said.otherwise(self.default)
+
+
+def _has_own_values(serde: Serde) -> bool:
+    """True if its values are other ones than those of its Spark type: instances of a class, ``Windowed``, or what is a text in the
+    JVM only (a UUID, a JSON document)."""
+    is_text_in_transit = serde.sql_type == "string" and transit_of(serde) is not None
+    return is_text_in_transit or isinstance(serde, (JsonClassSerde, TimeWindowedSerde, SessionWindowedSerde))

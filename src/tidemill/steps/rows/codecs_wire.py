@@ -27,7 +27,7 @@ from tidemill.dsl.serdes import (
     StringSerde,
     WholeNumberSerde,
 )
-from tidemill.dsl.serdes_json import JsonSerde
+from tidemill.dsl.serdes_json import JsonDocumentSerde, JsonSerde
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
 from tidemill.dsl.stateful_serde import StatefulSerde
 from tidemill.errors import SerdeError, TopologyError
@@ -149,6 +149,8 @@ def before_it_is_written(serde: Serde) -> Serde:
 def for_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     """Bytes of a serde that has one in transit, as that one's; SerdeError where they can't be read."""
     value, transit = serde.deserialize(data), in_transit(serde)
+    if type(serde) is JsonDocumentSerde:
+        return serde.serialize(value)  # the text itself
     if isinstance(value, Windowed):
         value = to_spark(value)
     elif transit.sql_type == "string" and value is not None and not isinstance(value, str):
@@ -177,7 +179,7 @@ def _no_text(serde: Serde, given: str) -> str:
 
 def from_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     """The other way round."""
-    value = in_transit(serde).deserialize(data)
+    value = serde.deserialize(data) if type(serde) is JsonDocumentSerde else in_transit(serde).deserialize(data)
     if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
         value = from_spark(value, serde.inner)
     return serde.serialize(value)
