@@ -2,7 +2,7 @@
 
 Decides what a JSON serde refuses: all that is no single JSON text in UTF-8 (RFC 8259), an object that names a member twice, what
 is larger than the limits, and with a schema what is no object, and a member that is not of its field's type. A value that doesn't
-fit is never read as null or left out. Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so that the
+fit is never read as null or left out. Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so the
 plan needs no check of its own.
 """
 

@@ -283,7 +283,7 @@ class SerdeInference:
 
 
 def _has_own_values(serde: Serde) -> bool:
-    """True if its values are other ones than those of its Spark type: instances of a class, ``Windowed``, or what is a text in the
+    """True if its values are other ones than those of its Spark type: instances of a class, ``Windowed``, or what is text in the
     JVM only (a UUID, a JSON document)."""
     is_text_in_transit = serde.sql_type == "string" and transit_of(serde) is not None
     return is_text_in_transit or isinstance(serde, (JsonClassSerde, TimeWindowedSerde, SessionWindowedSerde))
