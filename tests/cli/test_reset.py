@@ -110,10 +110,12 @@ def test_executed_inputs_begin_anew_internal_topics_go_and_nothing_else(stopped:
 
 
 @pytest.mark.broker
-def test_state_is_removed_where_run_was_told_to_keep_it(stopped: Stopped, tmp_path: Path) -> None:
+def test_brokers_and_state_are_those_that_run_was_given(stopped: Stopped, tmp_path: Path) -> None:
+    stopped.file.write_text(PROGRAM.format(name=stopped.name, servers="127.0.0.1:1", state=stopped.state))
     other = StateDirectory(tmp_path / "other", stopped.name).task_path(TaskId(1, 0))
     other.mkdir(parents=True)
-    assert stopped.reset("--execute", "--state-dir", str(tmp_path / "other")) == 0
+    given = ("--bootstrap-server", stopped.servers, "--state-dir", str(tmp_path / "other"))
+    assert stopped.reset("--execute", *given) == 0
     assert not other.exists()
     assert (stopped.state / stopped.name / "1_0").exists(), "the setting's"
 

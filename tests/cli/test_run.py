@@ -99,8 +99,7 @@ def calling_nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[i
 @pytest.mark.broker
 @pytest.mark.usefixtures("calling_nobody")
 def test_a_missing_topic_is_one_sentence(tmp_path: Path, bootstrap_servers: str) -> None:
-    settings = ("--set", f"bootstrap.servers={bootstrap_servers}", "--state-dir", tmp_path)
-    with cli("run", WORDCOUNT, *settings) as run:
+    with cli("run", WORDCOUNT, "--bootstrap-server", bootstrap_servers, "--state-dir", tmp_path) as run:
         assert run.end() == 2
         assert run.lines[-1].startswith(
             f"tidemill: the topic streams-plaintext-input does not exist on {bootstrap_servers}: create it and start again"

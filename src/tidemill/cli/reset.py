@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.run import ConfigFile, Settings, outside_settings
+from tidemill.cli.run import BootstrapServer, ConfigFile, Settings, outside_settings
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def reset(
     app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
     settings: Settings = None,
     config: ConfigFile = None,
+    bootstrap_server: BootstrapServer = None,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; otherwise only print what would be done.")] = False,
     input_topics: Annotated[
         str | None, typer.Option(metavar="A,B", help="Reset only these inputs (all internal topics are deleted in any case).")
@@ -75,7 +76,7 @@ def reset(
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
     from tidemill.runtime.reset import Target, carry_out, plan_reset
 
-    topology, merged = load_application(app, outside_settings(settings or [], config))
+    topology, merged = load_application(app, outside_settings(settings or [], config, bootstrap_server))
     known = StreamsConfig.of(merged)
     admin = Admin(data_client_settings(known.slice(ClientsConfig), ClientRole.ADMIN))
     target = Target(

@@ -52,12 +52,16 @@ Settings = Annotated[
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; override those of the application file.")
 ]
+BootstrapServer = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers to begin with: overrides bootstrap.servers.")
+]
 
 
 def run(
     app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
     settings: Settings = None,
     config: ConfigFile = None,
+    bootstrap_server: BootstrapServer = None,
     state_dir: Annotated[
         str | None, typer.Option(metavar="PATH", help="Directory of local state: overrides state.dir.")
     ] = None,
@@ -73,7 +77,7 @@ def run(
 ) -> None:
     """Run an application until Ctrl-C or SIGTERM; it then commits, closes its stores and leaves the group."""
     require_level(log_level)
-    overrides = outside_settings(settings or [], config)
+    overrides = outside_settings(settings or [], config, bootstrap_server)
     if state_dir is not None:
         overrides["state.dir"] = state_dir
     if serve is not None:
@@ -132,8 +136,10 @@ def _launched(config: StreamsConfig) -> Iterator[Launched]:
             launched.end()
 
 
-def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[str, object]:
-    """The settings that win over the application file's: those of the TOML file, then those of ``--set``."""
+def outside_settings(
+    assignments: Sequence[str], config: Path | None, bootstrap_server: str | None = None
+) -> dict[str, object]:
+    """The settings that win over the application file's: those of the TOML file, then those of ``--set``, then the brokers."""
     settings: dict[str, object] = {}
     if config is not None:
         text = read_text(config, expected="settings in TOML (--config)", most_bytes=_MOST_CONFIG_BYTES)
@@ -142,6 +148,8 @@ def outside_settings(assignments: Sequence[str], config: Path | None) -> dict[st
         except ConfigError as error:
             raise ConfigError(f"{config}: {error}") from error
     settings.update(parse_assignments(assignments))
+    if bootstrap_server is not None:
+        settings["bootstrap.servers"] = bootstrap_server
     return settings
 
 
