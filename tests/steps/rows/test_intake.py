@@ -143,6 +143,17 @@ def test_a_value_that_is_no_text_where_the_serde_says_so_is_refused_and_not_hand
     assert for_the_jvm(Documents(), b'"text"') == b"text"
 
 
+class Exiting(Documents):
+    def deserialize(self, data: bytes | None) -> Any:
+        raise ValueError if data == b"bad" else SystemExit("no codebook")
+
+
+@pytest.mark.parametrize("before", [[], [b"bad"]])
+def test_a_deserializer_that_would_end_the_process_is_named(before: list[bytes]) -> None:
+    with pytest.raises(ConfigError, match=r"a deserializer raised SystemExit \(no codebook\)"):
+        Intake(Exiting()).take([*before, b"1"])
+
+
 def test_bytes_pass_as_they_are() -> None:
     assert intake_of(BYTES) is None
 

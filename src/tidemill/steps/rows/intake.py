@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tidemill.dsl.serdes import BytesSerde, StringSerde
 from tidemill.errors import ConfigError, RetriableError
+from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import Physical, fixed_width, for_the_jvm, physical, transit_of
 from tidemill.topology.values import Serde
 
@@ -49,24 +50,38 @@ def read_each(read: Callable[[bytes | None], object], data: Sequence[bytes | Non
 
     Raises:
         RetriableError: from ``read``; the same bytes may be read later.
-        ConfigError: from ``read``; no bytes can be read.
+        ConfigError: from ``read``; no bytes can be read. Also where it raises what is no Exception, as ``sys.exit()`` does.
     """
     try:
-        return [read(one) for one in data], []
-    except (RetriableError, ConfigError):
-        raise
+        try:
+            return [read(one) for one in data], []
+        except (RetriableError, ConfigError):
+            raise
+        except Exception:
+            return _read_one_by_one(read, data)
     except Exception:
-        taken: list[object] = []
-        unreadable: list[int] = []
-        for at, one in enumerate(data):
-            try:
-                taken.append(read(one))
-            except (RetriableError, ConfigError):
-                raise
-            except Exception:
-                taken.append(None)
-                unreadable.append(at)
-        return taken, unreadable
+        raise
+    except BaseException as problem:
+        raise ConfigError(
+            f"a deserializer raised {type(problem).__name__} ({said_by(problem)}), which ends a stream thread; to refuse bytes it"
+            " raises an Exception"
+        ) from problem
+
+
+def _read_one_by_one(
+    read: Callable[[bytes | None], object], data: Sequence[bytes | None]
+) -> tuple[list[object], list[int]]:
+    taken: list[object] = []
+    unreadable: list[int] = []
+    for at, one in enumerate(data):
+        try:
+            taken.append(read(one))
+        except (RetriableError, ConfigError):
+            raise
+        except Exception:
+            taken.append(None)
+            unreadable.append(at)
+    return taken, unreadable
 
 
 def _native_form(serde: Serde) -> Callable[[bytes | None], object]:
