@@ -46,6 +46,7 @@ KEYS: list[tuple[Any, list[Any]]] = [
     (Serdes.boolean(), [True, False]),
     (Serdes.bytes(), [b"", b"\0", b"\xff" * 3, b"abc"]),
     (Serdes.uuid(), [uuid.UUID(int=0), uuid.UUID(int=5)]),
+    (Serdes.json(), [{"b": "é/%", "a": None}, {"b": 1e7}, [], [1, "1"], 0, True, 0.5]),
     (Serdes.json("a string, n bigint"), [{"a": "é/%", "n": 1}, {"a": None, "n": None}, {"a": '"\\\n', "n": -5}]),
     (
         EVERY_TYPE,
@@ -88,6 +89,13 @@ def test_pages_of_one_entry_have_each_key_once(serde: Any, keys: list[Any]) -> N
         target = f"/stores/counts?limit=1&from={quote(str(page.json['next']), safe='')}"
     assert page.json["next"] is None
     assert found == ask(here, "/stores/counts").json["entries"]
+
+
+def test_a_key_that_is_a_text_as_json_is_in_quotes_in_an_address() -> None:
+    here = app([("abc", 1), ("1", 2), (1, 3)], store_info(key=Serdes.json()))
+    assert [ask(here, f"/stores/counts/{quote(text)}").json["value"] for text in ('"abc"', '"1"', "1")] == [1, 2, 3]
+    assert ask(here, "/stores/counts/abc").status == 400
+    assert ask(here, "/stores/counts?limit=1").json["next"] == '"abc"'
 
 
 FOREIGN: list[tuple[Any, list[bytes]]] = [

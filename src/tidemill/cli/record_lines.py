@@ -105,5 +105,5 @@ def _expected(serde: Serde) -> str:
         case "double":
             return "a number"
         case "json":
-            return f"a JSON object of {serde.sql_type}"
+            return "JSON" if serde.sql_type == "string" else f"a JSON object of {serde.sql_type}"
     return "JSON text of a value that the serde writes"

@@ -50,7 +50,8 @@ def shown_key(store: StoreInfo, key: bytes, *, hex_keys: bool) -> object:
 def key_text(store: StoreInfo, key: bytes, *, hex_keys: bool) -> str:
     """A key as a request has it in its address."""
     shown = shown_key(store, key, hex_keys=hex_keys)
-    return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    is_as_shown = isinstance(shown, str) and (hex_keys or store.key_serde.name != "json")  # a text as JSON is in quotes
+    return str(shown) if is_as_shown else json.dumps(shown, ensure_ascii=False)
 
 
 def has_text(store: StoreInfo, key: bytes) -> bool:
@@ -100,6 +101,8 @@ def _base64(data: bytes) -> str:
 
 def _read(serde: Serde, text: str) -> object:
     """The key that the text of an address stands for. ValueError, RecursionError, SerdeError: none of the serde's."""
+    if serde.name == "json":  # times and decimals are text there
+        return serde.deserialize(text.encode("utf-8", "surrogatepass"))
     if serde.sql_type == "string":
         return text
     if serde.sql_type == "binary":
@@ -108,8 +111,6 @@ def _read(serde: Serde, text: str) -> object:
     if serde.sql_type in (*_INTEGERS, *_FLOATS):
         _require_plain(text)
         return int(text) if serde.sql_type in _INTEGERS else float(text)
-    if serde.name == "json":  # times and decimals are text there
-        return serde.deserialize(text.encode("utf-8", "surrogatepass"))
     return _from_json(serde, json.loads(text))
 
 
