@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import APPLICATION, Program, Record
-from tidemill import JoinWindows, Serdes, StreamsBuilder, TimeWindows, per_record
+from tidemill import JoinWindows, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.stages import stages
 
@@ -48,6 +48,44 @@ def test_the_key_of_a_window_is_a_struct_to_functions_of_columns(spark: SparkSes
     assert [(key, LONG.deserialize(value), time) for key, value, time in values(run, "out")] == [
         (b"a@0", 2, 7), (b"b@100", 1, 107), (b"b@100", 2, 108)
     ]  # fmt: skip
+
+
+WINDOWS = {
+    "tumbling": TimeWindows.of_size(100), "hopping": TimeWindows.of_size(100, advance=50),
+    "session": SessionWindows.of_inactivity_gap(10), "sliding": SlidingWindows.of_time_difference(10),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_a_windowed_count_is_printed_and_watched_in_the_step_that_counts(kind: str) -> None:
+    """To the two of them the node between, which only forwards, is none."""
+    b = StreamsBuilder()
+    counted: Any = b.stream("in", key=STRING, value=STRING).group_by_key().windowed_by(WINDOWS[kind])
+    counts = counted.count().to_stream()
+    counts.print()
+    counts.foreach(lambda _key, _count: None)
+    counts.peek(lambda _key, _count: None).merge(counts).to("out")
+    planned = stages(b.build())
+    assert (set(planned.step_of.values()), planned.last) == ({0, 1}, 1)
+
+
+@pytest.mark.spark
+def test_a_windowed_count_goes_on_to_a_function_of_python_values_and_a_topic(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    b, seen = StreamsBuilder(), tmp_path / "seen"
+
+    def see(key: Any, count: int) -> None:
+        with seen.open("a") as file:
+            file.write(f"{key} {count}\n")
+
+    counted = b.stream("in", key=STRING, value=STRING).group_by_key().windowed_by(TimeWindows.of_size(100)).count()
+    counted.to_stream().peek(see).to("out")
+    run = Program(spark, b.build(), tmp_path, default=STRING)
+    for at in (5, 7, 105):
+        run.pipe([("in", Record(b"a", b"x", at))])
+    assert [LONG.deserialize(value) for _, value, _ in values(run, "out")] == [1, 2, 1]
+    assert seen.read_text().splitlines() == ["[a@0/100] 1", "[a@0/100] 2", "[a@100/200] 1"]
 
 
 @pytest.mark.spark
