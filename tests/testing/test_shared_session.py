@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -47,3 +48,40 @@ def test_a_driver_that_is_not_closed_ends_with_its_process_without_an_error_of_s
     ended = subprocess.run([sys.executable, "-c", UNFINISHED], capture_output=True, text=True, timeout=240, check=False)
     assert (ended.returncode, ended.stdout.strip()) == (0, "['v']")
     assert [line for line in ended.stderr.splitlines() if "ERROR" in line or "Traceback" in line] == []
+
+
+PRINTING = """
+import logging, warnings
+from tidemill import Serdes, StreamsBuilder
+from tidemill.testing import TopologyTestDriver
+
+def show(key, value):
+    print(key, value)
+    logging.getLogger("orders").warning("logged %s", value)
+    warnings.warn("warned of " + value)
+
+text, builder = Serdes.string(), StreamsBuilder()
+stream = builder.stream("in", key=text, value=text)
+stream.print("label")
+stream.foreach(show)
+with TopologyTestDriver(builder.build()) as driver:
+    topic = driver.create_input_topic("in", key=text, value=text)
+    for value in ("é", "two"):
+        topic.pipe_input("k", value)
+        print("piped", value)
+print("closed")
+"""
+
+
+@pytest.mark.spark
+def test_what_functions_print_log_and_warn_of_is_shown_before_the_next_line_of_the_test() -> None:
+    """Spark gives it to the JVM's log, which nobody reads."""
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}
+    ended = subprocess.run([sys.executable, "-c", PRINTING], capture_output=True, timeout=240, check=False, env=environment)
+    said, errors = ended.stdout.decode().splitlines(), ended.stderr.decode()
+    assert (ended.returncode, said[2::3], said[-1]) == (0, ["piped é", "piped two"], "closed")
+    assert {*said[0:2]} == {"[label]: k, é", "k é"}
+    assert {*said[3:5]} == {"[label]: k, two", "k two"}
+    assert errors.count("logged") == 2
+    assert "UserWarning: warned of é" in errors
+    assert "Traceback" not in errors

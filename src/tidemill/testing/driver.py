@@ -299,6 +299,8 @@ class TopologyTestDriver(Spelled):
         except BaseException as cause:
             self._is_interrupted = not isinstance(cause, Exception)
             raise
+        finally:
+            _started.show_output()
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise StopError(carried["said"])
@@ -376,6 +378,12 @@ class _SharedSession:
                     f"the session of the test drivers runs in process {handle.process}, from which this one was forked: use "
                     "drivers there, or fork before the first one is made"
                 )
+
+    def show_output(self) -> None:
+        """What functions have printed by now: it comes before what the test prints next."""
+        for handle in self.handles:
+            if handle.output is not None:
+                handle.output.pass_on()
 
     def leave_to_parent(self) -> None:
         """In a forked process."""

@@ -40,6 +40,7 @@ from tidemill.log_format import LogEvent
 from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.launch.fork_server import ForkServer
+from tidemill.spark.launch.function_output import OUTPUT_KEY, FunctionOutput
 from tidemill.spark.launch.jvm_needs import what_it_lacked
 from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
 from tidemill.spark.placement import is_cluster, local_slots
@@ -131,6 +132,7 @@ class SparkHandle:
     session: SparkSession
     jvm: subprocess.Popen[bytes] | None
     scratch: str | None
+    output: FunctionOutput | None = None
     process: int = field(default_factory=os.getpid)
     """The process that it was made in: one that is forked from it ends nothing."""
 
@@ -165,6 +167,8 @@ class SparkHandle:
                 SparkContext._gateway.shutdown()
         _forget_session()
         _end_jvm(self.jvm, timeout_s)
+        if self.output is not None:
+            self.output.close()
         if self.scratch:
             shutil.rmtree(self.scratch, ignore_errors=True)
 
@@ -185,6 +189,7 @@ class StartingJvm:
     process: subprocess.Popen[bytes]
     scratch: str
     conf: Mapping[str, str]
+    output: FunctionOutput | None = None
     written: Mapping[str, str] = field(default_factory=dict)
     """Those of ``conf`` that were looked up, as errors show them."""
 
@@ -223,7 +228,8 @@ class StartingJvm:
         except BaseException:
             self._give_up(gateway)
             raise
-        return SparkHandle(session=session, jvm=self.process, scratch=self.scratch)
+        output, self.output = self.output, None
+        return SparkHandle(session=session, jvm=self.process, scratch=self.scratch, output=output)
 
     def _give_up(self, gateway: object) -> None:
         """After a failure, or Ctrl-C, wherever it comes in the making of a session: the next one here finds nothing of it."""
@@ -244,6 +250,9 @@ class StartingJvm:
     def end(self) -> None:
         """For a JVM that is not wanted any more; nothing happens where it has ended already."""
         _end_jvm(self.process, 2.0)
+        if self.output is not None:
+            self.output.close()
+            self.output = None
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
@@ -267,24 +276,29 @@ def start_jvm(
     with references_shown(settings, written or {}):
         check_settings(settings)
         own = cluster_settings(master, settings)
-    scratch = tempfile.mkdtemp(prefix="tidemill-spark-")
+    scratch, output = tempfile.mkdtemp(prefix="tidemill-spark-"), None
     if not is_cluster(master):  # executors elsewhere have folders of their own
         own["spark.local.dir"] = scratch
         # Else whoever can connect to the driver's ports gets its broadcasts, plans with logins in them among them, and may send
         # it any Java object. Spark makes the secret itself here; on a cluster it is the user's to share.
         own["spark.authenticate"] = "true"
-    if forks is not None:
         own["spark.python.daemon.module"] = "tidemill.spark.launch.worker_daemon"
     conf = {**_DEFAULTS, **REQUIRED, **own, **settings, "spark.master": master}
     # The whole heap from the beginning, most of it for what a batch leaves behind: fewer collections, each of little.
     options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:NewRatio=1", *jvm_options]
     try:
+        if not is_cluster(master):
+            output = FunctionOutput(Path(scratch))
         with references_shown(settings, written or {}):
             process = _jvm_process(java, options, scratch, conf, forks)
     except BaseException:
+        if output is not None:
+            output.close()
         shutil.rmtree(scratch, ignore_errors=True)
         raise
-    return StartingJvm(application_id=application_id, process=process, scratch=scratch, conf=conf, written=written or {})
+    return StartingJvm(
+        application_id=application_id, process=process, scratch=scratch, conf=conf, output=output, written=written or {}
+    )
 
 
 def adopt_session(session: SparkSession, threads: int, taken: int = 0) -> SparkHandle:
@@ -347,6 +361,7 @@ def _jvm_process(
         {"MALLOC_ARENA_MAX": "2", **listens, **os.environ},
         **{"SPARK_HOME": home, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
         **{_PIN_THREAD: "true"},
+        **({} if is_cluster(conf["spark.master"]) else {OUTPUT_KEY: scratch}),
         **({} if forks is None else {ADDRESS_KEY: forks.address}),
     )
     # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.

@@ -12,6 +12,8 @@ import os
 import socket
 import sys
 
+from tidemill.spark.launch.function_output import show_output
+
 ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
 """In the environment of workers: where the server listens."""
 SAFE_PATH, OWN_SAFE_PATH = "PYTHONSAFEPATH", "tidemill"
@@ -30,6 +32,7 @@ def main() -> None:
     except OSError:
         from pyspark.daemon import manager
 
+        os.register_at_fork(after_in_child=show_output)
         manager()
         return
     # From here on the streams are the daemon's alone: its standard input must end when Spark closes it.
