@@ -30,7 +30,7 @@ from typing import TypedDict
 
 from tidemill.control.sockets import LocalListener
 from tidemill.errors import EnvironmentProblem
-from tidemill.spark.launch.function_output import show_output
+from tidemill.spark.launch.function_output import shows_output
 from tidemill.spark.launch.worker_daemon import LENGTH_BYTES, STREAMS, import_path
 
 _ASK_LIMIT_S = 10.0
@@ -192,7 +192,7 @@ def _become_daemon(asking: socket.socket, streams: Sequence[int], wanted: _Daemo
         importlib.invalidate_caches()
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.register_at_fork(after_in_child=asking.close)
-        os.register_at_fork(after_in_child=show_output)
+        shows_output(os.environ)
         with contextlib.suppress(OSError):  # for ps and top, where there is /proc
             Path("/proc/self/comm").write_text("pyspark.daemon")
         from pyspark.daemon import manager

@@ -13,7 +13,7 @@ import os
 import selectors
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -91,13 +91,16 @@ def _write(stream: TextIO | None, text: str) -> None:
 # --- in a worker ------------------------------------------------------------------------------------------------------
 
 
-def show_output() -> None:
-    """Has the worker that this process becomes write to the driver's pipes; called in each child of a daemon."""
-    folder = os.environ.get(OUTPUT_KEY)
-    if folder:
-        from pyspark import worker
+def shows_output(environ: Mapping[str, str]) -> None:
+    """Has the workers that are forked from this process, a daemon, write to the driver's pipes, if there are any."""
+    if OUTPUT_KEY in environ:
+        os.register_at_fork(after_in_child=partial(_become_shown, environ[OUTPUT_KEY]))
 
-        worker.main = partial(_shown, worker.main, folder)
+
+def _become_shown(folder: str) -> None:
+    from pyspark import worker
+
+    worker.main = partial(_shown, worker.main, folder)
 
 
 _opened: list[TextIO] = []

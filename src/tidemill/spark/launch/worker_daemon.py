@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 
-from tidemill.spark.launch.function_output import show_output
+from tidemill.spark.launch.function_output import shows_output
 
 ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
 """In the environment of workers: where the server listens."""
@@ -32,7 +32,7 @@ def main() -> None:
     except OSError:
         from pyspark.daemon import manager
 
-        os.register_at_fork(after_in_child=show_output)
+        shows_output(os.environ)
         manager()
         return
     # From here on the streams are the daemon's alone: its standard input must end when Spark closes it.
