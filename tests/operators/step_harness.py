@@ -11,7 +11,7 @@ import bisect
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +22,7 @@ from tidemill import Serdes
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
 from tidemill.runtime.thread.global_topics import global_topics
-from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.steps.commit.restored import restored_writes
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
@@ -195,6 +195,14 @@ class Worker:
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
 
 
+def set_emit_interval(compiled: CompiledTopology, emit_interval_ms: int) -> None:
+    """What Kafka Streams has an internal setting for, with which answers were recorded."""
+    compiled.steps = tuple(
+        replace(step, graphs=tuple(replace(graph, emit_interval_ms=emit_interval_ms) for graph in step.graphs))
+        for step in compiled.steps
+    )
+
+
 def mixes_waiting_records(topology: Topology) -> bool:
     """Records that have waited in a repartition topic meet others that have not, or global tables are read ahead: batches
     decide which come first."""
@@ -210,10 +218,9 @@ class StepRun:
     ) -> None:
         self.topology = topology
         self._partition = partition
-        self.compiled = compile_topology(
-            None, topology, APPLICATION, default_serdes=KeyValueSerdes(key=Serdes.string(), value=Serdes.string()),
-            emit_interval_ms=emit_interval_ms,
-        )  # fmt: skip
+        default_serdes = KeyValueSerdes(key=Serdes.string(), value=Serdes.string())
+        self.compiled = compile_topology(None, topology, APPLICATION, default_serdes=default_serdes)
+        set_emit_interval(self.compiled, emit_interval_ms)
         self._parts = subtopologies(topology, APPLICATION)
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
         self._globals = global_topics(topology)
