@@ -1,9 +1,9 @@
-"""`make docs-tutorial`: the README and the tutorials done as they are written, each in a temporary folder, on a broker of its own.
+"""`make docs-tutorial`: README and tutorials done as they are written, each in a temporary folder, on a broker of its own.
 
 Programs with a title are saved under it, commands are run, and what the page says they print must be in what they print. Comments
 in the page say what a reader does by hand: what runs in another terminal, what is tried until it fits, what is stopped or killed,
-and which command ends with another exit code than 0. Ports of the page are replaced by free ones, and default folders of the broker
-and of state by some below the temporary folder. Invariant: nothing that was started is left, however this ends.
+and which command ends with another exit code than 0. Ports of the page are replaced by free ones, and default folders (the
+broker's, state.dir) by some below the temporary folder. Invariant: nothing that was started is left, however this ends.
 
     python tools/run_tutorial.py [PAGE ...]     pages below docs/; without one, all tutorials
 """
@@ -104,8 +104,8 @@ class Walk:
         self.commands += 1
         with (self._folder / f"{name}.log").open("wb") as log:
             self._terminals[name] = subprocess.Popen(
-                shlex.split(self._placed(self._here(command))), cwd=self._cwd, env=self._environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                shlex.split(self._placed(self._here(command))), cwd=self._cwd, env=self._environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     def _run_lines(self, text: str) -> tuple[int, str]:
