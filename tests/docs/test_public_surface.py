@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tidemill
+import tidemill.errors
 import tidemill.testing
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +124,24 @@ def _given() -> Iterator[tuple[str, str]]:
                     found = getattr(sys.modules[function.__module__], word, None)
                     if isinstance(found, type) and found.__module__.startswith("tidemill."):
                         yield f"{exported}.{name}", word
+
+
+def _docstrings() -> Iterator[tuple[str, str]]:
+    for module in PUBLIC.values():
+        for exported in module.__all__:
+            owner = getattr(module, exported)
+            yield exported, owner.__doc__ or ""
+            for name, member in vars(owner).items() if isinstance(owner, type) else []:
+                if not name.startswith("_"):
+                    yield f"{exported}.{name}", getattr(member, "__doc__", None) or ""
+
+
+def test_errors_that_pages_and_public_docstrings_name_are_public() -> None:
+    exported = {name for module in PUBLIC.values() for name in module.__all__}
+    private = {name for name, found in vars(tidemill.errors).items() if isinstance(found, type)} - exported
+    told = [*_what_users_read(), *_docstrings()]
+    assert sum("TopologyError" in text for _, text in told) > 20
+    assert [(where, name) for where, text in told for name in sorted(private) if re.search(rf"\b{name}\b", text)] == []
 
 
 def test_what_public_methods_give_is_public() -> None:
