@@ -20,9 +20,9 @@ from process_watch import ProcessWatch
 from systems import Instance, Start, System
 from zipf_lines import PROBE_EVERY, probe, zipf_lines
 
-_FIRST_LINES = 200
+FIRST_LINES = 200
 _WARM_UP_S = 20
-_START_LIMIT_S = 240.0
+_START_LIMIT_S = 300.0
 _DRAIN_LIMIT_S = 30.0
 
 
@@ -48,11 +48,11 @@ class Latency:
 def latency(
     system: System, rate: int, seconds: int, threads: int, folder: Path, settings: Mapping[str, str] | None = None
 ) -> Latency:
-    lines = zipf_lines(_FIRST_LINES + rate * (_WARM_UP_S + seconds), seed=2, probes=True)
+    lines = zipf_lines(FIRST_LINES + rate * (_WARM_UP_S + seconds), seed=2, probes=True)
     with fresh_broker() as broker:
         output = OutputTopic(broker.bootstrap_servers, system.read_count)
         feed = Feed(broker.bootstrap_servers, lines)
-        feed.send(_FIRST_LINES)
+        feed.send(FIRST_LINES)
         feed.flush()
         load = settled()
         began = time.time()
@@ -62,7 +62,7 @@ def latency(
         instance = Instance(system, start)
         try:
             with ProcessWatch([broker.pid]) as broker_watch, ProcessWatch([instance.pid]) as watch:
-                arrivals = _first_output(output, instance)
+                arrivals = first_output(output, instance)
                 first_output_s = time.time() - began
                 measured_from, measured_to = _feed_at_rate(feed, output, rate, len(lines), arrivals)
                 _drain(output, lines.words, arrivals)
@@ -93,11 +93,12 @@ def latency(
     )
 
 
-def _first_output(output: OutputTopic, instance: Instance) -> list[Arrival]:
+def first_output(output: OutputTopic, instance: Instance) -> list[Arrival]:
+    """The first counts; RuntimeError if none come."""
     deadline = time.time() + _START_LIMIT_S
     while time.time() < deadline:
         instance.check()
-        arrivals = output.take(0.05)
+        arrivals = output.take(0.02)
         if arrivals:
             return arrivals
     raise RuntimeError(f"no output within {_START_LIMIT_S:.0f} s; see {instance.log}")
@@ -107,7 +108,7 @@ def _feed_at_rate(feed: Feed, output: OutputTopic, rate: int, lines: int, arriva
     """Sends the lines; from when to when they were counted."""
     began = time.time()
     while feed.sent < lines:
-        due = _FIRST_LINES + int((time.time() - began) * rate)
+        due = FIRST_LINES + int((time.time() - began) * rate)
         feed.send(min(lines, due))
         arrivals += output.take(0.002)
     return began + _WARM_UP_S, time.time()

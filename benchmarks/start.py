@@ -24,6 +24,7 @@ from typing import Any
 
 from bench_broker import Feed, fresh_broker
 from conditions import Conditions, settled
+from latency import FIRST_LINES, first_output
 from memory_parts import TRACKED, memory_parts
 from output_topic import OutputTopic
 from process_watch import ProcessWatch
@@ -32,9 +33,7 @@ from rich.table import Table
 from systems import KAFKA_STREAMS, STRUCTURED_STREAMING, TIDEMILL, Instance, Start, System
 from zipf_lines import zipf_lines
 
-_FIRST_LINES = 200
 _RATE = 1_000
-_START_LIMIT_S = 300.0
 _WIDTH = 150
 
 
@@ -51,11 +50,11 @@ class Started:
 
 
 def started(system: System, threads: int, seconds: int, folder: Path, *, is_traced: bool = False) -> Started:
-    lines = zipf_lines(_FIRST_LINES + _RATE * seconds, seed=2)
+    lines = zipf_lines(FIRST_LINES + _RATE * seconds, seed=2)
     with fresh_broker() as broker:
         output = OutputTopic(broker.bootstrap_servers, system.read_count)
         feed = Feed(broker.bootstrap_servers, lines)
-        feed.send(_FIRST_LINES)
+        feed.send(FIRST_LINES)
         feed.flush()
         load = settled()
         began = time.time()
@@ -66,10 +65,10 @@ def started(system: System, threads: int, seconds: int, folder: Path, *, is_trac
         instance = Instance(system, start)
         try:
             with ProcessWatch([broker.pid]) as broker_watch, ProcessWatch([instance.pid]) as watch:
-                first_at = _first_output(output, instance)
+                first_at = first_output(output, instance)[0].arrived_s
                 fed_from = time.time()
                 while feed.sent < len(lines):
-                    feed.send(min(len(lines), _FIRST_LINES + int((time.time() - fed_from) * _RATE)))
+                    feed.send(min(len(lines), FIRST_LINES + int((time.time() - fed_from) * _RATE)))
                     output.take(0.002)
                 parts = memory_parts(instance.pid)
             conditions = load.during(watch, [broker_watch])
@@ -80,15 +79,6 @@ def started(system: System, threads: int, seconds: int, folder: Path, *, is_trac
         system=system.name, first_output_s=first_at - began, cpu_s=watch.cpu_s_at(first_at),
         pss_mib=watch.peak_pss_bytes / 2**20, parts=parts, conditions=conditions,
     )  # fmt: skip
-
-
-def _first_output(output: OutputTopic, instance: Instance) -> float:
-    deadline = time.time() + _START_LIMIT_S
-    while time.time() < deadline:
-        instance.check()
-        if output.take(0.02):
-            return time.time()
-    raise RuntimeError(f"no output within {_START_LIMIT_S:.0f} s; see {instance.log}")
 
 
 def main() -> int:

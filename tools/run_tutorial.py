@@ -1,9 +1,9 @@
-"""`make docs-tutorial`: the tutorials done as they are written, each in a temporary folder, on a broker of its own.
+"""`make docs-tutorial`: README and tutorials done as they are written, each in a temporary folder, on a broker of its own.
 
 Programs with a title are saved under it, commands are run, and what the page says they print must be in what they print. Comments
 in the page say what a reader does by hand: what runs in another terminal, what is tried until it fits, what is stopped or killed,
-and which command ends with another exit code than 0. Ports of the page are replaced by free ones, and the broker's folder by one
-below the temporary folder. Invariant: nothing that was started is left, however this ends.
+and which command ends with another exit code than 0. Ports of the page are replaced by free ones, and default folders (the
+broker's, state.dir) by some below the temporary folder. Invariant: nothing that was started is left, however this ends.
 
     python tools/run_tutorial.py [PAGE ...]     pages below docs/; without one, all tutorials
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 from doc_blocks import DOCS, Block, fenced
 
-PAGES = ("first-hour.md", "tutorial.md")
+PAGES = ("../README.md", "first-hour.md", "tutorial.md")
 LIMIT_S = 240.0
 _PORT = re.compile(r"localhost:(\d{4,5})")
 _MARK = "TIDEMILL_TUTORIAL"
@@ -104,20 +104,18 @@ class Walk:
         self.commands += 1
         with (self._folder / f"{name}.log").open("wb") as log:
             self._terminals[name] = subprocess.Popen(
-                shlex.split(self._here(command)), cwd=self._cwd, env=self._environment, stdin=subprocess.DEVNULL, stdout=log,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                shlex.split(self._placed(self._here(command))), cwd=self._cwd, env=self._environment, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
             )  # fmt: skip
 
     def _run_lines(self, text: str) -> tuple[int, str]:
         said, status = "", 0
         for line in text.strip().splitlines():
             self.commands += 1
-            command = self._here(line)
+            command = self._placed(self._here(line))
             if command.startswith("cd "):
                 self._cwd /= command.removeprefix("cd ")
                 continue
-            if command.startswith("tidemill broker start"):
-                command += f" --port {self._port('9092')} --data {self._folder / 'broker'}"
             done = subprocess.run(
                 command, shell=True, cwd=self._cwd, env=self._environment, capture_output=True, text=True, timeout=LIMIT_S,
                 check=False, stdin=subprocess.DEVNULL,
@@ -132,6 +130,15 @@ class Walk:
 
     def _here(self, text: str) -> str:
         return _PORT.sub(lambda found: f"localhost:{self._port(found[1])}", text)
+
+    def _placed(self, command: str) -> str:
+        """With what the page leaves to defaults."""
+        if command.startswith("tidemill broker start"):
+            command += f" --port {self._port('9092')}"
+            return command if "--data" in command else f"{command} --data {self._folder / 'broker'}"
+        if command.startswith("tidemill run ") and "--state-dir" not in command:
+            return f"{command} --state-dir {self._folder / 'kafka-streams'}"
+        return command
 
     def _port(self, written: str) -> str:
         if written not in self._ports:

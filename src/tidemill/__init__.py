@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from tidemill.endpoint import HostInfo
     from tidemill.errors import (
         AssignmentError,
+        ColumnMistakeError,
         ConfigError,
         CorruptStateError,
         DrainRefusedError,
@@ -150,6 +151,7 @@ __all__ = [
     "CogroupedKStream",
     "ColumnJoiner",
     "ColumnJoinerWithKey",
+    "ColumnMistakeError",
     "ColumnsFunctionError",
     "ConfigError",
     "ConsumerState",
@@ -336,6 +338,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.endpoint": ("HostInfo",),
     "tidemill.errors": (
         "AssignmentError",
+        "ColumnMistakeError",
         "ConfigError",
         "CorruptStateError",
         "DrainRefusedError",

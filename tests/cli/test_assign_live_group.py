@@ -112,7 +112,7 @@ def test_a_running_group_is_explained_as_a_recorded_one_is(
     new = joined(bootstrap_servers, second, name, "new")
     try:
         assert until(lambda: len(second.assigned) > 0 and len(first.assigned) > 1)
-        asked = ("--bootstrap", bootstrap_servers, "--application-id", name)
+        asked = ("--bootstrap-server", bootstrap_servers, "--group", name)
         done = _explain(*asked, "--set", "acceptable.recovery.lag=10")
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"{name} at {bootstrap_servers}, 2 members (Kafka 4.3, HighAvailabilityTaskAssignor)\n")
@@ -152,10 +152,10 @@ def test_a_group_that_is_not_there_is_a_sentence(bootstrap_servers: str) -> None
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "expected a FILE to explain, or --bootstrap HOST:PORT and --application-id ID of a running group"),
-        (("--bootstrap", "host:9092"), "expected a FILE to explain, or --bootstrap HOST:PORT and --application-id ID"),
-        (("x.toml", "--application-id", "a"), "--app, --set and --config are about a running group"),
-        (("--bootstrap", "host", "--application-id", "a"), "bootstrap.servers is host, expected host:port"),
+        ((), "expected a FILE to explain, or --group (and --bootstrap-server) of a running application"),
+        (("--bootstrap-server", "host:9092"), "expected a FILE to explain, or --group"),
+        (("x.toml", "--group", "a"), "--app, --set and --config are about a running group"),
+        (("--bootstrap-server", "host", "--group", "a"), "--bootstrap-server is host, expected host:port"),
     ],
 )
 def test_a_question_that_can_not_be_asked_is_a_sentence(arguments: tuple[str, ...], sentence: str) -> None:

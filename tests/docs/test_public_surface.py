@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tidemill
+import tidemill.errors
 import tidemill.testing
 
 ROOT = Path(__file__).parents[2]
@@ -123,6 +124,46 @@ def _given() -> Iterator[tuple[str, str]]:
                     found = getattr(sys.modules[function.__module__], word, None)
                     if isinstance(found, type) and found.__module__.startswith("tidemill."):
                         yield f"{exported}.{name}", word
+
+
+def _docstrings() -> Iterator[tuple[str, str]]:
+    for module in PUBLIC.values():
+        for exported in module.__all__:
+            owner = getattr(module, exported)
+            yield exported, owner.__doc__ or ""
+            for name, member in vars(owner).items() if isinstance(owner, type) else []:
+                if not name.startswith("_"):
+                    yield f"{exported}.{name}", getattr(member, "__doc__", None) or ""
+
+
+def test_errors_that_pages_and_public_docstrings_name_are_public() -> None:
+    exported = {name for module in PUBLIC.values() for name in module.__all__}
+    private = {name for name, found in vars(tidemill.errors).items() if isinstance(found, type)} - exported
+    told = [*_what_users_read(), *_docstrings()]
+    assert sum("TopologyError" in text for _, text in told) > 20
+    assert [(where, name) for where, text in told for name in sorted(private) if re.search(rf"\b{name}\b", text)] == []
+
+
+def _described() -> Iterator[tuple[str, str, bool]]:
+    """(callable, argument, whether it has it) for each argument in a section ``Args:`` of a public class or its methods."""
+    for module in PUBLIC.values():
+        for exported in module.__all__:
+            owner = getattr(module, exported)
+            for name, member in [("", owner), *(vars(owner).items() if isinstance(owner, type) else [])]:
+                found = getattr(member, "__func__", member)
+                text = getattr(found, "__doc__", None) or ""
+                section = re.search(r"^ *Args:\n(.*?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+                if section is not None and not name.startswith("_"):
+                    has = inspect.signature(found).parameters
+                    indent = re.match(r" *", section[1])[0]  # type: ignore[index]
+                    for argument in re.findall(rf"^{indent}(\S[^:\n]*):", section[1], re.MULTILINE):
+                        yield f"{exported}.{name}", argument, argument in has
+
+
+def test_arguments_that_public_docstrings_describe_are_there() -> None:
+    described = list(_described())
+    assert ("KafkaStreams.", "session", True) in described
+    assert [one for one in described if not one[2]] == []  # MkDocs' warnings are errors
 
 
 def test_what_public_methods_give_is_public() -> None:

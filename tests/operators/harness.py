@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -348,6 +349,15 @@ def formats() -> dict[str, Case]:
 def programs_in(module: Any) -> dict[str, Program]:
     """The programs of a module: its functions that are named as a program of the vectors."""
     return {name: getattr(module, name) for name in cases() if hasattr(module, name)}
+
+
+@cache
+def all_programs() -> dict[str, Program]:
+    """Every program of the vectors, from the modules ``programs_*`` beside this one."""
+    modules = sorted(f"tests.operators.{path.stem}" for path in Path(__file__).parent.glob("programs_*.py"))
+    found = {name: program for module in modules for name, program in programs_in(import_module(module)).items()}
+    assert found.keys() == cases().keys(), f"no module has {sorted(cases().keys() - found.keys())}: they would not be tested"
+    return found
 
 
 def problems_of(program: Program) -> list[str]:

@@ -7,22 +7,21 @@ own, in the order in which they were sent, before the next input. All inputs are
 
 from __future__ import annotations
 
-import bisect
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from tests.operators.harness import Case, Program, WaitingTopics, outputs_of, topology_of
 from tests.operators.vector_values import writer
+from tests.steps.memory_stores import MemoryStores
 from tidemill import Serdes
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.stores import store_of
 from tidemill.runtime.thread.global_topics import global_topics
-from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.steps.commit.restored import restored_writes
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
@@ -40,7 +39,6 @@ from tidemill.task.batch import (
     CommittingMember,
     Outcome,
     Positions,
-    StorePositions,
     TaskRun,
     times_after,
 )
@@ -56,55 +54,6 @@ from tidemill.topology.nodes import Topology
 
 APPLICATION = "app"
 Written6 = tuple[str, "bytes | None", "bytes | None", int, Any, int]
-
-
-class SortedStores:
-    """One task's stores in memory."""
-
-    def __init__(self, task: TaskId) -> None:
-        self._task = task
-        self._rows: dict[str, dict[bytes, bytes]] = {}
-        self._keys: dict[str, list[bytes]] = {}
-
-    @property
-    def at(self) -> StorePositions:
-        return StorePositions(task=self._task, changelog={})
-
-    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        rows = self._rows.get(store, {})
-        return [rows.get(key) for key in keys]
-
-    def get(self, store: str, key: bytes) -> bytes | None:
-        return self._rows.get(store, {}).get(key)
-
-    @contextmanager
-    def snapshot(self) -> Iterator[SortedStores]:
-        yield self
-
-    def scan(
-        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        keys, rows = self._keys.get(store, []), self._rows.get(store, {})
-        first = 0 if low is None else bisect.bisect_left(keys, low)
-        last = len(keys) if high is None else bisect.bisect_left(keys, high)
-        found = [(key, rows[key]) for key in keys[first:last]]
-        return reversed(found) if reverse else iter(found)
-
-    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
-
-    def empty(self, store: str) -> None:
-        self._rows.pop(store, None)
-        self._keys.pop(store, None)
-
-    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
-        for store, rows in writes.items():
-            held = self._rows.setdefault(store, {})
-            for key, row in rows.items():
-                if row is None:
-                    held.pop(key, None)
-                else:
-                    held[key] = row
-            self._keys[store] = sorted(held)
 
 
 @dataclass(frozen=True)
@@ -172,7 +121,7 @@ class PlacedOutput(KeptOutput):
 class Worker:
     """What a step needs from outside."""
 
-    stores: dict[TaskId, SortedStores]
+    stores: dict[TaskId, MemoryStores]
     output: PlacedOutput = field(default_factory=lambda: PlacedOutput(1))
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
     graphs: KeptGraphs = field(default_factory=KeptGraphs)
@@ -180,8 +129,8 @@ class Worker:
     handed_over: list[tuple[str, pa.Table]] = field(default_factory=list)
     may_commit: bool = True
 
-    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, SortedStores]:
-        return {run.task: self.stores.setdefault(run.task, SortedStores(run.task)) for run in runs}
+    def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, MemoryStores]:
+        return {run.task: self.stores.setdefault(run.task, MemoryStores(run.task)) for run in runs}
 
     def membership(self) -> CommittingMember:
         return CommittingMember(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=self.may_commit)
@@ -193,6 +142,14 @@ class Worker:
         self.handed_over.append((node, rows))
 
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
+
+
+def set_emit_interval(compiled: CompiledTopology, emit_interval_ms: int) -> None:
+    """What Kafka Streams has an internal setting for, with which answers were recorded."""
+    compiled.steps = tuple(
+        replace(step, graphs=tuple(replace(graph, emit_interval_ms=emit_interval_ms) for graph in step.graphs))
+        for step in compiled.steps
+    )
 
 
 def mixes_waiting_records(topology: Topology) -> bool:
@@ -210,16 +167,15 @@ class StepRun:
     ) -> None:
         self.topology = topology
         self._partition = partition
-        self.compiled = compile_topology(
-            None, topology, APPLICATION, default_serdes=KeyValueSerdes(key=Serdes.string(), value=Serdes.string()),
-            emit_interval_ms=emit_interval_ms,
-        )  # fmt: skip
+        default_serdes = KeyValueSerdes(key=Serdes.string(), value=Serdes.string())
+        self.compiled = compile_topology(None, topology, APPLICATION, default_serdes=default_serdes)
+        set_emit_interval(self.compiled, emit_interval_ms)
         self._parts = subtopologies(topology, APPLICATION)
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
         self._globals = global_topics(topology)
         topics = [*self._globals, *(topic for part in self._parts for topic in part.source_topics)]
         self._positions = {TopicPartition(topic, partition): 0 for topic in topics}
-        self.stores: dict[TaskId, SortedStores] = {}
+        self.stores: dict[TaskId, MemoryStores] = {}
         self._workers = [Worker(self.stores, PlacedOutput(partitions)) for _ in self.compiled.steps]
         self._batch = 0
         self.times: Times = {}
@@ -259,7 +215,7 @@ class StepRun:
         spec = last.stores[name]
         rows = TaskRows(name, logged=False)
         task = TaskId(spec.subtopology, self._partition)
-        rows.begin(self.stores.setdefault(task, SortedStores(task)), Written())
+        rows.begin(self.stores.setdefault(task, MemoryStores(task)), Written())
         return store_of(spec.kept or self.topology.stores[name], rows, KeyValueSerdes(key=Serdes.string(), value=Serdes.string()))
 
     def pipe(self, records: Sequence[tuple[Any, ...]], *, one_by_one: bool = False) -> None:
@@ -285,7 +241,7 @@ class StepRun:
         for topic, (key, value, timestamp) in changelogs.items():
             store = next(spec for spec in last.stores.values() if spec.changelog == topic)
             task = TaskId(store.subtopology, self._partition)
-            rows = self.stores.setdefault(task, SortedStores(task))
+            rows = self.stores.setdefault(task, MemoryStores(task))
             columns: dict[str, Any] = {
                 "node": store.tag, "part": self._partition, "off": 0, "ts": timestamp, "key": key, "value": value,
             }  # fmt: skip
@@ -302,7 +258,7 @@ class StepRun:
             if store.changelog is None:
                 continue
             task = TaskId(store.subtopology, self._partition)
-            rows = self.stores.setdefault(task, SortedStores(task))
+            rows = self.stores.setdefault(task, MemoryStores(task))
             rows.empty(store.name)
             at_store = {"node": store.tag, "part": self._partition}
             log = [

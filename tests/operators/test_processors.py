@@ -52,6 +52,23 @@ def pipe(run: Run, *records: tuple[str, str | None, int], topic: str = "in") -> 
     return [eval(value) for _topic, _key, value, *_rest in run.written if value is not None]
 
 
+def test_a_context_has_the_stream_s_time_and_the_wall_clock() -> None:
+    class Times:
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+
+        def process(self, record: Record) -> None:
+            times = self.context.current_stream_time_ms, self.context.current_system_time_ms
+            self.context.forward(record.with_value(repr(times)))
+
+    builder = StreamsBuilder()
+    builder.stream("in", value=STRING).process(Times).to("out", value=STRING)
+    run = start(builder.build(), wall_clock=1_000)
+    assert pipe(run, ("k", "a", 50), ("k", "b", 20)) == [(50, 1_000), (50, 1_000)]
+    run.graph.wall_clock = 1_500
+    assert pipe(run, ("k", "c", 60)) == [(60, 1_500)]
+
+
 def test_a_plain_store_logs_with_the_record_s_timestamp() -> None:
     run = using(Stores.key_value_store("s"), lambda s, r: (s.put_if_absent(r.key, r.value), s.delete("x"), list(s.all())))
     assert pipe(run, ("k", "a", 5), ("k", "b", 3)) == [(None, None, [("k", "a")]), ("a", None, [("k", "a")])]

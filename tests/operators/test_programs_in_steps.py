@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from importlib import import_module
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.operators.harness import ALL, Case, cases, programs_in, stores_of
+from tests.operators.harness import ALL, Case, all_programs, cases, stores_of
 from tests.operators.step_harness import StepRun, mixes_waiting_records, outputs, run_in_steps
 
-MODULES = sorted(f"tests.operators.{path.stem}" for path in Path(__file__).parent.glob("programs_*.py"))
-PROGRAMS = {name: program for module in MODULES for name, program in programs_in(import_module(module)).items()}
+PROGRAMS = all_programs()
 WHOLE = 1 << 30
 
 

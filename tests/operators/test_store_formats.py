@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.operators import programs_of_formats
-from tests.operators.harness import ROW_FORMS, TASK, MemoryRows, Program, Run, cases, formats, programs_in, run_case
+from tests.operators.harness import ROW_FORMS, TASK, MemoryRows, Program, Run, all_programs, cases, formats, run_case
 from tidemill import Serdes
 from tidemill.operators.stores import store_of
 from tidemill.topology.key_value_serdes import KeyValueSerdes
@@ -31,8 +31,7 @@ RESTORED = {
 
 SEMANTICS = {
     name: program
-    for path in sorted(Path(__file__).parent.glob("programs_*.py"))
-    for name, program in programs_in(import_module(f"tests.operators.{path.stem}")).items()
+    for name, program in all_programs().items()
     if not name.startswith(("global_", "ss_"))  # global stores have no changelogs, those of stream joins have tests of their own
     and any(kept["kind"] in ("key_value", "timestamped_key_value", "versioned") for kept in cases()[name][0]["stores"].values())
 }

@@ -23,7 +23,7 @@ from tidemill.query.metadata import HostMap
 from tidemill.query.position import Position
 from tidemill.query.rows import FoundRows, Row, RowsQuestion
 from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
-from tidemill.query.store_queries import Broker, StoreQueries
+from tidemill.query.store_queries import Broker, OwnInstance, StoreQueries
 from tidemill.query.versioned_view import versioned_view
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.store import Positions
@@ -51,20 +51,21 @@ class Instance:
     is_broker_away: bool = False
     started: bool = True
     now_s: float = 0.0
+    frames: Any = None
+    """Makes DataFrames of stores."""
 
     def __post_init__(self) -> None:
         self.copies = LocalCopies(lambda wanted: [copy for copy in self.held.values() if wanted(copy.task)])
         self.queries = StoreQueries(
             {store.name: store for store in self.stores},
             self.copies,
-            hosts=lambda: self.hosts,
-            own_host=HERE,
-            broker=Broker(
+            OwnInstance(own_host=HERE, hosts=lambda: self.hosts, require_started=self._require_started),
+            Broker(
                 partitions=lambda topics: dict.fromkeys(topics, PARTITIONS),
                 end_offsets=self._high_watermarks,
                 stable_end_offsets=self._ends,
             ),
-            require_started=self._require_started,
+            frames=self.frames,
             now_s=lambda: self.now_s,
         )
 
@@ -368,7 +369,7 @@ def test_questions_that_can_not_be_are_refused_with_a_sentence(instance: Instanc
         instance.queries.view("counts", stale=False, partition=None)
 
 
-def test_a_dataframe_of_an_instance_that_closes_is_refused_and_not_pyspark_s_error(instance: Instance) -> None:
+def test_a_dataframe_of_an_instance_that_closes_is_refused_and_not_pyspark_s_error(make: Callable[..., Instance]) -> None:
     class Frames:
         closes = False
 
@@ -377,7 +378,9 @@ def test_a_dataframe_of_an_instance_that_closes_is_refused_and_not_pyspark_s_err
                 instance.copies.close()
             raise ConnectionRefusedError("the JVM has gone")
 
-    instance.queries._frames = frames = Frames()  # type: ignore[assignment]
+    frames = Frames()
+    instance = make(frames=frames)
+    instance.take(0)
     with pytest.raises(ConnectionRefusedError):
         instance.queries.dataframe("counts", stale=False, partition=None)
     frames.closes = True
@@ -684,9 +687,9 @@ def test_what_operators_keep_for_themselves_is_refused(make: Callable[..., Insta
 
 def test_a_global_store_is_told_from_one_that_is_not_there(instance: Instance) -> None:
     queries = StoreQueries(
-        {}, instance.copies, hosts=lambda: instance.hosts, own_host=None,
-        broker=Broker(partitions=dict, end_offsets=dict, stable_end_offsets=dict),  # type: ignore[arg-type]
-        require_started=lambda: None, shared=["names"],
+        {}, instance.copies, OwnInstance(own_host=None, hosts=lambda: instance.hosts, require_started=lambda: None),
+        Broker(partitions=dict, end_offsets=dict, stable_end_offsets=dict),  # type: ignore[arg-type]
+        shared=["names"],
     )  # fmt: skip
     with pytest.raises(QueryError, match="names is a global store"):
         queries.view("names", stale=False, partition=None)

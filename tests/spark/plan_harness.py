@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from tests.operators.step_harness import set_emit_interval
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.worker.read_stores import ReadTasks
@@ -162,13 +163,13 @@ class Program:
 
     def __init__(
         self, session: SparkSession, topology: Topology, folder: Any, *, handler: str = "fail", presum: bool = True,
-        default: Any = None, emit_interval_ms: int = 1000,
+        default: Any = None, emit_interval_ms: int = 0,
     ) -> None:  # fmt: skip
         self.topology = topology
         self.compiled: CompiledTopology = compile_topology(
-            session, topology, APPLICATION, presum=presum, default_serdes=KeyValueSerdes(key=default, value=default),
-            emit_interval_ms=emit_interval_ms,
-        )  # fmt: skip
+            session, topology, APPLICATION, presum=presum, default_serdes=KeyValueSerdes(key=default, value=default)
+        )
+        set_emit_interval(self.compiled, emit_interval_ms)
         self._folder = Path(tempfile.mkdtemp(prefix="program-", dir=folder))
         self._address = str(self._folder / "batch")
         expected = {

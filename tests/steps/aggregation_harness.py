@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 
+from tests.steps.memory_stores import MemoryStores
 from tidemill import Serdes
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.ids import TaskId
@@ -32,53 +31,18 @@ Input = tuple[int, "str | None", "str | None", int, "bytes | None"]
 Step = Callable[[NodeSpec, Any, pa.Table, StepState], Records]
 
 
-class Reader:
-    """The rows of one store, sorted."""
-
-    def __init__(self, rows: dict[bytes, bytes]) -> None:
-        self.rows = dict(rows)
-        self.keys = sorted(rows)
-
-    def get_many(self, _store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self.rows.get(key) for key in keys]
-
-    def get(self, _store: str, key: bytes) -> bytes | None:
-        return self.rows.get(key)
-
-    def scan(
-        self, _store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        first, last = bisect_left(self.keys, low or b""), len(self.keys) if high is None else bisect_left(self.keys, high)
-        found = [(key, self.rows[key]) for key in self.keys[first:last]]
-        return reversed(found) if reverse else iter(found)
-
-    @contextmanager
-    def snapshot(self) -> Iterator[Reader]:
-        yield self
-
-    def apply(self, rows: dict[bytes, bytes | None]) -> None:
-        for key, row in rows.items():
-            if row is None:
-                if self.rows.pop(key, None) is not None:
-                    self.keys.remove(key)
-            else:
-                if key not in self.rows:
-                    insort(self.keys, key)
-                self.rows[key] = row
-
-
 class OneStore:
     """The same rows as an operator's, written at once; what is logged is remembered by key."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: MemoryStores) -> None:
         self._reader = reader
         self.logged: dict[bytes, tuple[bytes | None, int | None]] = {}
 
     def get(self, key: bytes) -> bytes | None:
-        return self._reader.rows.get(key)
+        return self._reader.get("w", key)
 
     def put(self, key: bytes, row: bytes | None) -> None:
-        self._reader.apply({key: row})
+        self._reader.apply({"w": {key: row}}, {})
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
@@ -148,7 +112,9 @@ class PerRecord:
     """The operator's graph, one for each partition."""
 
     def __init__(self, topology: Topology, rows: dict[int, dict[bytes, bytes]] | None = None) -> None:
-        self.readers = {part: Reader({} if rows is None else rows[part]) for part in PARTITIONS}
+        self.readers = {
+            part: MemoryStores(TaskId(0, part), {"w": {} if rows is None else dict(rows[part])}) for part in PARTITIONS
+        }
         self.stores = {part: OneStore(reader) for part, reader in self.readers.items()}
         self.graphs = {
             part: TaskGraph(
@@ -187,7 +153,7 @@ class InBatches:
             name="w", tag=-100, subtopology=0, changelog="w-changelog", timestamped=False, persistent=True, logged=True,
             key_serde=STRING, value_serde=store.value_serde, kept=store,
         )
-        self.readers = {part: Reader({}) for part in PARTITIONS}
+        self.readers = {part: MemoryStores(TaskId(0, part), {"w": {}}) for part in PARTITIONS}
         self.logged: dict[int, dict[bytes, tuple[bytes | None, int | None]]] = {part: {} for part in PARTITIONS}
         self.sent: dict[tuple[int, bytes | None], Sent] = {}
         self.dropped = 0
@@ -201,8 +167,8 @@ class InBatches:
         made = self._step(self._node, self._operation, table_of(given), state)
         for at in range(len(made)):
             self.sent[made.parts[at], made.keys[at]] = made.values[at], made.timestamps[at], tuple(made.header(at) or ())
-        for (task, _store), written in state.written.items():
-            self.readers[task.partition].apply(written.rows)
+        for (task, store), written in state.written.items():
+            self.readers[task.partition].apply({store: written.rows}, {})
             self.logged[task.partition].update({key: (value, time) for key, value, time, _ in written.log})
         self.dropped += state.dropped
         return made

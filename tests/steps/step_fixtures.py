@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
+from tests.steps.memory_stores import MemoryStores
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId, TopicPartition
@@ -18,7 +18,7 @@ from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, SCHEMA
 from tidemill.steps.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
-from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Marker, Positions, StorePositions, TaskRun
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Marker, Positions, TaskRun
 from tidemill.task.commit import CommitStep
 from tidemill.task.message_pack import pack
 from tidemill.task.partition_time import PartitionTime, Times
@@ -68,44 +68,9 @@ def count_spec(operation: Operation | None = None, value_serde: Any = None) -> S
     )
 
 
-@dataclass
-class MemoryStores:
-    """One task's stores."""
-
-    rows: dict[str, dict[bytes, bytes]] = field(default_factory=lambda: {"counts": {}})
-    positions: dict[str, int] = field(default_factory=dict)
-    is_behind: bool = False
-
-    @property
-    def at(self) -> StorePositions:
-        return StorePositions(task=TASK, changelog=dict(self.positions), is_behind=self.is_behind)
-
-    def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        return [self.rows[store].get(key) for key in keys]
-
-    def get(self, store: str, key: bytes) -> bytes | None:
-        return self.rows[store].get(key)
-
-    @contextmanager
-    def snapshot(self) -> Iterator[MemoryStores]:
-        yield self
-
-    def scan(
-        self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        rows = ((k, v) for k, v in self.rows[store].items() if (low is None or k >= low) and (high is None or k < high))
-        return iter(sorted(rows, reverse=reverse))
-
-    def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
-
-    def apply(self, writes: Mapping[str, Mapping[bytes, bytes | None]], changelog: Mapping[str, int]) -> None:
-        for store, rows in writes.items():
-            for key, row in rows.items():
-                if row is None:
-                    self.rows[store].pop(key, None)
-                else:
-                    self.rows[store][key] = row
-        self.positions.update(changelog)
+def counts_stores() -> MemoryStores:
+    """The task's, with nothing counted yet."""
+    return MemoryStores(TASK, {"counts": {}})
 
 
 @dataclass
@@ -163,7 +128,7 @@ class Crash(BaseException):
 class Context:
     """A worker. ``crash_at``: dies when it has reached this step."""
 
-    stores: MemoryStores = field(default_factory=MemoryStores)
+    stores: MemoryStores = field(default_factory=counts_stores)
     output: MemoryOutput = field(default_factory=MemoryOutput)
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
     graphs: KeptGraphs = field(default_factory=KeptGraphs)

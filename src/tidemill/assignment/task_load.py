@@ -9,8 +9,7 @@ members to the leader is ``membership.wire.task_loads``'s part, what a weight mo
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from fractions import Fraction
-from math import ceil, floor, log2, sqrt
+from math import log2, sqrt
 from typing import NamedTuple
 
 from tidemill.ids import TaskId
@@ -59,8 +58,9 @@ class CountBounds(NamedTuple):
     most: int
 
 
-def count_bounds(tasks: int, capacity: int, threads: int, bound: float) -> CountBounds:
+def count_bounds(tasks: int, capacity: int, threads: int, bound: float = 0.0) -> CountBounds:
     """The fewest and the most of ``tasks`` for a client with ``capacity`` of all ``threads``: ``bound`` (0 to 1) away from its
-    share, rounded down and up."""
-    share = Fraction(tasks * capacity, threads)
-    return CountBounds(floor(share * Fraction(1 - bound)), ceil(share * Fraction(1 + bound)))
+    share, rounded down and up; 0: its share."""
+    part, whole = bound.as_integer_ratio()
+    share, threads = tasks * capacity, threads * whole
+    return CountBounds(share * (whole - part) // threads, -(-share * (whole + part) // threads))

@@ -52,16 +52,11 @@ def assign_to_threads(
     assigned: ClientAssignment,
     stateful_tasks: Set[TaskId],
     end_offset_sums: Mapping[TaskId, int],
-    *,
-    standby_order: Sequence[TaskId] | None = None,
 ) -> ThreadAssignment:
-    """Today's form. ``standby_order`` is how the client's standbys iterate: sorted, unless an assignor of KIP-924 gave
-    them (then by hash, see ``hash_table.hash_order``).
-    """
+    """4.3's form: in three stages, each of which counts what the earlier ones gave."""
     if len(client.consumers) == 1:
         return _all_to_the_only_thread(client, assigned, stateful_tasks, end_offset_sums)
-    inputs = stage_inputs(assigned, stateful_tasks, standby_order=standby_order)
-    first, standby, last = assign_stages(client, inputs, stateful_tasks, end_offset_sums)
+    first, standby, last = assign_stages(client, stage_inputs(assigned, stateful_tasks), stateful_tasks, end_offset_sums)
     active = {thread: tasks + last.tasks[thread] for thread, tasks in first.tasks.items()}
     return ThreadAssignment(active=active, standby=standby.tasks)
 
@@ -82,13 +77,10 @@ def _all_to_the_only_thread(
     )
 
 
-def stage_inputs(
-    assigned: ClientAssignment, stateful_tasks: Set[TaskId], *, standby_order: Sequence[TaskId] | None = None
-) -> list[tuple[Stage, Sequence[TaskId]]]:
+def stage_inputs(assigned: ClientAssignment, stateful_tasks: Set[TaskId]) -> list[tuple[Stage, Sequence[TaskId]]]:
     """The three stages in order, each with its tasks in the order in which Kafka's sets of them iterate."""
     stateful, stateless = _actives_in_hash_order(assigned, stateful_tasks, task_hash)
-    standby = sorted(assigned.standby) if standby_order is None else standby_order
-    return [(Stage.STATEFUL_ACTIVE, stateful), (Stage.STANDBY, standby), (Stage.STATELESS_ACTIVE, stateless)]
+    return [(Stage.STATEFUL_ACTIVE, stateful), (Stage.STANDBY, sorted(assigned.standby)), (Stage.STATELESS_ACTIVE, stateless)]
 
 
 def assign_stages(
@@ -136,7 +128,7 @@ def _refuse_unknown_tasks(client: ClientState, stateful_tasks: Set[TaskId]) -> N
     if unknown:
         raise AssignmentError(
             f"client {client.process_id} reports state of {', '.join(map(str, sorted(unknown)))}, which is no stateful task "
-            "of this topology; Kafka 2.7 fails here, today's form skips such tasks"
+            "of this topology; Kafka 2.7 fails here, 4.3 skips such tasks"
         )
 
 

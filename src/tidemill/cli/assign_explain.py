@@ -29,10 +29,12 @@ SCENARIO = ".toml"
 
 def explain(
     file: Path | None = typer.Argument(
-        None, help="A scenario (.toml), or recorded assignments (JSON Lines, optionally gzipped); without it use --bootstrap."
+        None, help="A scenario (.toml), or recorded assignments (JSON Lines, optionally gzipped); without it use --group."
     ),
-    bootstrap: str | None = typer.Option(None, help="Explain a running group: its bootstrap servers, host:port,..."),
-    application_id: str | None = typer.Option(None, help="Of the running group."),
+    group: str | None = typer.Option(None, "--group", "--application-id", help="Explain a running group: the application.id."),
+    bootstrap_server: str | None = typer.Option(
+        None, "--bootstrap-server", "--bootstrap", help="Running group: bootstrap servers; by default localhost:9092."
+    ),
     app: Path | None = typer.Option(None, help="Running group: the application file, for its topology and settings."),
     settings: list[str] = typer.Option([], "--set", help="Running group: a setting, key=value; may be repeated."),
     config: Path | None = typer.Option(None, metavar="FILE.toml", help="Running group: its settings; --set overrides them."),
@@ -48,10 +50,10 @@ def explain(
 ) -> None:
     """Explain an assignment: a table, and the reasons for each task."""
     if file is None:
-        found = _of_group(bootstrap, application_id, app, outside_settings(settings, config), assignor, compatibility)
-    elif bootstrap or application_id or app or settings or config:
+        found = _of_group(group, bootstrap_server, app, outside_settings(settings, config), assignor, compatibility)
+    elif group or bootstrap_server or app or settings or config:
         raise ConfigError(
-            f"{file}: --bootstrap, --application-id, --app, --set and --config are about a running group; give no file"
+            f"{file}: --group, --bootstrap-server, --app, --set and --config are about a running group; give no file"
         )
     else:
         wanted = _Wanted(file, round_, identity, compatibility, assignor)
@@ -85,22 +87,23 @@ class _Explained:
 
 
 def _of_group(
-    bootstrap: str | None,
-    application_id: str | None,
+    group: str | None,
+    bootstrap_server: str | None,
     app: Path | None,
     settings: Mapping[str, object],
     assignor: str | None,
     compatibility: str | None,
 ) -> _Explained:
     from tidemill.cli.assign_live_group import Question, live_explanation
+    from tidemill.cli.group import servers_of
 
-    if bootstrap is None or application_id is None:
-        raise ConfigError("expected a FILE to explain, or --bootstrap HOST:PORT and --application-id ID of a running group")
+    if group is None:
+        raise ConfigError("expected a FILE to explain, or --group (and --bootstrap-server) of a running application")
     version = None if compatibility is None else _compatibility_of(compatibility).value
     live = live_explanation(
         Question(
-            bootstrap=bootstrap,
-            application_id=application_id,
+            bootstrap=servers_of(bootstrap_server or "localhost:9092"),
+            application_id=group,
             app=app,
             settings=settings,
             assignor=assignor,

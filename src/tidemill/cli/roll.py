@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidemill.cli.drain import Config, Settings, Timeout, drain_at
+from tidemill.cli.group import Brokers, Group
 from tidemill.cli.group_instances import GroupInstance
 from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem, RetriableError, StopError
@@ -27,8 +28,8 @@ _READY_LIMIT_S = 600.0
 
 
 def roll(
-    bootstrap_server: Annotated[str, typer.Option("--bootstrap-server", help="Brokers to begin with: host:port,...")],
-    group: Annotated[str, typer.Option("--group", help="The group: the application.id.")],
+    bootstrap_server: Brokers,
+    group: Group,
     config: Config = None,
     settings: Settings = None,
     timeout_s: Timeout = 1_800,

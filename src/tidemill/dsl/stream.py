@@ -291,7 +291,7 @@ class KStream(Spelled):
         selector: KeySelector | None = None, joined: StreamJoined | Joined | None = None, name: str | None = None,
     ) -> KStream:
         """Like ``join``, also for records without a match: ``joiner(left, None)``, with a null Column. Stream-stream joins emit
-        them when the window and its grace are over (KIP-633).
+        them when the window and its grace are over (KIP-633), those with a null key at once (KIP-962).
         """
         return join_with(self, LEFT, other, joiner, windows, selector, joined, name)
 
@@ -319,7 +319,8 @@ class KStream(Spelled):
 
         ``frame`` is a DataFrame, or a function that makes one of the application's session at each refresh. ``joiner(value,
         row)`` or ``joiner(key, value, row)`` gives the new value; without one a struct of ``value`` and ``row``. All functions
-        get Columns. A record sees the rows as of the last refresh, and others if it is processed again (docs/dataframes.md).
+        get Columns. The frame is read again each ``refresh_interval`` (ms or timedelta, 1 s or more; None: only at the start); a
+        record that is processed again may see other rows (docs/dataframes.md).
         """
         operation = dataframe_join(frame, joiner, on, selector, how, refresh_interval)
         return self._revalued("KSTREAM-LEFTJOIN-" if operation.left else "KSTREAM-JOIN-", operation, name, None)

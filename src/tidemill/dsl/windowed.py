@@ -45,7 +45,7 @@ class TimeWindowedKStream(Spelled):
     """A grouped stream in time or sliding windows (org.apache.kafka.streams.kstream.TimeWindowedKStream).
 
     Keys of its tables are ``Windowed`` (in a topic: the key's bytes and the window's start, eight bytes). A record is in each
-    window whose time its timestamp falls in. It is late, dropped and counted, when stream time has passed the window's end and
+    window whose time its timestamp falls in. It is late, dropped and counted, once stream time has reached the window's end plus
     grace.
 
     Raises:
@@ -130,7 +130,8 @@ class SessionWindowedKStream(Spelled):
     """A grouped stream in sessions (org.apache.kafka.streams.kstream.SessionWindowedKStream).
 
     Keys of its tables are ``Windowed`` from the first to the last record (in a topic: the key's bytes, end and start, eight bytes
-    each). A session that grows is deleted, a tombstone under its old key, and a new one is made.
+    each). A session that grows is deleted, a tombstone under its old key, and a new one is made. A record is late, dropped and
+    counted, once stream time is beyond the end of its session plus gap and grace.
 
     Raises:
         TopologyError: as of ``TimeWindowedKStream``.

@@ -28,6 +28,8 @@ from tidemill.errors import EnvironmentProblem
 from tidemill.held_interrupts import interrupts_held
 
 DEFAULT_PORT = 9092
+_START_LIMIT_S = 120.0
+_STOP_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,6 @@ def start_broker(
     data: Path,
     port: int = DEFAULT_PORT,
     security: BrokerSecurity | None = None,
-    start_limit_s: float = 120,
     progress: Callable[[str], None] = lambda _: None,
 ) -> RunningBroker:
     """Starts a broker that outlives this process and returns when it takes clients."""
@@ -73,15 +74,15 @@ def start_broker(
         internal_port=free_port(port, controller) if security is not None else 0,
         jvm_options=broker_cache(java, bundle, cache_folder(environ)).options(),
     )
-    prepare(plan, limit_s=start_limit_s)
-    end_old_registration(plan, limit_s=start_limit_s)
+    prepare(plan, limit_s=_START_LIMIT_S)
+    end_old_registration(plan, limit_s=_START_LIMIT_S)
     log_offset = log_size(plan)
     jvm: subprocess.Popen[bytes] | None = None
     try:
         with interrupts_held():
             jvm = _spawn(plan)
         began = psutil.Process(jvm.pid).create_time()
-        wait_until_ready(plan, log_offset=log_offset, is_alive=partial(_is_alive, jvm), limit_s=start_limit_s)
+        wait_until_ready(plan, log_offset=log_offset, is_alive=partial(_is_alive, jvm), limit_s=_START_LIMIT_S)
         set_users(plan)
         broker = RunningBroker(pid=jvm.pid, began=began, port=port, data=str(plan.data), internal_port=plan.internal_port)
         _remember(broker, records)
@@ -108,16 +109,16 @@ def running_brokers(records: Path) -> list[RunningBroker]:
     return sorted(brokers, key=lambda broker: broker.port)
 
 
-def stop_broker(broker: RunningBroker, *, records: Path, limit_s: float = 30) -> None:
+def stop_broker(broker: RunningBroker, *, records: Path) -> None:
     """Stops a broker in good order, or by SIGKILL after the limit."""
     process = _process(broker)
     if process is not None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(limit_s)
+            process.wait(_STOP_LIMIT_S)
         except psutil.TimeoutExpired:
             process.kill()
-            process.wait(limit_s)
+            process.wait(_STOP_LIMIT_S)
     _record(broker.port, records).unlink(missing_ok=True)
 
 

@@ -160,9 +160,9 @@ class HashTable(Generic[K]):
         return TreeBin((key, self._spread[key]) for key in half) if other else tree
 
 
-def hash_order(keys: Iterable[K], hash_of: Callable[[K], int], *, capacity: int = DEFAULT_CAPACITY) -> list[K]:
-    """The order of a HashMap or HashSet of initial ``capacity`` after these insertions."""
-    return list(HashTable(hash_of, keys, capacity=capacity))
+def hash_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
+    """The order of a new HashMap or HashSet after these insertions."""
+    return list(HashTable(hash_of, keys))
 
 
 def _spread(code: int) -> int:

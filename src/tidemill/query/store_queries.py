@@ -55,28 +55,35 @@ class Broker:
     stable_end_offsets: Callable[[Collection[TopicPartition]], Mapping[TopicPartition, int]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnInstance:
+    """What an instance says of itself. ``hosts`` gives its group's newest map; ``require_started`` raises if it doesn't run;
+    ``progress`` gives that of restoring tasks and standbys."""
+
+    own_host: HostInfo | None
+    hosts: Callable[[], HostMap]
+    require_started: Callable[[], object]
+    progress: Callable[[], Sequence[CopyProgress]] = tuple
+
+
 class StoreQueries:
-    """May be used from any thread. ``hosts`` gives the newest map; ``require_started`` raises if the instance doesn't run;
-    ``shared``: the global stores."""
+    """May be used from any thread. ``frames`` None: no DataFrames are asked for. ``shared``: the global stores."""
 
     def __init__(
         self,
         stores: Mapping[str, StoreInfo],
         copies: LocalCopies,
-        *,
-        hosts: Callable[[], HostMap],
-        own_host: HostInfo | None,
+        instance: OwnInstance,
         broker: Broker,
-        require_started: Callable[[], object],
-        progress: Callable[[], Sequence[CopyProgress]] = tuple,
+        *,
         frames: StoreFrames | None = None,
         shared: Collection[str] = (),
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.stores = dict(sorted(stores.items()))
-        self.copies, self.own_host = copies, own_host
-        self._hosts, self._broker, self._require_started = hosts, broker, require_started
-        self._progress, self._frames, self._shared = progress, frames, frozenset(shared)
+        self.copies, self.own_host = copies, instance.own_host
+        self._instance, self._broker = instance, broker
+        self._frames, self._shared = frames, frozenset(shared)
         self._partition_counts: dict[int, int] = {}
         self._ends = ChangelogEnds(broker.stable_end_offsets, now_s)
 
@@ -91,7 +98,7 @@ class StoreQueries:
                 "read its topic as a table, with a store of its own"
             )
         store = readable_store(self.stores, name)
-        self._require_started()
+        self._instance.require_started()
         if store.changelog is None and position is not None:
             raise QueryError(f"{name} has no changelog, so there are no positions of it: leave position out")
         if position is not None and not isinstance(position, Position):
@@ -103,7 +110,7 @@ class StoreQueries:
             partition_of=self.partition_of,
             partition_count=self.partition_count,
             owners=self._owners_said,
-            require_started=self._require_started,
+            require_started=self._instance.require_started,
         )
         return ReadOnlyStore(store=store, around=around, stale=stale, partition=partition, at_least=position)
 
@@ -122,21 +129,21 @@ class StoreQueries:
 
     def metadata_for_key(self, name: str, key: object, partitioner: Partitioner | None) -> KeyQueryMetadata:
         store = known_store(self.stores, name)
-        self._require_started()
+        self._instance.require_started()
         place = partitioner or partition_of_key
         return self.owners(store, place(store.key_bytes(key), self.partition_count(store)))
 
     def clients(self) -> tuple[StreamsMetadata, ...]:
-        self._require_started()
-        return self._hosts().clients(self.stores.values())
+        self._instance.require_started()
+        return self._instance.hosts().clients(self.stores.values())
 
     def progress(self) -> Sequence[CopyProgress]:
         """Progress of restoring tasks and standbys here."""
-        return self._progress()
+        return self._instance.progress()
 
     def lags(self) -> dict[str, dict[int, LagInfo]]:
         """Lags of this instance's copies of logged stores, by partition. A running active has lag 0, as in Kafka."""
-        self._require_started()
+        self._instance.require_started()
         logged = {name: store for name, store in self.stores.items() if store.changelog is not None}
         open_now = {name: self.copies.open(store, stale=True).readers for name, store in logged.items()}
         wanted = [TopicPartition(str(logged[name].changelog), p) for name, readers in open_now.items() for p in readers]
@@ -166,7 +173,7 @@ class StoreQueries:
         return partition_of_key(key, self.partition_count(store))
 
     def owners(self, store: StoreInfo, partition: int) -> KeyQueryMetadata:
-        return self._hosts().owners(store, partition)
+        return self._instance.hosts().owners(store, partition)
 
     def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         """Rows from the copies here: of actives only, or with ``max_lag`` also those at most so many offsets behind, and as old
@@ -174,7 +181,7 @@ class StoreQueries:
 
         Partitions that can't be read here now are missing from the answer. QueryError for a position where there is no changelog.
         """
-        self._require_started()
+        self._instance.require_started()
         if store.changelog is None and question.position.offsets:
             raise QueryError(f"{store.name} has no changelog, so there are no positions of it: leave position out")
         readers = self.copies.open(store, stale=max_lag is not None, partitions=question.partitions).readers

@@ -7,13 +7,14 @@ Invariant: the same scenario and the same seed give the same run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
 from tidemill.assignment.choice import choose_assignor, reads_weights
 from tidemill.assignment.kip441.high_availability import Compatibility
 from tidemill.assignment.threads import assign_to_threads, assign_to_threads_2_7
+from tidemill.errors import assert_never
 from tidemill.ids import ProcessId, TaskId
 from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.leader_log import LogLevel
@@ -33,6 +34,7 @@ from tidemill.sim.thread import Thread
 FIRST_RECORDS_AFTER_MS = 2_000
 """After the first rebalance: what the inputs hold beyond what is in the changelogs, so that every copy has it from its
 owner and nothing is left to restore when the first event comes."""
+APPLICATION = "simulated"
 MOST_ROUNDS = 5_000
 """A group that rebalances more often than this is not going to settle."""
 
@@ -182,21 +184,38 @@ class Cluster:
 
     def _happen(self, event: Event) -> None:
         client = self.clients.get(event.client or "")
-        if event.what is Happening.JOIN:
-            self._start(self._specs[event.client or ""])
-        elif event.what is Happening.PRODUCE:
-            for task, count in event.records.items():
-                self.logs[task].produce(count, self.agenda.now_ms)
-        elif event.what is Happening.LOAD:
-            for log in self.logs.values():
-                log.load(event.records_per_s, self.agenda.now_ms)
-        elif event.what is Happening.LEADER_CHANGE:
-            if self.group.leader is not None:
-                self.group.evict(self.group.leader, "the leader's connection was lost")
-        elif event.what is Happening.OFFSETS_UNAVAILABLE:
-            self.group.offsets_unavailable_until_ms = self.agenda.now_ms + (event.for_ms or 0)
-        elif client is not None:
-            _EVENTS[event.what](self, client, event)
+        match event.what:
+            case Happening.JOIN:
+                self._start(self._specs[event.client or ""])
+            case Happening.PRODUCE:
+                for task, count in event.records.items():
+                    self.logs[task].produce(count, self.agenda.now_ms)
+            case Happening.LOAD:
+                for log in self.logs.values():
+                    log.load(event.records_per_s, self.agenda.now_ms)
+            case Happening.LEADER_CHANGE:
+                if self.group.leader is not None:
+                    self.group.evict(self.group.leader, "the leader's connection was lost")
+            case Happening.OFFSETS_UNAVAILABLE:
+                self.group.offsets_unavailable_until_ms = self.agenda.now_ms + (event.for_ms or 0)
+            case _ if client is None:
+                pass  # a process that never began
+            case Happening.LEAVE | Happening.RESTART | Happening.REPLACE:
+                self._leave(client, event)
+            case Happening.DRAIN:
+                self._drain(client, event)
+            case Happening.CRASH:
+                self._crash(client, event)
+            case Happening.PAUSE:
+                self._pause(client, event)
+            case Happening.LOST_HEARTBEAT:
+                self._lose_heartbeat(client)
+            case Happening.SLOW_RESTORE:
+                self._slow_down(client, event)
+            case Happening.FIND_STATE:
+                self._find_state(client, event)
+            case _:
+                assert_never(event.what)
 
     def _leave(self, client: SimulatedClient, event: Event) -> None:
         if client.is_alive:
@@ -241,7 +260,7 @@ class Cluster:
         if event.for_ms is not None:
             self.agenda.after(event.for_ms, lambda: client.resume() if client.starts == life else None)
 
-    def _lose_heartbeat(self, client: SimulatedClient, _event: Event) -> None:
+    def _lose_heartbeat(self, client: SimulatedClient) -> None:
         for thread in client.threads:
             self.group.evict(thread, f"the heartbeat of {client.spec.name} was lost")
 
@@ -324,21 +343,6 @@ class Cluster:
 
 def _only_settle() -> None:
     """No operation: after each entry of the agenda the group settles, which the completion of a copy needs."""
-
-
-APPLICATION = "simulated"
-
-_EVENTS: dict[Happening, Callable[[Cluster, SimulatedClient, Event], None]] = {
-    Happening.LEAVE: Cluster._leave,
-    Happening.RESTART: Cluster._leave,
-    Happening.REPLACE: Cluster._leave,
-    Happening.DRAIN: Cluster._drain,
-    Happening.CRASH: Cluster._crash,
-    Happening.PAUSE: Cluster._pause,
-    Happening.LOST_HEARTBEAT: Cluster._lose_heartbeat,
-    Happening.SLOW_RESTORE: Cluster._slow_down,
-    Happening.FIND_STATE: Cluster._find_state,
-}
 
 
 def _plain(tasks: object) -> list[TaskId]:

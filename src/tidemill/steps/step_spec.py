@@ -194,6 +194,8 @@ class GraphSpec:
     writes_alone: bool = False
     """No other node writes what it writes to: what it sends needs no order but its own."""
     emit_interval_ms: int = 0
+    """How far the wall clock must move between two looks for closed windows and unmatched join records. It stands still within a
+    batch, so an instance looks after each record; Kafka Streams has an internal setting for it, which recorded answers use."""
     is_global: bool = False
     """True if it updates global stores, from the records of all partitions."""
     global_stores: frozenset[str] = frozenset()

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from tests.assignment.groups import after, application_states, client, group, process, shown, tasks
 from tests.assignment.recorded import examples
 from tidemill.assignment.balanced.assignor import BalancedTaskAssignor
-from tidemill.assignment.balanced.nearest_target import is_balanced, share
+from tidemill.assignment.balanced.nearest_target import is_balanced
 from tidemill.assignment.invariants import guarantee_violations, unbalanced, violations
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LATEST_OFFSET, ApplicationState, AssignmentConfig, CopyRole
+from tidemill.assignment.task_load import count_bounds
 from tidemill.ids import TaskId
 
 BALANCED = BalancedTaskAssignor()
@@ -193,7 +194,7 @@ def test_threads_weigh():
     counts = {process_id: len(held.active) for process_id, held in BALANCED.assign(state).clients.items()}
     assert unbalanced(counts, state) == []
     assert counts[process(1)] in (4, 5)
-    assert (share(6, 3, 4), share(6, 1, 4), share(4, 1, 4)) == ((4, 5), (1, 2), (1, 1))
+    assert (count_bounds(6, 3, 4), count_bounds(6, 1, 4), count_bounds(4, 1, 4)) == ((4, 5), (1, 2), (1, 1))
 
 
 def test_standbys_of_balanced_are_spread_over_tags():

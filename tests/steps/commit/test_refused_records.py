@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.steps.step_fixtures import COUNT_TAG, TASK, MemoryStores, count_spec
+from tests.steps.step_fixtures import COUNT_TAG, TASK, count_spec, counts_stores
 from tidemill import Serdes
 from tidemill.errors import RecordError, RetriableError
-from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_state import StepState
@@ -34,11 +33,11 @@ def folding() -> Aggregate:
 
 def test_an_aggregate_leaves_out_what_its_function_fails_on_and_keeps_what_it_had() -> None:
     node = count_spec(folding(), STRING).nodes[COUNT_TAG]
-    state = StepState({TASK: MemoryStores()}, count_spec(folding(), STRING).stores, handlers=ASIDE)
+    state = StepState({TASK: counts_stores()}, count_spec(folding(), STRING).stores, handlers=ASIDE)
     made = run_on_records(node, records(b"5", b"0", b"2"), state)
     assert made.values == [b"25"]
     assert (state.dropped, state.passed_over.letters.values) == (1, [b"0"])
-    failing = StepState({TASK: MemoryStores()}, count_spec(folding(), STRING).stores)
+    failing = StepState({TASK: counts_stores()}, count_spec(folding(), STRING).stores)
     with pytest.raises(RecordError, match="at offset 11: the function of COUNT failed: ZeroDivisionError"):
         run_on_records(node, records(b"5", b"0", b"2"), failing)
 
@@ -52,7 +51,7 @@ def test_a_record_that_peek_fails_on_does_not_go_on() -> None:
             raise OSError("no disk")
 
     node = count_spec(Peek(look), STRING).nodes[COUNT_TAG]
-    state = StepState({TaskId(1, 0): MemoryStores()}, {}, handlers=ExceptionHandlers(processing=ExceptionResponse.CONTINUE))
+    state = StepState({TASK: counts_stores()}, {}, handlers=ExceptionHandlers(processing=ExceptionResponse.CONTINUE))
     made = run_on_records(node, records(b"a", b"b", b"c"), state)
     assert (made.values, made.offsets, seen) == ([b"a", b"c"], [10, 12], ["a", "b", "c"])
     assert "OSError: no disk" in state.passed_over.note
@@ -64,7 +63,7 @@ def test_no_handler_is_asked_about_what_may_work_later(handlers: ExceptionHandle
         raise RetriableError("the registry is away")
 
     operation = Aggregate(store="counts", initializer=lambda: "", aggregator=add)
-    state = StepState({TASK: MemoryStores()}, count_spec(operation, STRING).stores, handlers=handlers)
+    state = StepState({TASK: counts_stores()}, count_spec(operation, STRING).stores, handlers=handlers)
     with pytest.raises(RetriableError, match="the registry is away"):
         run_on_records(count_spec(operation, STRING).nodes[COUNT_TAG], records(b"5"), state)
     assert state.dropped == 0

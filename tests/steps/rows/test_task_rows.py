@@ -6,9 +6,14 @@ import random
 
 import pytest
 
-from tests.steps.aggregation_harness import Reader
+from tests.steps.memory_stores import MemoryStores
+from tidemill.ids import TaskId
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.step_state import Written
+
+
+def _stores(rows: dict[bytes, bytes]) -> MemoryStores:
+    return MemoryStores(TaskId(0, 0), {"s": rows})
 
 
 def _key(number: int) -> bytes:
@@ -20,7 +25,7 @@ def test_a_scan_shows_the_batch_s_writes_over_the_rows_before_it(seed: int) -> N
     chance = random.Random(seed)
     before = {_key(chance.randrange(200)): b"old" for _ in range(chance.randrange(150))}
     rows, expected = TaskRows("s", logged=False), dict(before)
-    rows.begin(Reader(before), Written())
+    rows.begin(_stores(before), Written())
     for number in range(300):
         key = _key(chance.randrange(200))
         if chance.random() < 0.4:
@@ -39,7 +44,7 @@ def test_a_scan_shows_the_batch_s_writes_over_the_rows_before_it(seed: int) -> N
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_may_be_deleted_while_they_are_scanned(reverse: bool) -> None:
     rows = TaskRows("s", logged=False)
-    rows.begin(Reader({_key(n): b"old" for n in range(0, 200, 2)}), Written())
+    rows.begin(_stores({_key(n): b"old" for n in range(0, 200, 2)}), Written())
     for n in range(1, 200, 2):
         rows.put(_key(n), b"new")
     seen = []
@@ -55,7 +60,7 @@ def test_a_scan_shows_the_rows_as_they_were_when_it_began_whatever_is_written_me
     chance = random.Random(seed)
     before = {_key(chance.randrange(200)): b"old" for _ in range(chance.choice([0, 50]))}
     rows, now = TaskRows("s", logged=False), dict(before)
-    rows.begin(Reader(before), Written())
+    rows.begin(_stores(before), Written())
     open_scans = []
     for number in range(400):
         key, row = _key(chance.randrange(200)), chance.choice([None, b"%d" % number])
@@ -77,7 +82,7 @@ def test_a_scan_shows_the_rows_as_they_were_when_it_began_whatever_is_written_me
 
 def test_who_adds_a_row_for_each_that_a_scan_gives_comes_to_an_end() -> None:
     rows = TaskRows("s", logged=False)
-    rows.begin(Reader({}), Written())
+    rows.begin(_stores({}), Written())
     for n in range(100):
         rows.put(b"k%d" % n, b"new")
     for key, _row in rows.scan():

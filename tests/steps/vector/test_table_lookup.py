@@ -10,7 +10,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import functions as F
 
-from tests.steps.aggregation_harness import Reader
+from tests.steps.memory_stores import MemoryStores
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import RecordError
 from tidemill.ids import TaskId
@@ -85,7 +85,7 @@ def _columns(inputs: list[Input]) -> Records:
     )
 
 
-def _state(readers: dict[int, Reader]) -> StepState:
+def _state(readers: dict[int, MemoryStores]) -> StepState:
     store = StoreSpec(
         name="users-store", tag=9, subtopology=0, changelog="c", timestamped=True, persistent=True, logged=True,
         key_serde=STRING, value_serde=STRING,
@@ -93,11 +93,15 @@ def _state(readers: dict[int, Reader]) -> StepState:
     return StepState({TaskId(0, part): reader for part, reader in readers.items()}, {"users-store": store})
 
 
+def _one_user() -> MemoryStores:
+    return MemoryStores(TaskId(0, 0), {"users-store": {b"k": bytes(8) + b"u"}})
+
+
 Result = tuple[int, "bytes | None", "bytes | None", int, Any, "int | None"]
 
 
 def _by_batches(topology: Topology, batches: list[list[Input]], *, in_pairs: bool = False) -> tuple[list[Result], int]:
-    readers = {part: Reader({}) for part in PARTITIONS}
+    readers = {part: MemoryStores(TaskId(0, part)) for part in PARTITIONS}
     found: list[Result] = []
     dropped = 0
     table, join = _node(topology, TableSource, STRING), _node(topology, StreamTableJoin, LONG)
@@ -116,7 +120,7 @@ def _by_batches(topology: Topology, batches: list[list[Input]], *, in_pairs: boo
         dropped += state.dropped
         for (task, name), written in state.written.items():
             assert name == "users-store"
-            readers[task.partition].apply(written.rows)
+            readers[task.partition].apply({name: written.rows}, {})
     return found, dropped
 
 
@@ -164,7 +168,7 @@ def test_what_the_joiner_raises_says_the_node_and_the_record() -> None:
     failing = StreamTableJoin(table=operation.table, joiner=lambda left, right: 1 // 0)
     records = _columns([("events", 0, b"k", b"v", 5, 0)])
     with pytest.raises(RecordError, match=f"the function of {name} failed: ZeroDivisionError") as caught:
-        join_with_table(join, failing, records, _state({0: Reader({b"k": bytes(8) + b"u"})}))
+        join_with_table(join, failing, records, _state({0: _one_user()}))
     assert (caught.value.topic, caught.value.offset) == ("events", 0)
 
 
@@ -176,4 +180,4 @@ def test_a_joiner_that_makes_columns_is_told_so(monkeypatch: pytest.MonkeyPatch)
     wrong = StreamTableJoin(table=operation.table, joiner=lambda left, right: F.concat(F.lit("|"), F.lit(right)))
     records = _columns([("events", 0, b"k", b"v", 5, 0)])
     with pytest.raises(RecordError, match=rf"the function of {name} failed: \w+: it is called with Python values, not Columns"):
-        join_with_table(join, wrong, records, _state({0: Reader({b"k": bytes(8) + b"u"})}))
+        join_with_table(join, wrong, records, _state({0: _one_user()}))

@@ -55,7 +55,7 @@ def test_the_operator_goes_on_where_the_step_has_ended() -> None:
     unbroken, step = PerRecord(topology), InBatches(topology, count_windows)
     unbroken.pipe(given)
     step.pipe(given[:100])
-    after = PerRecord(topology, {part: reader.rows for part, reader in step.readers.items()})
+    after = PerRecord(topology, {part: reader.rows["w"] for part, reader in step.readers.items()})
     after.pipe(given[100:])
     assert step.dropped + after.dropped == unbroken.dropped
     assert [after.readers[part].rows for part in PARTITIONS] == [unbroken.readers[part].rows for part in PARTITIONS]

@@ -16,11 +16,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tidemill.assignment.balanced.cheapest_flow import CheapestFlow
 from tidemill.assignment.lag import Lags
 from tidemill.assignment.model import LATEST_OFFSET, ClientState
+from tidemill.assignment.task_load import count_bounds
 from tidemill.ids import TaskId
 
 
@@ -149,18 +149,8 @@ class _Network:
         self._flow.add_edge(1 + at, self._any + group, most=1, cost=other)
 
     def _add_share(self, tail: int, head: int, tasks: int, client: int) -> None:
-        least, most = share(tasks, self._capacity[client], self._threads)
+        least, most = count_bounds(tasks, self._capacity[client], self._threads)
         self._flow.add_edge(tail, head, most=most, least=least)
-
-
-class Share(NamedTuple):
-    least: int
-    most: int
-
-
-def share(tasks: int, capacity: int, threads: int) -> Share:
-    """The share of a client with ``capacity`` of all ``threads``."""
-    return Share(tasks * capacity // threads, -(-tasks * capacity // threads))
 
 
 def groups_of(task: TaskId, stateful: Collection[TaskId]) -> tuple[object, object, object]:
@@ -182,7 +172,7 @@ def is_balanced(
     threads = sum(capacity)
     for group, total in totals.items():
         for client, of_client in enumerate(capacity):
-            least, most = share(total, of_client, threads)
+            least, most = count_bounds(total, of_client, threads)
             if not least <= held[group, client] <= most:
                 return False
     return True

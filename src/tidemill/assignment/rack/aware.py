@@ -188,7 +188,7 @@ def _min_traffic_graph(
     owner: Mapping[TaskId, ProcessId],
     costing: _Costing,
 ) -> tuple[FlowGraph, int]:
-    """Source -> tasks -> clients -> sink, each client with room for what it has; the flow is today's placement."""
+    """Source -> tasks -> clients -> sink, each client with room for what it has; the flow is the present placement."""
     first_client = 1 + len(tasks)
     sink = first_client + len(clients)
     graph = FlowGraph(sink + 1)

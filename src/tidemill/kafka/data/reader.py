@@ -86,6 +86,7 @@ class ThreadReader:
         self.has_read_sources = False
 
     def place(self, request: BatchRequest) -> None:
+        """Holds exactly the request's partitions, at its positions, each with the consumer of its kind."""
         wanted: dict[ReadKind, dict[TopicPartition, int]] = {kind: {} for kind in ReadKind}
         wanted[ReadKind.GLOBAL].update(request.globals)
         wanted[ReadKind.CHANGELOG].update(request.changelogs)
@@ -200,6 +201,8 @@ class ThreadReader:
         return kept
 
     def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Positions behind what was read, of inputs and of changelogs; of a changelog no further than its limit. Global topics
+        are not among them: they belong to no task."""
         inputs: dict[TopicPartition, int] = {}
         changelogs: dict[TopicPartition, int] = dict(self._at_limit)
         for kind, consumer in self._consumers.items():
@@ -213,9 +216,11 @@ class ThreadReader:
         return frozenset().union(*(self._consumers[kind].at_end() for kind in _INPUTS if kind in self._consumers))
 
     def global_ends(self) -> dict[TopicPartition, int]:
+        """Positions behind what was read of global topics."""
         return self._consumers[ReadKind.GLOBAL].ends() if ReadKind.GLOBAL in self._consumers else {}
 
     def out_of_range(self) -> tuple[TopicPartition, ...]:
+        """Partitions whose position the broker doesn't have: read no further until the next placing."""
         return tuple(sorted(tp for consumer in self._consumers.values() for tp in consumer.out_of_range))
 
     def high_watermarks(self) -> dict[TopicPartition, int]:

@@ -65,7 +65,8 @@ class KafkaStreams(Spelled):
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
         fault: for Tidemill's own tests.
-        launched, phases: for Tidemill's own command line.
+        launched: for Tidemill's own command line.
+        phases: likewise.
 
     Raises:
         ConfigError, TopologyError: before anything is started.

@@ -31,7 +31,7 @@ from tidemill.query.metadata import HostMap
 from tidemill.query.status_source import StatusSource
 from tidemill.query.store_frame import StoreFrames
 from tidemill.query.store_info import StoreInfo
-from tidemill.query.store_queries import Broker, StoreQueries
+from tidemill.query.store_queries import Broker, OwnInstance, StoreQueries
 from tidemill.runtime.group.rebalance_history import RebalanceHistory
 from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.reads.executor_reads import ExecutorReads
@@ -142,15 +142,17 @@ class InstanceReads:
         self.queries = StoreQueries(
             stores,
             LocalCopies(self._held, self._open_state),
-            hosts=self._hosts,
-            own_host=host_of(self.application_server) if self.application_server else None,
-            broker=Broker(
+            OwnInstance(
+                own_host=host_of(self.application_server) if self.application_server else None,
+                hosts=self._hosts,
+                require_started=self._require_started,
+                progress=lambda: [copy for thread in list(self._threads) for copy in thread.copies],
+            ),
+            Broker(
                 partitions=lambda topics: admin.partitions(topics, timeout_s=_BROKER_LIMIT_S),
                 end_offsets=lambda partitions: admin.end_offsets(partitions, timeout_s=_BROKER_LIMIT_S),
                 stable_end_offsets=lambda partitions: admin.stable_end_offsets(partitions, timeout_s=_BROKER_LIMIT_S),
             ),
-            require_started=self._require_started,
-            progress=lambda: [copy for thread in list(self._threads) for copy in thread.copies],
             frames=StoreFrames(session, self._config.application_id),
             shared=shared,
         )

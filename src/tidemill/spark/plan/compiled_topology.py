@@ -98,15 +98,12 @@ def compile_topology(
     *,
     default_serdes: KeyValueSerdes = NO_SERDES,
     presum: bool = True,
-    emit_interval_ms: int = 0,
     by_time: bool = False,
     idle_ms: int = 0,
     one_by_one: bool = False,
     owner: SparkSession | None = None,
 ) -> CompiledTopology:
     """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
-    ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and unmatched join records.
-    0: they are looked for after each record, since the clock stands still within a batch.
     ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come, and a
     topic that has nothing is waited for as ``idle_ms`` says.
     ``one_by_one``: single records may have to be left out (exception handlers), so Python functions get one at a time.
@@ -130,7 +127,7 @@ def compile_topology(
     if session is None and compiler.has_columns:
         raise TopologyError("the topology has functions of columns, which need a Spark session")
     frame = compiler.infer(session if compiler.has_columns else None)
-    specs = StepSpecs(compiler, application_id, emit_interval_ms)
+    specs = StepSpecs(compiler, application_id)
     steps = tuple(specs.step(number) for number in range(1, plan.last + 1))
     return CompiledTopology(
         application_id=application_id,

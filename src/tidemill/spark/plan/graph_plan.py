@@ -37,7 +37,6 @@ def graph_spec(
     topics: tuple[str, ...],
     serdes: PartSerdes,
     default: KeyValueSerdes,
-    emit_interval_ms: int,
     shared: Mapping[str, Store],
 ) -> GraphSpec:
     """The spec with which a worker runs ``part``; ``topics``: those that its sub-topology reads, by the index that ``seq`` has;
@@ -69,7 +68,6 @@ def graph_spec(
             and (is_batch_sink(node) or chooses_partitions(node.partitioner, node.partitioning, node.key_serde))
         ),
         writes_alone=not cut.exits and _writes_alone(topology, cut.nodes),
-        emit_interval_ms=emit_interval_ms,
         is_global=part.is_global,
         global_stores=frozenset(shared),
         default_serdes=default.otherwise(KeyValueSerdes(key=Serdes.bytes(), value=Serdes.bytes())),

@@ -37,13 +37,12 @@ from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, 
 
 
 class StepSpecs:
-    """The specs of one topology. ``emit_interval_ms``: how far the wall clock must move between two looks for closed windows and
-    unmatched join records."""
+    """The specs of one topology."""
 
-    def __init__(self, compiler: Compiler, application_id: str, emit_interval_ms: int) -> None:
+    def __init__(self, compiler: Compiler, application_id: str) -> None:
         self._topology, self._stages = compiler.topology, compiler.stages
         self._compiler, self._serdes, self._tags = compiler, compiler.serdes, compiler.tags
-        self._application_id, self._emit_interval_ms = application_id, emit_interval_ms
+        self._application_id = application_id
         self._subtopologies = subtopologies(self._topology, application_id)
         self._subtopology_of = {name: part for part in self._subtopologies for name in part.nodes}
         self._topics_of = {part.id: self._topics(part) for part in self._subtopologies}
@@ -223,7 +222,6 @@ class StepSpecs:
             topics=self._topics_of[subtopology],
             serdes=self._serdes.serdes_of(part),
             default=self._serdes.default,
-            emit_interval_ms=self._emit_interval_ms,
             shared=shared,
         )
 

@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 class Merged:
-    """All rows that have arrived, as parallel lists; ``of`` gives those of one partition in the order of ``seq``."""
+    """All rows that have arrived, as parallel lists in which entries come one after the other. ``all`` and ``of`` give places in
+    these lists in the order of ``seq``: of two entries' records with one ``seq`` the first entry's comes first."""
 
     def __init__(self, arrived: Sequence[DecodedRows]) -> None:
         self.keys = _joined([a.keys for a in arrived])
@@ -42,10 +43,12 @@ class Merged:
             self._by_part[int(part)] = order[parts[order] == part]
 
     def all(self) -> list[int]:
+        """Places of all rows."""
         found: list[int] = self._order.tolist()
         return found
 
     def of(self, partition: int) -> list[int]:
+        """Places of one partition's rows."""
         found = self._by_part.get(partition)
         return [] if found is None else found.tolist()
 

@@ -110,7 +110,18 @@ class SourceRow(TypedDict):
     n: int
 
 
+def write_tag(changelog_tag: int) -> int:
+    """Tag of the writes to the store whose changelog records have this one."""
+    return WRITE - (CHANGELOG - changelog_tag)
+
+
+def log_tag(changelog_tag: int) -> int:
+    """Tag of the changelog records that an earlier Python step has made for that store."""
+    return LOG - (CHANGELOG - changelog_tag)
+
+
 def ddl() -> str:
+    """``SCHEMA`` as Spark's DDL."""
     return ", ".join(f"{name} {kind}" for name, kind in DDL.items())
 
 
@@ -137,13 +148,17 @@ class Tags:
         self._store_index = {name: i for i, name in enumerate(self.stores)}
 
     def leaving(self, name: str) -> int:
+        """Tag of the rows that have left this node."""
         return 2 * self._index[name]
 
     def arrived(self, name: str) -> int:
+        """Tag of the rows that wait for a Python step to run this node."""
         return 2 * self._index[name] + 1
 
     def restoring(self, store: str) -> int:
+        """Tag of the changelog records that restore this store."""
         return CHANGELOG - self._store_index[store]
 
     def index(self, name: str) -> int:
+        """The node's place in the topology."""
         return self._index[name]

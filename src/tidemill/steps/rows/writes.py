@@ -15,7 +15,7 @@ from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToNode, 
 from tidemill.steps.rows.headers import packed, unpacked
 from tidemill.steps.rows.order import first_child, in_sequence
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.rows.schema import CHANGELOG, DROPPED_COUNT, FUNCTION_CALLS, LOG, OUTPUT, SCHEMA, SKIPPED_COUNT, WRITE
+from tidemill.steps.rows.schema import DROPPED_COUNT, FUNCTION_CALLS, OUTPUT, SCHEMA, SKIPPED_COUNT, log_tag, write_tag
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StepState
 from tidemill.task.batch import FunctionCalls
@@ -24,12 +24,14 @@ from tidemill.task.raw_records import Headers
 
 
 def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int) -> Iterator[pa.RecordBatch]:
+    """What step ``step`` has written and counted. ``child`` keeps changelog records in their order, and apart from one another
+    where a layer sums rows that are alike."""
     number = first_child(step)
     for (task, name), written in state.written.items():
         if written.rows:
             yield _rows(
                 {
-                    "node": [WRITE - (CHANGELOG - stores[name].tag)] * len(written.rows),
+                    "node": [write_tag(stores[name].tag)] * len(written.rows),
                     "part": [task.partition] * len(written.rows),
                     "ts": [written.timestamps.get(key, 0) for key in written.rows],
                     "key": list(written.rows),
@@ -40,7 +42,7 @@ def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int)
         if written.log:
             yield _rows(
                 {
-                    "node": [LOG - (CHANGELOG - stores[name].tag)] * len(written.log),
+                    "node": [log_tag(stores[name].tag)] * len(written.log),
                     "part": [task.partition] * len(written.log),
                     "child": range(number, number + len(written.log)),
                     "key": [key for key, _, _, _ in written.log],
@@ -60,7 +62,7 @@ def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int)
 
 
 def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
-    """Puts such rows back into ``state``, as if this step had written them."""
+    """Puts such rows back into ``state``, as if this step had written them, and takes them out of ``tables``."""
     dropped = tables.pop(DROPPED_COUNT, None)
     if dropped is not None:
         state.dropped += sum(1 if n is None else n for n in dropped.column("n").to_pylist())
@@ -72,8 +74,8 @@ def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
     for packed_calls in () if calls is None else calls.column("value").to_pylist():
         state.functions |= unpack(packed_calls, dict[str, FunctionCalls])
     for name, store in state.stores.items():
-        _take_log(tables.pop(LOG - (CHANGELOG - store.tag), None), name, store, state)
-        table = tables.pop(WRITE - (CHANGELOG - store.tag), None)
+        _take_log(tables.pop(log_tag(store.tag), None), name, store, state)
+        table = tables.pop(write_tag(store.tag), None)
         if table is None:
             continue
         parts = table.column("part").to_pylist()
@@ -146,7 +148,7 @@ def _addressed(headers: Headers) -> tuple[Destination, int | None, Headers]:
 
 
 def take_outputs(tables: dict[int, pa.Table]) -> Outputs:
-    """Such rows as records again."""
+    """Such rows as records again, taken out of ``tables``."""
     table = tables.pop(OUTPUT, None)
     outputs = Outputs()
     found: dict[Destination, Records] = {}
