@@ -204,13 +204,57 @@ def test_names_have_the_namespace_that_they_are_in() -> None:
         ),
         (
             [{"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "fixed", "name": "F", "size": 4}],
-            r"a list of the types E, F, as some \.avsc files are",
+            r"a list of the types E, F, as some \.avsc files are, .*; give the name .*, such as avro\(schema, name='F'\)",
         ),
     ],
 )
 def test_a_schema_without_a_spark_type_is_refused_when_the_serde_is_made(schema: Any, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         avro(schema)
+
+
+SEVERAL = json.dumps([
+    {"type": "record", "name": "Order", "namespace": "shop", "fields": [
+        {"name": "by", "type": ["null", "Customer"]},
+        {"name": "items", "type": {"type": "array", "items": {"type": "record", "name": "Item", "fields": [
+            {"name": "kind", "type": "Kind"}, {"name": "home", "type": "old.Kind"},
+        ]}}},
+        {"name": "last", "type": "Item"}, {"name": "kinds", "type": {"type": "map", "values": "shop.Kind"}},
+    ]},
+    {"type": "record", "name": "shop.Customer", "fields": [{"name": "kind", "type": "Kind"}]},
+    {"type": "enum", "name": "shop.Kind", "symbols": ["A", "B"]},
+    {"type": "fixed", "name": "Kind", "namespace": "old", "size": 2},
+    {"type": "record", "name": "Tree", "fields": [{"name": "child", "type": ["null", "Tree"]}]},
+])  # fmt: skip
+
+
+def test_one_of_the_types_of_a_text_is_chosen_by_its_name_with_those_that_it_uses() -> None:
+    registry = SchemaRegistry("mock://several")
+    item = {"kind": "A", "home": b"xy"}
+    for name, value in (
+        ("Order", {"by": {"kind": "B"}, "items": [item], "last": item, "kinds": {"k": "B"}}), ("shop.Item", item),
+        ("Customer", {"kind": "A"}), ("shop.Kind", "B"), ("old.Kind", b"xy"),
+    ):  # fmt: skip
+        serde = registry.avro(SEVERAL, name=name)
+        data = serde.serialize(value)
+        assert data is not None
+        assert serde.deserialize(data) == value
+        assert registry.client().get_latest_version(name if "." in name else f"shop.{name}").schema_id == data[4]
+        schema = registry.client().get_schema(data[4])
+        assert schema.schema_str is not None
+        assert registry.avro(schema.schema_str).deserialize(data) == value
+
+
+@pytest.mark.parametrize(("schema", "name", "why"), [
+    (SEVERAL, "Kind", r"several types named 'Kind'; give the full name; its types are shop\.Kind, old\.Kind"),
+    (SEVERAL, "Orders", r"no type 'Orders'; its types are shop\.Order, shop\.Item, shop\.Customer, shop\.Kind, old\.Kind, Tree"),
+    (SEVERAL, "Tree", "Tree contains itself"), ('["null", "int"]', "int", "no type 'int'; its types are without names"),
+    ('[{"type": "fixed", "name": "F", "size": 1}, {"type": "fixed", "name": "F", "size": 2}]', "F", "two different types"),
+    ("order.avsc", "Order", "not JSON"), ('{"type": "array"}', "Order", "can't be read: KeyError"),
+])  # fmt: skip
+def test_a_name_that_is_not_that_of_one_type_is_refused_with_those_that_there_are(schema: str, name: str, why: str) -> None:
+    with pytest.raises(TopologyError, match=f"^avro: .*{why}"):
+        SchemaRegistry("mock://several").avro(schema, name=name)
 
 
 def test_text_that_is_no_schema_is_refused() -> None:
