@@ -257,6 +257,23 @@ def test_a_name_that_is_not_that_of_one_type_is_refused_with_those_that_there_ar
         SchemaRegistry("mock://several").avro(schema, name=name)
 
 
+def test_a_record_of_another_name_is_refused_with_both_names_and_read_under_an_alias() -> None:
+    def schema(name: str, **more: Any) -> Any:
+        return {"type": "record", "name": name, **more, "fields": [{"name": "id", "type": "int"}]}
+
+    data = avro(schema("com.shop.Order"), "names").serialize({"id": 1})
+    said = r'the record is a com\.shop\.Order, expected a Sale; .* the name com.*, or "aliases": \["com\.shop\.Order"\]'
+    with pytest.raises(SerdeError, match=rf"can't read a value: ValueError: {said}; its schema's id is 1$"):
+        avro(schema("Sale"), "names").deserialize(data)
+    assert avro(schema("Sale", aliases=["com.shop.Order"]), "names").deserialize(data) == {"id": 1}
+    assert avro(schema("Order"), "names").deserialize(data) == {"id": 1}
+    with pytest.raises(SerdeError, match=r"SchemaResolutionError: [Ss]chema mismatch"):
+        avro(schema("Sale"), "names").deserialize(written(["null", "long"], b"\2\2", "names"))
+    more = {**schema("Order"), "fields": [*schema("Order")["fields"], {"name": "new", "type": "int"}]}
+    with pytest.raises(SerdeError, match="No default value for field new in Order"):
+        avro(more, "names").deserialize(data)
+
+
 def test_text_that_is_no_schema_is_refused() -> None:
     with pytest.raises(TopologyError, match=r"not JSON.*of a file give what is in it"):
         SchemaRegistry("mock://x").avro("order.avsc")

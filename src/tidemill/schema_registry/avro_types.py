@@ -93,10 +93,18 @@ def named_in(schema: str) -> NamedSchemas:
 
 def subject_of(schema: str) -> str:
     """The name under which the registry has it (RecordNameStrategy)."""
-    found = parsed(schema)
-    if isinstance(found, list):
-        found = next(branch for branch in found if branch != "null")
+    found = _not_null(parsed(schema))
     return str(found.get("name") or found.get("type")) if isinstance(found, dict) else str(found)
+
+
+def record_of(schema: str) -> str:
+    """The full name of the record that it is; empty if it is another type."""
+    found = _not_null(parsed(schema))
+    return found["name"] if isinstance(found, dict) and found.get("type") in RECORDS else ""
+
+
+def _not_null(schema: AvroSchema) -> AvroSchema:
+    return next((branch for branch in schema if branch != "null"), "null") if isinstance(schema, list) else schema
 
 
 @cache
