@@ -204,13 +204,74 @@ def test_names_have_the_namespace_that_they_are_in() -> None:
         ),
         (
             [{"type": "enum", "name": "E", "symbols": ["A"]}, {"type": "fixed", "name": "F", "size": 4}],
-            r"a list of the types E, F, as some \.avsc files are",
+            r"a list of the types E, F, as some \.avsc files are, .*; give the name .*, such as avro\(schema, name='F'\)",
         ),
     ],
 )
 def test_a_schema_without_a_spark_type_is_refused_when_the_serde_is_made(schema: Any, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         avro(schema)
+
+
+SEVERAL = json.dumps([
+    {"type": "record", "name": "Order", "namespace": "shop", "fields": [
+        {"name": "by", "type": ["null", "Customer"]},
+        {"name": "items", "type": {"type": "array", "items": {"type": "record", "name": "Item", "fields": [
+            {"name": "kind", "type": "Kind"}, {"name": "home", "type": "old.Kind"},
+        ]}}},
+        {"name": "last", "type": "Item"}, {"name": "kinds", "type": {"type": "map", "values": "shop.Kind"}},
+    ]},
+    {"type": "record", "name": "shop.Customer", "fields": [{"name": "kind", "type": "Kind"}]},
+    {"type": "enum", "name": "shop.Kind", "symbols": ["A", "B"]},
+    {"type": "fixed", "name": "Kind", "namespace": "old", "size": 2},
+    {"type": "record", "name": "Tree", "fields": [{"name": "child", "type": ["null", "Tree"]}]},
+])  # fmt: skip
+
+
+def test_one_of_the_types_of_a_text_is_chosen_by_its_name_with_those_that_it_uses() -> None:
+    registry = SchemaRegistry("mock://several")
+    item = {"kind": "A", "home": b"xy"}
+    for name, value in (
+        ("Order", {"by": {"kind": "B"}, "items": [item], "last": item, "kinds": {"k": "B"}}), ("shop.Item", item),
+        ("Customer", {"kind": "A"}), ("shop.Kind", "B"), ("old.Kind", b"xy"),
+    ):  # fmt: skip
+        serde = registry.avro(SEVERAL, name=name)
+        data = serde.serialize(value)
+        assert data is not None
+        assert serde.deserialize(data) == value
+        assert registry.client().get_latest_version(name if "." in name else f"shop.{name}").schema_id == data[4]
+        schema = registry.client().get_schema(data[4])
+        assert schema.schema_str is not None
+        assert registry.avro(schema.schema_str).deserialize(data) == value
+
+
+@pytest.mark.parametrize(("schema", "name", "why"), [
+    (SEVERAL, "Kind", r"several types named 'Kind'; give the full name; its types are shop\.Kind, old\.Kind"),
+    (SEVERAL, "Orders", r"no type 'Orders'; its types are shop\.Order, shop\.Item, shop\.Customer, shop\.Kind, old\.Kind, Tree"),
+    (SEVERAL, "Tree", "Tree contains itself"), ('["null", "int"]', "int", "no type 'int'; its types are without names"),
+    ('[{"type": "fixed", "name": "F", "size": 1}, {"type": "fixed", "name": "F", "size": 2}]', "F", "two different types"),
+    ("order.avsc", "Order", "not JSON"), ('{"type": "array"}', "Order", "can't be read: KeyError"),
+])  # fmt: skip
+def test_a_name_that_is_not_that_of_one_type_is_refused_with_those_that_there_are(schema: str, name: str, why: str) -> None:
+    with pytest.raises(TopologyError, match=f"^avro: .*{why}"):
+        SchemaRegistry("mock://several").avro(schema, name=name)
+
+
+def test_a_record_of_another_name_is_refused_with_both_names_and_read_under_an_alias() -> None:
+    def schema(name: str, **more: Any) -> Any:
+        return {"type": "record", "name": name, **more, "fields": [{"name": "id", "type": "int"}]}
+
+    data = avro(schema("com.shop.Order"), "names").serialize({"id": 1})
+    said = r'the record is a com\.shop\.Order, expected a Sale; .* the name com.*, or "aliases": \["com\.shop\.Order"\]'
+    with pytest.raises(SerdeError, match=rf"can't read a value: ValueError: {said}; its schema's id is 1$"):
+        avro(schema("Sale"), "names").deserialize(data)
+    assert avro(schema("Sale", aliases=["com.shop.Order"]), "names").deserialize(data) == {"id": 1}
+    assert avro(schema("Order"), "names").deserialize(data) == {"id": 1}
+    with pytest.raises(SerdeError, match=r"SchemaResolutionError: [Ss]chema mismatch"):
+        avro(schema("Sale"), "names").deserialize(written(["null", "long"], b"\2\2", "names"))
+    more = {**schema("Order"), "fields": [*schema("Order")["fields"], {"name": "new", "type": "int"}]}
+    with pytest.raises(SerdeError, match="No default value for field new in Order"):
+        avro(more, "names").deserialize(data)
 
 
 def test_text_that_is_no_schema_is_refused() -> None:

@@ -149,6 +149,35 @@ def test_of_the_fields_of_a_oneof_no_value_is_left_out() -> None:
         serde.serialize({"paid": [{"cash": "", "card": None, "note": "x"}]})
 
 
+def with_oneof(*members: str) -> Any:
+    """A message of two numbers, these of which are in a ``oneof``."""
+    file = descriptor_pb2.FileDescriptorProto(name="of.proto", package="p", syntax="proto3")
+    message = file.message_type.add(name="M")
+    if members:
+        message.oneof_decl.add(name="one")
+    for number, name in enumerate("ab", 1):
+        field = message.field.add(name=name, number=number, type=_TYPES.TYPE_INT32, label=1)
+        if name in members:
+            field.oneof_index = 0
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("p.M"))
+
+
+@pytest.mark.parametrize("members", ["", "a", "b"])
+def test_fields_that_may_have_values_at_once_are_not_read_as_a_oneof_with_the_last_of_them(members: str) -> None:
+    found = r"its fields p\.M\.a and p\.M\.b may have values at once, expected one of them in p\.M\.one"
+    with pytest.raises(SerdeError, match=f"protobuf: {found}; the topic holds other data"):
+        passed(with_oneof(*members), with_oneof("a", "b"), {"a": 1, "b": 2})
+
+
+def test_a_oneof_is_read_as_one_with_more_fields_or_as_fields() -> None:
+    assert passed(with_oneof("a", "b"), with_oneof(), {"b": 2}) == {"a": 0, "b": 2}
+    assert passed(with_oneof("a"), with_oneof("b"), {"a": 1, "b": 2}) == {"a": 1, "b": 2}
+    assert passed(with_oneof("a", "b"), with_oneof("a", "b"), {"a": 0}) == {"a": 0, "b": None}
+    assert passed(made(("a", 1, "int32")), with_oneof("a", "b"), {"a": 5}) == {"a": 5, "b": None}
+
+
 def test_text_of_proto2_that_is_not_utf8_is_not_read_as_bytes() -> None:
     serde = SchemaRegistry("mock://malformed").protobuf(made(("a", 1, "string"), ("l", 2, "string", 3), syntax="proto2"))
     data = serde.serialize({})
@@ -210,6 +239,7 @@ def passed(writer: Any, reader: Any, value: Any) -> Any:
     (made(("a", 1, "int64")), made(("a", 1, "sint64")), "is of type int64, expected sint64"),
     (made(("a", 1, "double")), made(("a", 1, "float")), "is of type double, expected float"),
     (made(("a", 1, "int32", 3)), made(("a", 1, "int32")), r"its field p\.M\.a is a list, expected one int32"),
+    (made(("a", 1, "int32", 3), syntax="proto2"), made(("a", 1, "int32"), syntax="proto2"), "is a list, expected one int32"),
     (made(("a", 1, (("b", 1, "fixed32"),))), made(("a", 1, (("b", 1, "float"),))), r"p\.M\.Inner\.b is of type fixed32"),
     (made(("a", 1, "int64"), name="Payment"), made(("a", 1, "int64")), r"the record is a p\.Payment, expected p\.M"),
 ])  # fmt: skip

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import Serdes, StreamsBuilder, of_columns, per_batch, per_record, per_record_async
-from tidemill.errors import FunctionFailedError, TopologyError
+from tidemill.errors import StopError, TopologyError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -159,7 +159,7 @@ def test_a_value_that_the_schema_does_not_allow_is_not_written(spark: SparkSessi
     builder = StreamsBuilder()
     written = Serdes.json("n bigint, s string NOT NULL, t timestamp_ntz")
     builder.stream("in", key=TEXT, value=LONG).map_values(made).to("out", value=written)
-    with TopologyTestDriver(builder, session=spark) as driver, pytest.raises(FunctionFailedError, match=problem):
+    with TopologyTestDriver(builder, session=spark) as driver, pytest.raises(StopError, match=problem):
         driver.create_input_topic("in", TEXT, LONG).pipe_value(1)
 
 

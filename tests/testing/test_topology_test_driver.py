@@ -429,6 +429,33 @@ def test_configuration_holds(topology_test_driver: Any) -> None:
     assert driver.skipped == 1
 
 
+def numbers_of_text() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", key=TEXT, value=TEXT).map_values(lambda text: text.cast("bigint"))
+    numbers.group_by_key(key=TEXT, value=LONG).count(store="counts")
+    numbers.to("out", key=TEXT, value=LONG)
+    return builder
+
+
+GIVEN = [TestRecord("k", text, 1) for text in ("1", "x", "3", "4", "y", "6")]
+
+
+def test_the_handler_decides_about_records_on_which_functions_of_columns_raise(topology_test_driver: Any) -> None:
+    config = {"processing.exception.handler": "dead-letter", "errors.dead.letter.queue.topic.name": "letters"}
+    driver = topology_test_driver(numbers_of_text(), config)
+    driver.create_input_topic("in", TEXT, TEXT).pipe_records(GIVEN, batch=None)
+    assert driver.create_output_topic("out", TEXT, LONG).read_key_values() == [("k", n) for n in (1, 3, 4, 6)]
+    assert driver.create_output_topic("letters", TEXT, TEXT).read_key_values() == [("k", "x"), ("k", "y")]
+    assert (driver.store("counts").get("k"), driver.dropped) == ((4, 1), 2)
+
+
+def test_the_error_of_a_function_of_columns_has_the_operator_and_the_record(topology_test_driver: Any) -> None:
+    driver = topology_test_driver(numbers_of_text())
+    with pytest.raises(StopError, match=r"in-0 at offset 1: a function of Columns, of KSTREAM-MAPVALUES-\d+, failed: .*'x'"):
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(GIVEN, batch=None)
+    assert driver.create_output_topic("out", TEXT, LONG).read_key_values() == [("k", 1)]
+
+
 def test_sources_by_a_pattern_read_the_topics_that_are_named(spark: SparkSession) -> None:
     builder = StreamsBuilder()
     builder.stream(re.compile("in-.*"), key=TEXT, value=TEXT).to("out", key=TEXT, value=TEXT)

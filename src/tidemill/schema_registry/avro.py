@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tidemill.errors import SerdeError
 from tidemill.schema_registry.avro_bounds import AvroBounds, bounds_of
-from tidemill.schema_registry.avro_types import ddl_of, subject_of
+from tidemill.schema_registry.avro_types import ddl_of, record_of, subject_of
 from tidemill.schema_registry.avro_values import as_read, from_raw, to_write
 from tidemill.schema_registry.references import referenced
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, read_as
@@ -22,6 +22,7 @@ from tidemill.topology.values import Value
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
     from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+    from confluent_kafka.serialization import SerializationContext
 
 _HEADER = struct.Struct(">bI")
 
@@ -80,12 +81,26 @@ class AvroSerde:
         """The serializer and the deserializer of this process."""
         if self not in _codecs:
             from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+            from fastavro.read import SchemaResolutionError
+
+            client, expected = self.registry.client(), record_of(self.schema)
 
             class Reader(AvroDeserializer):
                 def _get_parsed_schema(self, schema: Schema) -> Value:
                     return _stored(super()._get_parsed_schema(schema))
 
-            client = self.registry.client()
+                def __call__(self, data: bytes | None, ctx: SerializationContext | None = None) -> Value:
+                    try:
+                        return super().__call__(data, ctx)
+                    except SchemaResolutionError:
+                        found = record_of(_text(client.get_schema(_HEADER.unpack_from(data or b"")[1])))
+                        if not (found and expected) or found.rpartition(".")[2] == expected.rpartition(".")[2]:
+                            raise
+                        raise ValueError(
+                            f"the record is a {found}, expected a {expected}; if it is to be read as one, give the program's "
+                            f'schema the name {found}, or "aliases": ["{found}"]'
+                        ) from None
+
             write = {**BY_RECORD, "auto.register.schemas": self.registry.auto_register}
             _codecs[self] = (
                 AvroSerializer(client, _without_null(self.schema), conf=write),

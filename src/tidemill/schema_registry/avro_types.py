@@ -1,4 +1,4 @@
-"""Avro schemas as types: the Spark type of each, and its text with all names in full.
+"""Avro schemas as types: the Spark type of each, its text with all names in full, and one of several types in a text.
 
 Decides the types: records are structs, unions with null the other type, enums text, ``fixed`` binary. Logical types of time are
 read as the numbers they are written as (ms or us since 1970, days), so that they mean the same in the JVM and in Python.
@@ -7,7 +7,7 @@ read as the numbers they are written as (ms or us since 1970, days), so that the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 
 from tidemill.errors import ConfigError, TopologyError
@@ -27,12 +27,47 @@ def ddl_of(schema: str) -> str:
         TopologyError: it has none, or is no schema.
         ConfigError: the packages for it are not installed.
     """
-    if not isinstance(schema, str):
-        found = type(schema).__name__
-        raise TopologyError(f"avro: expected the schema's JSON text, got a {found}; read the file, or write json.dumps(...)")
-    try:
+
+    def found() -> str:
         ddl = _ddl(parsed(schema), {}, ())
         _check_with_fastavro(schema)
+        return ddl
+
+    return _of_text(schema, found)
+
+
+def type_named(schema: str, name: str) -> str:
+    """The schema of one of the types in ``schema``, by its full name or the last part of it; those that it uses stand in full
+    where it uses them first, wherever they are in ``schema``.
+
+    Raises:
+        TopologyError: there is none, or are several, or it is no schema.
+    """
+
+    def found() -> str:
+        types: NamedSchemas = {}
+        _gather(parsed(schema), types)
+        named = [name] if name in types else [full for full in types if full.rpartition(".")[2] == name]
+        if len(named) != 1:
+            several = f"several types named {name!r}; give the full name" if named else f"no type {name!r}"
+            raise TopologyError(f"avro: the schema has {several}; its types are {', '.join(named or types) or 'without names'}")
+        return json.dumps(_in_full(named[0], types, set()))
+
+    return _of_text(schema, found)
+
+
+def _of_text(schema: str, found: Callable[[], str]) -> str:
+    """What is found in a schema's text.
+
+    Raises:
+        TopologyError: nothing, or it is no text.
+        ConfigError: the packages for it are not installed.
+    """
+    if not isinstance(schema, str):
+        given = type(schema).__name__
+        raise TopologyError(f"avro: expected the schema's JSON text, got a {given}; read the file, or write json.dumps(...)")
+    try:
+        return found()
     except TopologyError:
         raise
     except ImportError as missing:
@@ -41,7 +76,6 @@ def ddl_of(schema: str) -> str:
         raise TopologyError(f"avro: the schema is not JSON text: {error}; of a file give what is in it") from None
     except Exception as error:
         raise TopologyError(f"avro: the schema can't be read: {type(error).__name__}: {error}") from None
-    return ddl
 
 
 @cache
@@ -59,10 +93,18 @@ def named_in(schema: str) -> NamedSchemas:
 
 def subject_of(schema: str) -> str:
     """The name under which the registry has it (RecordNameStrategy)."""
-    found = parsed(schema)
-    if isinstance(found, list):
-        found = next(branch for branch in found if branch != "null")
+    found = _not_null(parsed(schema))
     return str(found.get("name") or found.get("type")) if isinstance(found, dict) else str(found)
+
+
+def record_of(schema: str) -> str:
+    """The full name of the record that it is; empty if it is another type."""
+    found = _not_null(parsed(schema))
+    return found["name"] if isinstance(found, dict) and found.get("type") in RECORDS else ""
+
+
+def _not_null(schema: AvroSchema) -> AvroSchema:
+    return next((branch for branch in schema if branch != "null"), "null") if isinstance(schema, list) else schema
 
 
 @cache
@@ -87,23 +129,55 @@ def _with_full_names(schema: AvroSchema, space: str) -> AvroSchema:
         return [_with_full_names(branch, space) for branch in schema]
     if not isinstance(schema, Mapping):
         return schema
-    kind, found = schema.get("type"), schema.copy()
-    if kind in NAMED:
+    named = schema.copy()
+    if schema.get("type") in NAMED:
         name = _full(str(schema.get("name")), str(schema.get("namespace", space)))
-        found["name"], space = name, name.rpartition(".")[0]
-    if kind in RECORDS:
-        found["fields"] = [{**each, "type": _with_full_names(each["type"], space)} for each in schema.get("fields", ())]
-    elif kind == "array":
-        found["items"] = _with_full_names(schema["items"], space)
-    elif kind == "map":
-        found["values"] = _with_full_names(schema["values"], space)
-    elif kind not in NAMED:
-        found["type"] = _with_full_names(schema["type"], space)
-    return found
+        named["name"], space = name, name.rpartition(".")[0]
+    return _inner(named, lambda part: _with_full_names(part, space))
 
 
 def _full(name: str, space: str) -> str:
     return name if "." in name or not space else f"{space}.{name}"
+
+
+def _inner(schema: ComplexSchema, change: Callable[[AvroSchema], AvroSchema]) -> ComplexSchema:
+    """A schema with others in place of those in it."""
+    found, kind = schema.copy(), schema.get("type")
+    if kind in RECORDS:
+        found["fields"] = [{**each, "type": change(each["type"])} for each in schema.get("fields", ())]
+    elif kind == "array":
+        found["items"] = change(schema["items"])
+    elif kind == "map":
+        found["values"] = change(schema["values"])
+    elif kind not in NAMED:
+        found["type"] = change(schema["type"])
+    return found
+
+
+def _gather(schema: AvroSchema, types: NamedSchemas) -> AvroSchema:
+    """Adds the types with a name; TopologyError for two with one."""
+    if isinstance(schema, list):
+        return [_gather(branch, types) for branch in schema]
+    if isinstance(schema, str):
+        return schema
+    if schema.get("type") in NAMED and types.setdefault(schema["name"], schema) != schema:
+        raise TopologyError(f"avro: the schema has two different types named {schema['name']}; give one of them another name")
+    return _inner(schema, lambda part: _gather(part, types))
+
+
+def _in_full(schema: AvroSchema, types: NamedSchemas, written: set[str]) -> AvroSchema:
+    """A schema in which each type stands where it is used first, and its name afterwards (``written``)."""
+    if isinstance(schema, list):
+        return [_in_full(branch, types, written) for branch in schema]
+    if isinstance(schema, str):
+        if schema not in types or schema in written:
+            return schema
+        return _in_full(types[schema], types, written)
+    if schema.get("type") in NAMED:
+        if schema["name"] in written:
+            return schema["name"]
+        written.add(schema["name"])
+    return _inner(schema, lambda part: _in_full(part, types, written))
 
 
 def _ddl(schema: AvroSchema | None, named: NamedSchemas, inside: tuple[str, ...]) -> str:
@@ -121,8 +195,8 @@ def _ddl(schema: AvroSchema | None, named: NamedSchemas, inside: tuple[str, ...]
         names = [str(one.get("name")) for one in others if isinstance(one, Mapping) and one.get("type") in NAMED]
         if len(others) == len(names) > 1:
             raise TopologyError(
-                f"avro: a list of the types {', '.join(names)}, as some .avsc files are, has no Spark type; give one schema, "
-                "with the full ones of others where it uses them first"
+                f"avro: a list of the types {', '.join(names)}, as some .avsc files are, has no Spark type; give the name of the "
+                f"topic's, such as avro(schema, name={names[-1]!r})"
             )
         if len(others) != 1:
             raise TopologyError(f"avro: the union {json.dumps(schema)} has no Spark type; only unions of null and one type have")

@@ -17,6 +17,7 @@ _ALIKE = (
 )  # fmt: skip
 """Types that are written alike."""
 _PAIRS = {(_TYPES[one], _TYPES[other]) for group in _ALIKE for one in group for other in group}
+_NUMBERS = {_TYPES[name] for group in _ALIKE[:4] for name in group} | {_TYPES["float"], _TYPES["double"]}
 _NAMES = {number: name for name, number in _TYPES.items()}
 
 
@@ -36,13 +37,18 @@ def _of_fields(writer: Descriptor, reader: Descriptor, seen: set[tuple[str, str]
         why = "" if written is None else _of_field(written, field, seen)
         if why:
             return why
+    for group in reader.oneofs:
+        both = [writer.fields_by_number[field.number] for field in group.fields if field.number in writer.fields_by_number]
+        if len({field.containing_oneof or field for field in both}) > 1:
+            names = " and ".join(field.full_name for field in both)
+            return f"its fields {names} may have values at once, expected one of them in {group.full_name}"
     return ""
 
 
 def _of_field(written: FieldDescriptor, field: FieldDescriptor, seen: set[tuple[str, str]]) -> str:
     if written.type != field.type and (written.type, field.type) not in _PAIRS:
         return f"its field {written.full_name} is of type {_said(written)}, expected {_said(field)}"
-    if written.is_packed and not field.is_repeated:
+    if written.is_repeated and not field.is_repeated and written.type in _NUMBERS:
         return f"its field {written.full_name} is a list, expected one {_said(field)}"
     if written.message_type is None or field.message_type is None:
         return ""

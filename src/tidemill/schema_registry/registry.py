@@ -74,15 +74,18 @@ class SchemaRegistry:
         [login] = logins
         object.__setattr__(self, "settings", {**self.settings, _USER_INFO: login if ":" in login else f"{login}:"})
 
-    def avro(self, schema: str) -> AvroSerde:
-        """Avro with this schema (JSON text). Values are those of its Spark type: dicts for records.
+    def avro(self, schema: str, *, name: str | None = None) -> AvroSerde:
+        """Avro with this schema (JSON text). Values are those of its Spark type: dicts for records. ``name``: of several types
+        in the text, as some ``.avsc`` files are a list of them, the one that is read and written.
 
         Raises:
-            TopologyError: the schema can't be read, or has no Spark type (a union of several types, a recursive record ...).
+            TopologyError: the schema can't be read, has no type of this name, or has no Spark type (a union of several types, a
+                recursive record ...).
         """
         from tidemill.schema_registry.avro import AvroSerde
+        from tidemill.schema_registry.avro_types import type_named
 
-        return AvroSerde(schema=schema, registry=self)
+        return AvroSerde(schema=schema if name is None else type_named(schema, name), registry=self)
 
     def protobuf(self, message: type) -> ProtobufSerde:
         """Protobuf with this generated message class; values are dicts of its fields.

@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 from tidemill.config.slices import ExceptionConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.serdes import serde_of_setting
-from tidemill.errors import StopError, TopologyError
+from tidemill.errors import FunctionFailedError, StopError, TopologyError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.store_access import ReadOnly
@@ -45,7 +45,7 @@ from tidemill.spark.plan_session import plan_session
 from tidemill.spellings import Spelled
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
 from tidemill.steps.step_state import Written
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, TaskRun, times_after
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, RefusedRecord, TaskRun, times_after
 from tidemill.task.batch_id import BatchId
 from tidemill.task.partition_time import Times
 from tidemill.testing.driver_service import THREAD, shared_driver_service
@@ -263,18 +263,33 @@ class TopologyTestDriver(Spelled):
         return TaskRun(task=TaskId(part.id, 0), directory=str(Path(self._folder) / f"{part.id}_0"), epoch="driver")
 
     def _pipe(self, records: Sequence[RawRecord]) -> None:
-        """One batch, then what it sent to topics that the topology reads, until nothing is left."""
+        """One batch, then what it sent to topics that the topology reads, until nothing is left. A batch in which a function of
+        Columns raises is run again in halves, until it is one record's: that the handler decides about."""
         read = self._topics_read
         while True:
-            sent, _ = self._run(records)
+            try:
+                sent, _ = self._run(records)
+            except FunctionFailedError as failed:
+                if not records:
+                    raise
+                if len(records) > 1:
+                    half = len(records) // 2
+                    self._pipe(records[:half])
+                    self._pipe(records[half:])
+                    return
+                sent, _ = self._run(records, refused=(self._refused(records[0], failed),))
             for record in sent:
                 self._written.setdefault(record.topic, []).append(record)
             records = [record for record in sent if record.topic in read]
             if not records:
                 return
 
+    def _refused(self, record: RawRecord, failed: FunctionFailedError) -> RefusedRecord:
+        offset = {**self._globals, **self._positions}[TopicPartition(record.topic, 0)]
+        return RefusedRecord(topic=record.topic, partition=0, offset=offset, error=failed.error, message=failed.message)
+
     def _run(
-        self, records: Sequence[RawRecord], show: str | None = None
+        self, records: Sequence[RawRecord], show: str | None = None, refused: tuple[RefusedRecord, ...] = ()
     ) -> tuple[list[RawRecord], list[tuple[bytes, bytes]]]:
         """Records that one batch sent, and the rows of the global store to show."""
         if self._is_parents:
@@ -290,6 +305,7 @@ class TopologyTestDriver(Spelled):
             now_ms=self.wall_clock_ms,
             last_committed_batch=self._batch,
             times=self._times,
+            refused=refused,
         )
         with open(self._address, "w", encoding="utf-8") as file:
             rows = [to_json(record) for record in records]

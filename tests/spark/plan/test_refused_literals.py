@@ -66,6 +66,10 @@ REFUSED: dict[str, tuple[Callable[[Column], Column], str]] = {
     "array_insert": (lambda v: F.array_insert(F.split(v, ","), 0, F.lit("x"))[0], r"array_insert can't work with '0'.*OF_ZERO"),
     "bit_get": (lambda v: F.bit_get(F.length(v), F.lit(99)).cast("string"), r"bit_get can't work with '99'.*BIT_POSITION_RANGE"),
     "elt": (lambda v: F.elt(F.lit(9), v, v), r"elt can't work with '9'.*INVALID_ARRAY_INDEX"),
+    "a division by zero": (lambda v: F.lit(1) / F.lit(0), r"fails, whatever the record\. Correct it: \[DIVIDE_BY_ZERO\]"),
+    "a cast": (lambda v: F.concat(v, F.lit("x").cast("int").cast("string")), r"whatever the record.*'x' of the type.*malformed"),
+    "a sum": (lambda v: F.length(v) + (F.lit(2**31 - 1) + F.lit(1)), r"whatever the record.*ARITHMETIC_OVERFLOW"),
+    "a date": (lambda v: F.concat(v, F.to_date(F.lit("someday")).cast("string")), r"the record.*'someday' of the type"),
     "what the analysis raises": (lambda v: F.collate(v, "foo"), r"Spark can't compute.*COLLATION_INVALID_NAME"),
 }  # fmt: skip
 
@@ -93,6 +97,12 @@ ACCEPTED: dict[str, Callable[[Column], Column]] = {
     "a path in a variant": lambda v: F.variant_get(F.parse_json(v), "$.a[0]", "string"),
     "a sequence to the record's number": lambda v: F.sequence(F.lit(1), F.length(v), F.lit(2))[0].cast("string"),
     "a slice from the record's place": lambda v: F.slice(F.split(v, ","), F.length(v), 1)[0],
+    "a constant that some records come to": lambda v: F.when(v == "x", F.lit(1) / F.lit(0)).otherwise(2).cast("string"),
+    "an error that some records come to": lambda v: F.when(v == "x", F.raise_error(F.lit("no x"))).otherwise(v),
+    "an error that all records come to": lambda v: F.raise_error(v).cast("string"),
+    "a clock": lambda v: F.concat(v, F.current_timestamp().cast("string")),
+    "a constant null": lambda v: F.concat(v, F.try_divide(F.lit(1), F.lit(0)).cast("string")),
+    "a udf of a literal": lambda v: F.udf(lambda text: text, "string")(F.lit("a")),
     "a udf": lambda v: F.split(F.udf(lambda text: text, "string")(v), ",")[0],
 }
 

@@ -3,7 +3,8 @@
 Spark looks at such a literal when the first record comes, so a program with one would start and then lose each micro-batch.
 Decides which arguments of which expressions are asked about, and leaves the answer to the JVM: an expression whose arguments are
 literals is computed once by itself, with neutral values (an empty text, 0) for what comes from records. Only errors about the
-literal count: nothing is concluded from what a neutral value does. Of an expression of literals only every error counts.
+literal count: nothing is concluded from what a neutral value does. Of an expression of literals only every error counts; of those
+that are in no branch (``F.lit(1) / F.lit(0)``), Catalyst's own rule computes all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import DataFrame
 
-from tidemill.spark.batch_failures import causes_of, errors_unlogged, one_sentence
+from tidemill.errors import FunctionFailedError
+from tidemill.spark.batch_failures import causes_of, errors_unlogged, failure_of, one_sentence
 from tidemill.spark.java import JavaObject, class_of, items_of, sequence_of
 
 _ARGUMENTS: Mapping[str, tuple[int, ...]] = {
@@ -54,27 +56,45 @@ _NEUTRAL_TEXTS = {"XPath": "<a/>", "ParseUrl": "http://a/?a=a"}
 
 def refused_literal(frame: DataFrame, expression: JavaObject) -> str | None:
     """What Java says of a literal in the expression, an analysed one over the columns of ``frame``; None if it takes all."""
+    with errors_unlogged():
+        plan = _as_computed(frame, expression)
+        return _of_its_parts(frame, expression, plan) or _failing_constant(frame, plan)
+
+
+def _of_its_parts(frame: DataFrame, expression: JavaObject, plan: JavaObject) -> str | None:
     if _MAY_HAVE_SOME.search(expression.sql()) is None:
         return None
-    with errors_unlogged():
-        for part in _as_computed(frame, expression):
-            literals = _ARGUMENTS.get(part.getClass().getSimpleName())
-            if literals is None:
-                continue
-            arguments = list(items_of(part.children()))
-            if len(arguments) > max(literals, default=-1) and all(arguments[at].foldable() for at in literals):
-                said = _refusal(frame, part, arguments, literals)
-                if said is not None:
-                    return said
+    for part in _parts(plan.expressions().apply(0)):
+        literals = _ARGUMENTS.get(part.getClass().getSimpleName())
+        if literals is None:
+            continue
+        arguments = list(items_of(part.children()))
+        if len(arguments) > max(literals, default=-1) and all(arguments[at].foldable() for at in literals):
+            said = _refusal(frame, part, arguments, literals)
+            if said is not None:
+                return said
     return None
 
 
-def _as_computed(frame: DataFrame, expression: JavaObject) -> Iterator[JavaObject]:
-    """Its parts, functions that Spark has other expressions for replaced by these."""
+def _as_computed(frame: DataFrame, expression: JavaObject) -> JavaObject:
+    """A plan of it alone, functions that Spark has other expressions for replaced by these."""
     rule = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions")
     selected = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.plans.logical.Project")
-    plan = selected(sequence_of(frame.sparkSession, [expression]), frame._jdf.queryExecution().analyzed())
-    todo = [rule.apply(plan).expressions().apply(0)]
+    return rule.apply(selected(sequence_of(frame.sparkSession, [expression]), frame._jdf.queryExecution().analyzed()))
+
+
+def _failing_constant(frame: DataFrame, plan: JavaObject) -> str | None:
+    try:
+        class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.optimizer.ConstantFolding").apply(plan)
+    except (Py4JJavaError, CapturedException) as problem:
+        found = failure_of(problem)
+        if isinstance(found, FunctionFailedError):
+            return f"a part of it that has no Column of a record fails, whatever the record. Correct it: {found.message}"
+    return None
+
+
+def _parts(expression: JavaObject) -> Iterator[JavaObject]:
+    todo = [expression]
     while todo:
         part = todo.pop()
         yield part
