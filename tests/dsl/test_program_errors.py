@@ -15,6 +15,8 @@ from tidemill import (
     JoinWindows,
     KafkaStreams,
     Materialized,
+    Processor,
+    Serde,
     Serdes,
     SessionWindows,
     Stores,
@@ -25,6 +27,7 @@ from tidemill import (
     TimeWindows,
     TopologyBuilder,
     UnlimitedWindows,
+    ValueTransformerWithKey,
     WindowedSerdes,
     per_record,
 )
@@ -370,3 +373,11 @@ def test_a_builder_of_processors_is_built_like_one_of_the_dsl() -> None:
     builder.add_sink("sink", "out", "source")
     streams = KafkaStreams(builder, {"application.id": "app", "bootstrap.servers": "none:1"})
     assert list(streams.topology.nodes) == ["source", "sink"]
+
+
+@pytest.mark.parametrize("base", [Serde, Processor, ValueTransformerWithKey])
+def test_what_is_derived_without_its_methods_is_refused_when_it_is_made(base: type) -> None:
+    """The protocol's own methods give None: values would be null, and records nowhere."""
+    made = type("Mistyped", (base,), {"serialise": print, "proces": print})
+    with pytest.raises(TypeError, match="abstract class Mistyped"):
+        made()

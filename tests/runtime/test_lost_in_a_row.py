@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.thread_alone import Engine, thread_with
+from tests.runtime.thread_alone import Engine, ThreadAlone, thread_with
 from tidemill.errors import (
     BatchLostError,
     BatchTimeoutError,
@@ -166,8 +166,60 @@ def test_what_brokers_and_clusters_cause_is_tried_on_said_now_and_then_and_makes
     said = [line for line in caplog.messages if "event=no-batch-counts" in line]
     assert [int(line.split("count=")[1].split()[0]) for line in said] == [5, 10, 20, 40]
     assert thread.metrics.lost == 30, "what did not begin is no lost batch"
+    thread.run_all()
     thread.runner.run()
     assert status.ready() == (True, ())
+
+
+def test_a_batch_that_only_opens_stores_again_does_not_hide_that_the_same_record_is_lost_over_and_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = BatchTimeoutError("too long")
+    opened = BatchReport(batch_id=1, outcome=Outcome.COMMITTED)
+    thread = thread_with(Engine(Outcome.COMMITTED, [(taken(1), slow), (NOTHING, opened)] * 5), tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            thread.runner.run()  # lost: the tasks look up again where they begin
+            thread.runner.run()  # reads nothing until they know
+            thread.run_all()
+    assert "the last 5 batches did not count: too long" in _status(thread).ready()[1][0]
+    assert "event=no-batch-counts" in caplog.text
+    thread.runner.run()
+    assert _status(thread).ready() == (True, ())
+
+
+def test_a_batch_that_restores_or_a_thread_without_active_tasks_has_got_on(tmp_path: Path) -> None:
+    restored = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_restored=3)
+    thread = thread_with(Engine(Outcome.COMMITTED, [(taken(1), WorkerDiedError("killed")), (NOTHING, restored)]), tmp_path)
+    thread.runner.run()
+    assert thread.lost_in_a_row.count == 1
+    thread.runner.run()
+    assert thread.lost_in_a_row.count == 0
+    idle = ThreadAlone(Engine(Outcome.COMMITTED, [(NOTHING, WorkerDiedError("killed"))]), tmp_path / "idle")
+    idle.runner.run()
+    idle.runner.run()
+    assert idle.lost_in_a_row.count == 0
+
+
+def test_a_batch_that_has_outlasted_its_membership_says_which_setting_and_over_which_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else an endless round of rebalances tells only that the group has moved on."""
+    fenced = BatchReport(batch_id=1, outcome=Outcome.FENCED, message="the group has moved on")
+    now = [0.0]
+
+    class Slow(Engine):
+        def run(self, request: BatchRequest, patience: int = 1, *, has_backlog: bool = False) -> BatchReport:
+            now[0] += 301 if len(self.asked) else 299
+            return super().run(request, patience, has_backlog=has_backlog)
+
+    monkeypatch.setattr(batch_runner, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda _s: None))
+    thread = thread_with(Slow(None, [(taken(2), fenced), (taken(2), fenced)]), tmp_path)
+    thread.runner.run()
+    assert thread.lost_in_a_row.reason == "the group has moved on"
+    thread.runner.run()
+    said = thread.lost_in_a_row.reason
+    assert "of 2 records, the first in-0@0, has taken 301.0 s, longer than max.poll.interval.ms=300000" in said
 
 
 def _status(thread: object) -> InstanceStatus:

@@ -7,6 +7,7 @@ and ``close()``. A table's transformer has ``transform(key, value)`` instead of 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
@@ -32,6 +33,7 @@ class Processor(Protocol):
     (org.apache.kafka.streams.processor.api.Processor).
     """
 
+    @abstractmethod
     def process(self, record: Record, /) -> object:
         """Handles a record. An exception stops the stream thread, unless an exception handler passes it over."""
 
@@ -41,6 +43,7 @@ class ValueTransformerWithKey(Protocol):
     (org.apache.kafka.streams.kstream.ValueTransformerWithKey).
     """
 
+    @abstractmethod
     def transform(self, key: Key, value: Value, /) -> Value:
         """The new value of a row; None deletes it."""
 

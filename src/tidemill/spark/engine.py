@@ -265,7 +265,10 @@ class BatchEngine:
             failure = self._failure()
             if failure is not None and not isinstance(failure, BatchLostError):
                 raise failure from None
-            raise BatchTimeoutError(f"it took longer than {limit_s:g} s, and its workers were ended") from None
+            raise BatchTimeoutError(
+                f"it took longer than {limit_s:g} s (tidemill.batch.timeout.ms, or half of max.poll.interval.ms), and its "
+                "workers were ended"
+            ) from None
         if report is not None and report.outcome is not Outcome.LOST:
             # A standing run continues, also after REFUSED, FENCED and STOPPED: its workers have ended the batch in order.
             if not run.is_standing:

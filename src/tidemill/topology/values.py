@@ -5,6 +5,7 @@ Decides nothing about them. Keys and values are not ``object``, since functions 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, Protocol
 
 Key = Any
@@ -32,15 +33,19 @@ class Serde(Protocol):
     """
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """The name for configuration and messages: ``string``, ``long`` ..."""
 
     @property
+    @abstractmethod
     def sql_type(self) -> str:
         """The Spark type of the values, as DDL text."""
 
+    @abstractmethod
     def serialize(self, value: Value) -> bytes | None:
         """The bytes of a value; SerdeError where the value is not of the serde's type."""
 
+    @abstractmethod
     def deserialize(self, data: bytes | None) -> Value:
         """The value of the bytes; SerdeError where they can't be read."""

@@ -374,12 +374,15 @@ def test_a_topic_created_by_the_assignor_leads_to_no_further_rebalance(
 
 
 @pytest.mark.usefixtures("partitions")
-def test_a_stream_thread_that_stops_polling_leaves_and_comes_back(join: Join) -> None:
+def test_a_stream_thread_that_stops_polling_leaves_and_comes_back(join: Join, caplog: pytest.LogCaptureFixture) -> None:
     a, member = join("a", max_poll_interval_ms=12_000)
     assert _settled(a, owning=4)
     a.reads_events.clear()  # and with it its signs of life
     assert until(lambda: not member.membership.is_member)
     assert member.membership.incarnation == 1
+    [said] = [line for line in caplog.messages if "event=left-behind" in line]
+    assert "has not polled for max.poll.interval.ms (12000)" in said
+    assert "raise it, or have them take less" in said
     time.sleep(0.6)
     assert not member.membership.is_member
     a.reads_events.set()

@@ -19,17 +19,35 @@ from tidemill.runtime.group import leading
 
 HERE = "app-x-StreamThread-1-consumer-00000000-0000-0000-0000-00000000000a"
 THERE = "app-x-StreamThread-1-consumer-00000000-0000-0000-0000-00000000000b"
-CHANGELOG = "app-counts-changelog"
+CHANGELOG, REPARTITION = "app-counts-changelog", "app-counts-repartition"
 PROCESS = ProcessId(1, 1)
 
 
 class Brokers:
-    """``changelog``: how many partitions the changelog has."""
+    """``changelog``: how many partitions the changelog has; ``lacks_topics``: internal ones are created; ``committed``: the
+    group's offsets, None: nobody knows them."""
 
-    def __init__(self, changelog: int = 2, hosts: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        changelog: int = 2,
+        hosts: dict[str, str] | None = None,
+        *,
+        lacks_topics: bool = False,
+        committed: dict[TopicPartition, int] | None = None,
+    ) -> None:
         self.changelog, self.hosts = changelog, hosts
+        self.lacks_topics, self.committed = lacks_topics, committed
+
+    def committed_offsets(
+        self, group: str, partitions: Iterable[TopicPartition], *, timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        if self.committed is None:
+            raise RetriableError(f"group {group}: no answer after {timeout_s} s")
+        return {tp: self.committed[tp] for tp in partitions if tp in self.committed}
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> frozenset[str]:
+        if self.lacks_topics:
+            return frozenset(spec.name for spec in specs)
         for spec in specs:
             if spec.partitions != self.changelog:
                 raise PartitionCountError(spec.name, found=self.changelog, expected=spec.partitions)
@@ -49,9 +67,15 @@ class Brokers:
 
 
 def lead(brokers: Brokers, *members: str, partitions: int = 2) -> Any:
-    part = TopicsInfo(subtopology=0, source_topics=frozenset({"in"}), changelog_topics=frozenset({CHANGELOG}))
-    internal = {CHANGELOG: InternalTopicConfig(name=CHANGELOG, is_repartition=False)}
-    topology = TopologyMetadata(subtopologies=(part,), internal_topics=internal)
+    parts = (
+        TopicsInfo(subtopology=0, source_topics=frozenset({"in"}), sink_topics=frozenset({REPARTITION})),
+        TopicsInfo(subtopology=1, source_topics=frozenset({REPARTITION}), changelog_topics=frozenset({CHANGELOG})),
+    )
+    internal = {
+        CHANGELOG: InternalTopicConfig(name=CHANGELOG, is_repartition=False),
+        REPARTITION: InternalTopicConfig(name=REPARTITION, is_repartition=True),
+    }
+    topology = TopologyMetadata(subtopologies=parts, internal_topics=internal)
     config = StreamsConfig.read_slice(GroupConfig, {"application.id": "app"})
     leader = leading.Leader(config, brokers, PROCESS, topology, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
     told = Subscription(user_data=encode_subscription(SubscriptionInfo(process_id=PROCESS)))
@@ -89,3 +113,22 @@ def test_hosts_that_the_brokers_do_not_tell_cost_the_group_nothing(caplog: pytes
 def test_one_instance_with_its_own_process_id_is_no_cause_to_ask_for_hosts(caplog: pytest.LogCaptureFixture) -> None:
     lead(Brokers(hosts=None), HERE)
     assert "process-id-shared" not in caplog.text
+
+
+def test_an_internal_topic_that_is_missing_at_a_later_start_is_told_with_what_is_lost_if_it_was_deleted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lead(Brokers(lacks_topics=True, committed={TopicPartition("in", 1): 7}), HERE)
+    said = {line.split("topic=")[1].split()[0]: line for line in caplog.messages if "event=topic-was-missing" in line}
+    assert said.keys() == {CHANGELOG, REPARTITION}
+    assert "the records in it that were not processed yet are lost" in said[REPARTITION]
+    assert "its store begins empty" in said[CHANGELOG]
+    assert all("tidemill reset APP.py --execute --local-state" in line for line in said.values())
+
+
+@pytest.mark.parametrize("committed", [{}, None], ids=["first start", "not known"])
+def test_internal_topics_of_a_first_start_are_not_missing(
+    committed: dict[TopicPartition, int] | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert lead(Brokers(lacks_topics=True, committed=committed), HERE).members.keys() == {HERE}
+    assert "topic-was-missing" not in caplog.text

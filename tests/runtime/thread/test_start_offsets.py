@@ -172,14 +172,26 @@ def test_with_none_a_committed_offset_that_is_gone_stops() -> None:
     assert brokers.made_known == {}
 
 
-def test_records_of_a_repartition_topic_that_are_gone_stop_whatever_the_policy() -> None:
+@pytest.mark.parametrize(
+    ("committed", "said"),
+    [
+        (5, "the committed offset is out of range: 5 is to be read next.* or reset the application to compute its results again"),
+        (
+            None,
+            "the position is out of range: 5 is to be read next.* no committed offset.* deleted and created again, .* Start "
+            "again to go on without them from where the topic begins, or reset the application",
+        ),
+    ],
+    ids=["committed", "its commits went with the topic"],
+)
+def test_records_of_a_repartition_topic_that_are_gone_stop_whatever_the_policy(committed: int | None, said: str) -> None:
     builder = StreamsBuilder()
     words = builder.stream("words", key=STRING, value=STRING)
     words.group_by(lambda key, value: value).count(store="counts")
     partition = at("app-counts-repartition")
-    brokers: Any = Brokers({partition: 5})
+    brokers: Any = Brokers({} if committed is None else {partition: committed})
     offsets = StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, lambda: None)
-    with pytest.raises(StopError, match=r"5 is to be read next.* or reset the application to compute its results again"):
+    with pytest.raises(StopError, match=said):
         offsets.reset({partition: 5})
     assert brokers.made_known == {}
 

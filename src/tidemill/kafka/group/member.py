@@ -97,6 +97,10 @@ _COUNTS_CHECK_MS = 10_000
 leader looks more often than ``metadata.max.age.ms`` asks for, and sees added partitions sooner as well."""
 _MISSING_TOPIC_CHECK_MS = 2_000
 _LEFT_BEHIND = "the stream thread has not polled for max.poll.interval.ms"
+_LEFT_BEHIND_DO = (
+    "the functions of one batch take longer than max.poll.interval.ms: raise it, or have them take less; the log names the "
+    "first record of the batch when they are done"
+)
 
 
 class _OvertakenError(Exception):
@@ -429,8 +433,10 @@ class GroupMember:
         return self._config.heartbeat_interval_ms
 
     def _leave_behind(self, membership: Membership) -> None:
-        if self._state.parked(membership, f"{_LEFT_BEHIND} ({self._config.max_poll_interval_ms})"):
-            log.error(LogEvent("left-behind", group=self._config.group_id, member=membership.member_id))
+        reason = f"{_LEFT_BEHIND} ({self._config.max_poll_interval_ms})"
+        if self._state.parked(membership, reason):
+            said = {"group": self._config.group_id, "member": membership.member_id, "reason": reason, "do": _LEFT_BEHIND_DO}
+            log.error(LogEvent("left-behind", **said))
             if self._config.instance_id is None:
                 self._leave(membership, _LEFT_BEHIND)
 

@@ -37,6 +37,7 @@ from tidemill.runtime.group.rebalance_history import RebalanceHistory
 log = logging.getLogger("tidemill.leader")
 _LEVELS = {LogLevel.INFO: logging.INFO, LogLevel.WARNING: logging.WARNING, LogLevel.ERROR: logging.ERROR}
 _HOSTS_LIMIT_S = 2.0
+_COMMITTED_LIMIT_S = 2.0
 
 
 class Leader:
@@ -90,6 +91,7 @@ class Leader:
         created = self._ensure_topics(prepared)
         processes = {str(client.process_id) for client in prepared.group.clients}
         fence_vanished(self._group_settings, self._producer_settings, self._config.application_id, processes)
+        self._tell_missing(prepared, created)
         done = complete(prepared, self._offsets(prepared, created), self._now_ms())
         self._history.add(prepared, done, began_ms, self._now_ms() - began_ms)
         return self._answer(member, done, prepared.partition_counts)
@@ -135,6 +137,24 @@ class Leader:
             log.info(LogEvent("topic-created", topic=name, partitions=wanted[name].partitions))
         return created
 
+    def _tell_missing(self, prepared: PreparedRebalance, created: frozenset[str]) -> None:
+        """Says of what was made that it may have been deleted, with what was in it, unless this is the first start."""
+        if not created or not self._has_run_before(prepared, created):
+            return
+        for topic in prepared.internal_topics:
+            if topic.name in created:
+                lost = _LOST_RECORDS if topic.config.is_repartition else _LOST_STATE
+                log.warning(LogEvent("topic-was-missing", topic=topic.name, reason=f"{_HAS_RUN}: {lost}", do=_IF_DELETED))
+
+    def _has_run_before(self, prepared: PreparedRebalance, created: frozenset[str]) -> bool:
+        """True if the group has committed offsets of a topic that was there. Those of a deleted one go with it."""
+        read = {tp for partitions in prepared.plan.tasks.values() for tp in partitions if tp.topic not in created}
+        try:
+            return bool(self._admin.committed_offsets(self._config.application_id, sorted(read), timeout_s=_COMMITTED_LIMIT_S))
+        except RetriableError as problem:  # the assignment does not depend on it
+            log.warning(LogEvent("offsets-not-fetched", problem=problem))
+            return False
+
     def _offsets(self, prepared: PreparedRebalance, created: frozenset[str]) -> FetchedOffsets | None:
         try:
             sources = prepared.source_changelog_partitions(created)
@@ -167,6 +187,15 @@ _OTHER_PARTITIONS = (
     "topic holds the application's state or records on their way: don't delete it. Stop all instances, and run the program under "
     "another application.id until it has caught up; or give the state up and start over: tidemill reset APP.py --execute "
     "--local-state"
+)
+
+
+_HAS_RUN = "the group has committed offsets, and this topic did not exist"
+_LOST_RECORDS = "if it was deleted, the records in it that were not processed yet are lost"
+_LOST_STATE = "if it was deleted, its store begins empty"
+_IF_DELETED = (
+    "nothing, if it is of an operator that is new in the program; else, to compute the results again from the source topics: "
+    "tidemill reset APP.py --execute --local-state"
 )
 
 

@@ -45,11 +45,25 @@ class _UnderWay:
     batch changes nothing here."""
 
     batch: Batch
+    began_s: float
     progress: SourceProgress = field(default_factory=SourceProgress)
     has_run: bool = False
 
     def seen(self) -> SourceProgress:
         return replace(self.progress, has_run=self.has_run)
+
+    def too_long(self, limit_ms: int) -> str:
+        """A clause that says so, and over which record, if it has run for longer than the group waits; else empty."""
+        took_s = time.monotonic() - self.began_s
+        if took_s * 1e3 <= limit_ms:
+            return ""
+        first = self.progress.first
+        held = "no record" if first is None else f"{self.progress.records} records, the first {first[0]}@{first[1]}"
+        return (
+            f"the batch, of {held}, has taken {took_s:.1f} s, longer than max.poll.interval.ms={limit_ms}: the group has "
+            "given the tasks away, and their next owner runs it again. Raise max.poll.interval.ms above what the functions take "
+            "for one record (init and punctuators included), or have them take less"
+        )
 
 
 class BatchRunner:
@@ -181,8 +195,8 @@ class BatchRunner:
         """The report. NoExecutorError if the batch did not begin; BatchLostError if it failed or took too long: whether it was
         committed must be asked of the broker."""
         assert self._engine is not None
-        now = self._under_way = _UnderWay(batch)
         self._asked_s = time.monotonic()
+        now = self._under_way = _UnderWay(batch, began_s=self._asked_s)
         try:
             report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)
         except BatchLostError as lost:
@@ -193,6 +207,8 @@ class BatchRunner:
             self._group.end_commit()  # a join that waited for the commit may begin now, however the batch has ended
         if report.outcome is Outcome.COMMITTED:
             self._batches.committed(report, time.monotonic() - self._asked_s)
+        elif report.outcome is Outcome.FENCED and (reason := now.too_long(self._config.max_poll_interval_ms)):
+            report = replace(report, message=reason)
         if self._batches.reported(report):
             self._observers.on_change()
         took_s = time.monotonic() - self._asked_s
@@ -231,7 +247,9 @@ class BatchRunner:
             self._observers.on_change()
 
     def _committed(self, report: BatchReport, read: Collection[TaskId]) -> None:
-        self._lost_in_a_row = LostInARow()
+        if read or report.records_restored or not self._registry.now.active:
+            # Not one that only opens stores: it succeeds after each batch that is lost over the same record.
+            self._lost_in_a_row = LostInARow()
         if report.records_out and self._has_written(report):
             tell_moment(FIRST_OUTPUT)
         cost = self._observers.rebalance.ran(read)

@@ -98,22 +98,15 @@ class StartOffsets:
 
         Raises StopError where no policy may decide.
         """
-        committed = {**{tp: OffsetAndMetadata(at) for tp, at in positions.items()}, **self._stable(list(positions))}
+        stored = self._stable(list(positions))
+        committed = {**{tp: OffsetAndMetadata(at) for tp, at in positions.items()}, **stored}
         begins, ends = self._admin.beginning_offsets(positions), self._admin.end_offsets(positions)
         gone = [tp for tp, at in committed.items() if not begins[tp] <= at.offset <= ends[tp]]
         for tp in gone:
             is_internal = tp.topic in self._topology.internal_topics
             if is_internal or self._policy_of(tp) is OffsetReset.NONE:
-                otherwise = (
-                    "reset the application to compute its results again: tidemill reset APP.py --execute --local-state"
-                    if is_internal
-                    else "set auto.offset.reset to another value than none"
-                )
-                raise StopError(
-                    f"{tp}: the committed offset is out of range: {committed[tp].offset} is to be read next, and there are "
-                    f"{begins[tp]} to {ends[tp]}. Records were deleted before they were processed, or the topic was created "
-                    f"again. Commit an offset that exists to go on without them, or {otherwise}"
-                )
+                there = f"{committed[tp].offset} is to be read next, and there are {begins[tp]} to {ends[tp]}"
+                raise StopError(f"{tp}: {_why_gone(there, is_internal=is_internal, is_committed=tp in stored)}")
         if not gone:
             return
         found = self._policy(gone)
@@ -171,6 +164,27 @@ class StartOffsets:
         if tp.topic in self._topology.internal_topics:
             return OffsetReset.EARLIEST
         return self._topology.offset_resets.get(tp.topic, self._default)
+
+
+def _why_gone(there: str, *, is_internal: bool, is_committed: bool) -> str:
+    """``there``: what was to be read, and what can be. The committed offsets of a topic go when it is deleted."""
+    if is_committed:
+        return (
+            f"the committed offset is out of range: {there}. Records were deleted before they were processed, or the topic was "
+            f"created again. Commit an offset that exists to go on without them, or {_OTHERWISE[is_internal]}"
+        )
+    return (
+        f"the position is out of range: {there}, and the group has no committed offset. Records were deleted before they were "
+        "processed, or the topic was deleted and created again, and its committed offsets went with it. Start again to go on "
+        f"without them{' from where the topic begins' if is_internal else ', after an offset was committed'}, or "
+        f"{_OTHERWISE[is_internal]}"
+    )
+
+
+_OTHERWISE = {
+    True: "reset the application to compute its results again: tidemill reset APP.py --execute --local-state",
+    False: "set auto.offset.reset to another value than none",
+}
 
 
 def _processed(
