@@ -243,12 +243,16 @@ class TaskGraph:
         return cast("Subscriber", self.operator(node))
 
     def refuse(
-        self, node: str, record: Record | None, problem: BaseException, data: tuple[bytes | None, bytes | None] | None = None
+        self, node: str, record: Record, problem: BaseException, data: tuple[bytes | None, bytes | None] | None = None
     ) -> None:
-        """Skips the record on which ``node`` has failed (None: a punctuation), if the exception handlers decide so; else
-        raises. ``data``: key and value of one that had waited."""
+        """Skips the record on which ``node`` has failed, if the exception handlers decide so; else raises. ``data``: key and
+        value of one that had waited."""
         is_sink = isinstance(self.topology.nodes[node], SinkNode)
-        self._judge(node, node, record, problem, in_sink=is_sink, data=data)
+        self._judge(node, node, record, problem, record[2], in_sink=is_sink, data=data)
+
+    def refuse_punctuation(self, node: str, now: int, problem: BaseException) -> None:
+        """``refuse`` for a punctuator that was called with the time ``now``, by either clock."""
+        self._judge(node, node, None, problem, now, in_sink=False)
 
     def _extractor_failed(self, sink: str, record: Record, problem: BaseException) -> None:
         """Like `refuse`, but the handler sees the nodes above: in Kafka Streams the error occurs where these forward, and for a
@@ -257,16 +261,16 @@ class TaskGraph:
         above = [name for name in self.topology.parents[sink] if not isinstance(nodes[name], SourceNode)]
         if not above:
             raise self.failed(sink, problem) from problem
-        self._judge(sink, " or ".join(above), record, problem, in_sink=False)
+        self._judge(sink, " or ".join(above), record, problem, record[2], in_sink=False)
 
     def _judge(
-        self, node: str, named: str, record: Record | None, problem: BaseException, *, in_sink: bool,
+        self, node: str, named: str, record: Record | None, problem: BaseException, timestamp: int, *, in_sink: bool,
         data: tuple[bytes | None, bytes | None] | None = None,
     ) -> None:  # fmt: skip
         topic, partition, offset = self.origin
         context = ErrorContext(
             task=self.task, node=named, topic=topic, partition=partition, offset=offset,
-            timestamp=self.stream_time if record is None else record[2], headers=() if record is None else record[3],
+            timestamp=timestamp, headers=() if record is None else record[3],
         )  # fmt: skip
         try:
             refused = self._handlers.judge(context, record, problem, in_sink=in_sink)
