@@ -34,7 +34,7 @@ from tidemill.operators.function_failures import function_failure
 from tidemill.operators.node_context import NodeContext
 from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
-from tidemill.operators.record import UNKNOWN_TIME, Headers, Record, SourceRecord, extracted_time, invalid_timestamp
+from tidemill.operators.record import LATEST_TIME, UNKNOWN_TIME, Headers, Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
@@ -99,6 +99,9 @@ class TaskGraph:
     ) -> None:
         self.topology, self.task, self._handlers = topology, task, handlers
         self.origin, self.stream_time, self.wall_clock, self.dropped = NO_ORIGIN, stream_time, wall_clock, 0
+        self.latest_time = LATEST_TIME
+        """The highest timestamp that the task has read, where the caller knows it: a record may come with a later one, from a
+        processor above that has forwarded it so."""
         self.emit_interval_ms, self.emitted = emit_interval_ms, emitted
         self.partition_times: dict[tuple[str, int], int] = {}
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
@@ -160,7 +163,7 @@ class TaskGraph:
         self.origin = origin
         timestamp = record[2]
         if timestamp > self.stream_time:
-            self.stream_time = timestamp
+            self.stream_time = min(timestamp, self.latest_time)
         self._enter[node](record)
         if self.by_stream_time.due:
             self._punctuate_stream_time()
