@@ -264,8 +264,11 @@ def test_what_a_sink_cannot_write_is_the_production_handlers_matter() -> None:
 
 
 class Ticking:
+    def __init__(self, clock: PunctuationType = PunctuationType.STREAM_TIME) -> None:
+        self.clock = clock
+
     def init(self, context: Any) -> None:
-        context.schedule(10, PunctuationType.STREAM_TIME, self.tick)
+        context.schedule(10, self.clock, self.tick)
 
     def tick(self, now: int) -> None:
         raise OSError("no tick")
@@ -283,3 +286,14 @@ def test_a_punctuator_that_fails_is_asked_about_without_a_record() -> None:
     send(graph, 1)
     (refused,) = graph.take_refused()
     assert (refused.context.offset, refused.message) == (None, "no tick")
+
+
+@pytest.mark.parametrize(("clock", "time"), [(PunctuationType.STREAM_TIME, 5), (PunctuationType.WALL_CLOCK_TIME, 1_000)])
+def test_a_punctuator_that_fails_has_the_time_that_it_was_called_with(clock: PunctuationType, time: int) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=LONG).process(lambda: Ticking(clock))
+    graph = graph_of(builder, processing=ExceptionResponse.DEAD_LETTER)
+    send(graph, 1)
+    graph.advance_wall_clock(1_000)
+    (refused,) = graph.take_refused()
+    assert refused.context.timestamp == time

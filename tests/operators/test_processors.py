@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.operators.harness import Run, start
-from tidemill import Serdes, StreamsBuilder
+from tests.operators.step_harness import StepRun
+from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.dsl.stores import Stores
@@ -367,3 +368,47 @@ def test_an_interval_of_nothing_is_refused() -> None:
     builder.stream("in").process(partial(Hasty, PunctuationType.STREAM_TIME, 0))
     with pytest.raises(StopError, match="the interval is 0 ms, expected 1 ms or more"):
         start(builder.build())
+
+
+class _Labels:
+    """Forwards each record with a label in front of its value."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Record) -> None:
+        self._context.forward(record.with_value(f"{self._label}{record.value}"))
+
+
+def test_a_sink_of_several_processors_keeps_the_order_of_the_records() -> None:
+    builder = TopologyBuilder().add_source("left", "left").add_source("right", "right")
+    for name, source in (("a", "left"), ("b", "right")):
+        builder.add_processor(name, partial(_Labels, name), source)
+    builder.add_sink("sink", "out", "a", "b", key=STRING, value=STRING)
+    run = StepRun(builder.build())
+    run.pipe([(topic, b"k", str(at).encode(), at) for at, topic in enumerate(("left", "right", "right", "left"))])
+    assert [value for _topic, _key, value, *_rest in run.written] == [b"a0", b"b1", b"b2", b"a3"]
+
+
+def test_two_sinks_of_a_topic_keep_the_order_of_a_record_s_results() -> None:
+    builder = StreamsBuilder()
+    letters = builder.stream("in", key=STRING, value=STRING).flat_map_values(per_record(list, STRING))
+    letters.filter(per_record(lambda _, letter: letter == "a")).to("out", partitioner=lambda *_: 0)
+    letters.filter_not(per_record(lambda _, letter: letter == "a")).to("out")
+    run = StepRun(builder.build())
+    run.pipe([("in", b"k", b"bab", 1), ("in", b"k", b"cca", 2)])
+    assert [value for _topic, _key, value, *_rest in run.written] == [b"b", b"a", b"b", b"c", b"c", b"a"]
+
+
+def test_two_sinks_of_windowed_keys_keep_the_order_of_a_batch_s_results() -> None:
+    builder = StreamsBuilder()
+    windows = builder.stream("in", key=STRING, value=STRING).group_by_key().windowed_by(TimeWindows.of_size(10, grace=0))
+    counts = windows.count(store=Materialized(name="counts", caching=False)).to_stream()
+    counts.filter(per_record(lambda _, count: count > 1)).to("out")
+    counts.filter(per_record(lambda _, count: count == 1)).to("out")
+    run = StepRun(builder.build())
+    run.pipe([("in", key, b"v", 1) for key in (b"k", b"l", b"m", b"m")])
+    assert [(key[:1], value[-1]) for _topic, key, value, *_rest in run.written] == [(b"k", 1), (b"l", 1), (b"m", 1), (b"m", 2)]

@@ -138,6 +138,26 @@ def test_a_record_that_a_filter_of_columns_drops_moves_stream_time(topology_test
     assert ticks.read_key_values() == [("tick", 500), ("tick", 1_200)]
 
 
+class Later:
+    """Forwards records as of a minute later."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Record) -> None:
+        self._context.forward(record.with_timestamp(record.timestamp + 60_000))
+
+
+def test_behind_a_function_of_columns_forwarded_times_move_no_stream_time(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    later = builder.stream("in", key=TEXT, value=LONG).process(Later, key=TEXT, value=LONG)
+    later.map_values(lambda value: value + 1).process(StreamTicker).to("ticks", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder)
+    source, ticks = driver.create_input_topic("in", TEXT, LONG), driver.create_output_topic("ticks", TEXT, LONG)
+    source.pipe_records([TestRecord("a", 1, 500), TestRecord("a", 0, 700), TestRecord("a", 0, 1_200)])
+    assert ticks.read_key_values() == [("tick", 500), ("tick", 1_200)]  # TopologyTestDriver of Kafka Streams 4.3.1
+
+
 def test_windows_are_read_from_topics_and_stores(topology_test_driver: Any) -> None:
     builder = StreamsBuilder()
     grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key(key=TEXT, value=TEXT)

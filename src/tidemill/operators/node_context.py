@@ -135,7 +135,7 @@ class NodeContext:
             except BaseException as problem:
                 if _says_where(problem):
                     raise
-                graph.refuse(node, None, problem)
+                graph.refuse_punctuation(node, now, problem)
 
         queue, now = (graph.by_wall_clock, graph.wall_clock) if on_wall_clock else (graph.by_stream_time, graph.stream_time)
         first = now + interval_ms if on_wall_clock else 0

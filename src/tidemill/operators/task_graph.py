@@ -34,7 +34,7 @@ from tidemill.operators.function_failures import function_failure
 from tidemill.operators.node_context import NodeContext
 from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
-from tidemill.operators.record import UNKNOWN_TIME, Headers, Record, SourceRecord, extracted_time, invalid_timestamp
+from tidemill.operators.record import LATEST_TIME, UNKNOWN_TIME, Headers, Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
@@ -99,6 +99,9 @@ class TaskGraph:
     ) -> None:
         self.topology, self.task, self._handlers = topology, task, handlers
         self.origin, self.stream_time, self.wall_clock, self.dropped = NO_ORIGIN, stream_time, wall_clock, 0
+        self.latest_time = LATEST_TIME
+        """The highest timestamp that the task has read, where the caller knows it: a record may come with a later one, from a
+        processor above that has forwarded it so."""
         self.emit_interval_ms, self.emitted = emit_interval_ms, emitted
         self.partition_times: dict[tuple[str, int], int] = {}
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
@@ -160,7 +163,7 @@ class TaskGraph:
         self.origin = origin
         timestamp = record[2]
         if timestamp > self.stream_time:
-            self.stream_time = timestamp
+            self.stream_time = min(timestamp, self.latest_time)
         self._enter[node](record)
         if self.by_stream_time.due:
             self._punctuate_stream_time()
@@ -243,12 +246,16 @@ class TaskGraph:
         return cast("Subscriber", self.operator(node))
 
     def refuse(
-        self, node: str, record: Record | None, problem: BaseException, data: tuple[bytes | None, bytes | None] | None = None
+        self, node: str, record: Record, problem: BaseException, data: tuple[bytes | None, bytes | None] | None = None
     ) -> None:
-        """Skips the record on which ``node`` has failed (None: a punctuation), if the exception handlers decide so; else
-        raises. ``data``: key and value of one that had waited."""
+        """Skips the record on which ``node`` has failed, if the exception handlers decide so; else raises. ``data``: key and
+        value of one that had waited."""
         is_sink = isinstance(self.topology.nodes[node], SinkNode)
-        self._judge(node, node, record, problem, in_sink=is_sink, data=data)
+        self._judge(node, node, record, problem, record[2], in_sink=is_sink, data=data)
+
+    def refuse_punctuation(self, node: str, now: int, problem: BaseException) -> None:
+        """``refuse`` for a punctuator that was called with the time ``now``, by either clock."""
+        self._judge(node, node, None, problem, now, in_sink=False)
 
     def _extractor_failed(self, sink: str, record: Record, problem: BaseException) -> None:
         """Like `refuse`, but the handler sees the nodes above: in Kafka Streams the error occurs where these forward, and for a
@@ -257,16 +264,16 @@ class TaskGraph:
         above = [name for name in self.topology.parents[sink] if not isinstance(nodes[name], SourceNode)]
         if not above:
             raise self.failed(sink, problem) from problem
-        self._judge(sink, " or ".join(above), record, problem, in_sink=False)
+        self._judge(sink, " or ".join(above), record, problem, record[2], in_sink=False)
 
     def _judge(
-        self, node: str, named: str, record: Record | None, problem: BaseException, *, in_sink: bool,
+        self, node: str, named: str, record: Record | None, problem: BaseException, timestamp: int, *, in_sink: bool,
         data: tuple[bytes | None, bytes | None] | None = None,
     ) -> None:  # fmt: skip
         topic, partition, offset = self.origin
         context = ErrorContext(
             task=self.task, node=named, topic=topic, partition=partition, offset=offset,
-            timestamp=self.stream_time if record is None else record[2], headers=() if record is None else record[3],
+            timestamp=timestamp, headers=() if record is None else record[3],
         )  # fmt: skip
         try:
             refused = self._handlers.judge(context, record, problem, in_sink=in_sink)

@@ -67,7 +67,7 @@ def graph_spec(
             if isinstance(node, SinkNode)
             and (is_batch_sink(node) or chooses_partitions(node.partitioner, node.partitioning, node.key_serde))
         ),
-        writes_alone=not cut.exits and _writes_alone(topology, cut.nodes),
+        writes_alone=not cut.exits and _writes_alone(topology, cut.nodes, cut.parents),
         is_global=part.is_global,
         global_stores=frozenset(shared),
         default_serdes=default.otherwise(KeyValueSerdes(key=Serdes.bytes(), value=Serdes.bytes())),
@@ -75,8 +75,10 @@ def graph_spec(
     return replace(spec, window_join=window_join_of(spec))
 
 
-def _writes_alone(topology: Topology, own: Mapping[str, Node]) -> bool:
+def _writes_alone(topology: Topology, own: Mapping[str, Node], parents: Mapping[str, tuple[str, ...]]) -> bool:
     sinks = {name: node for name, node in topology.nodes.items() if isinstance(node, SinkNode)}
+    if any(parents[name] != topology.parents[name] for name in sinks if name in own):
+        return False  # a sink gets records from elsewhere as well
     if any(node.topic_extractor is not None for node in sinks.values()):
         return False
     if any(is_batch_sink(node) or (isinstance(node, SinkNode) and node.partitioner is not None) for node in own.values()):

@@ -30,6 +30,8 @@ class GraphOutput:
     _by_sink: dict[tuple[str, str], Records] = field(default_factory=dict)
     """The lists of ``_sent`` by sink and topic."""
     _handed_on: int = 0
+    _made: int = 0
+    """Number of records for sinks so far."""
 
     @property
     def sent(self) -> Iterable[tuple[Destination, Records]]:
@@ -46,7 +48,8 @@ class GraphOutput:
             if sink in self.spec.choosing_sinks:
                 to = ToSink(sink, None if node.topic_extractor is None else topic)
             names_partitions = node.partitioner is None and node.partitioning is Partitioning.BY_SUBSCRIPTION
-            new = Records.empty(partitions=names_partitions)
+            # Several sinks may write one topic, each with a list of its own if it has a choice left.
+            new = Records.empty(partitions=names_partitions, places=bool(self.spec.choosing_sinks))
             found = self._by_sink[sink, topic] = self._sent.setdefault(to, new)
         return found
 
@@ -64,6 +67,9 @@ class GraphOutput:
             records = self.of_sink(made.sink, made.topic)
             if records.partitions is not None:
                 records.partitions.append(ANY_PARTITION if made.partition is None else made.partition)
+            if records.places is not None:
+                records.places.append(self._made)
+                self._made += 1
             _append(records, partition, made.key, made.value, made.record, offset, sequence)
         for given in handed_over:
             key, value = _bytes_for_columns(given, self.spec.exits[given.node], task, offset)
@@ -71,18 +77,23 @@ class GraphOutput:
 
     def put_all(self, task: TaskId, produced: Iterable[Produced]) -> None:
         """Adds all results of a task in a batch, where only their own order counts."""
-        grouped: dict[int, tuple[Records, list[Produced]]] = {}
+        grouped: dict[int, tuple[Records, list[Produced], list[int]]] = {}
         for made in produced:
             records = self.of_sink(made[0], made[1])
-            grouped.setdefault(id(records), (records, []))[1].append(made)
-        for records, several in grouped.values():
-            begin, count = len(records), len(several)
+            _, several, places = grouped.setdefault(id(records), (records, [], []))
+            several.append(made)
+            places.append(self._made)
+            self._made += 1
+        for records, several, places in grouped.values():
+            count = len(several)
             records.parts += [task.partition] * count
             records.keys += [made[2] for made in several]
             records.values += [made[3] for made in several]
             records.timestamps += [made[4][2] for made in several]
             records.offsets += [-1] * count  # None means summed
-            records.sequences += range(begin, begin + count)
+            records.sequences += places
+            if records.places is not None:
+                records.places += places
             assert records.headers is not None
             records.headers += [made[4][3] or None for made in several]
             if records.partitions is not None:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from tidemill.errors import SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import RecordMetadata
-from tidemill.operators.record import Record
+from tidemill.operators.record import LATEST_TIME, UNKNOWN_TIME, Record
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.graph.graph_output import GraphOutput
 from tidemill.steps.graph.kept_graphs import KeptGraphs
@@ -51,6 +51,7 @@ def run_graph(
             before = graph.dropped
             begins, ends = (times.get(task, PartitionTime()).ms for times in kept.times)
             graph.advance_stream_time(begins)  # to where the owner before this one had come
+            graph.latest_time = LATEST_TIME if ends == UNKNOWN_TIME else max(begins, ends)
             _run_task(graph, task, merged, output)
             graph.advance_stream_time(ends)  # records that came to no node here count as well
             graph.advance_wall_clock(request.now_ms)

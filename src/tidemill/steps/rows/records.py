@@ -28,8 +28,9 @@ class Records:
     ``sequences`` say in which order they came.
 
     ``counts``: how many source records each one counts for; None = one each. ``partitions``: what their sink has chosen, -1
-    where that is nothing; None = the producer's partitioner decides for all. ``places``: of records that a part hands on, the
-    place of each among all that it does; None = one after the other. ``olds``: the values before, of a table that says them.
+    where that is nothing; None = the producer's partitioner decides for all. ``places``: of records that a part sends or hands
+    on, the place of each among all that it does; None = one after the other. ``olds``: the values before, of a table that says
+    them.
     """
 
     parts: list[int]
@@ -128,7 +129,8 @@ def to_rows(records: Records, tag: int, key_serde: Serde, value_serde: Serde, ch
 
 
 def in_order(several: Sequence[Records]) -> Records:
-    """Records of several nodes as one, in the order in which their sources came; summed ones first."""
+    """Records of several nodes as one, in the order in which their sources came; summed ones first. Those of one source have the
+    order of their places."""
     if len(several) == 1:
         return several[0]
     has_headers = any(records.headers is not None for records in several)
@@ -136,21 +138,21 @@ def in_order(several: Sequence[Records]) -> Records:
     is_placed = any(records.partitions is not None for records in several)
     has_olds = any(records.olds is not None for records in several)
     order = sorted(
-        ((-1 if (s := records.sequences[at]) is None else s, which, at)
+        ((-1 if (s := records.sequences[at]) is None else s, 0 if records.places is None else records.places[at], which, at)
          for which, records in enumerate(several)
          for at in range(len(records)))
     )  # fmt: skip
     return Records(
-        parts=[several[which].parts[at] for _, which, at in order],
-        keys=[several[which].keys[at] for _, which, at in order],
-        values=[several[which].values[at] for _, which, at in order],
-        timestamps=[several[which].timestamps[at] for _, which, at in order],
-        offsets=[several[which].offsets[at] for _, which, at in order],
-        sequences=[several[which].sequences[at] for _, which, at in order],
-        headers=[several[which].header(at) for _, which, at in order] if has_headers else None,
-        counts=[counts[at] if (counts := several[which].counts) else 1 for _, which, at in order] if has_counts else None,
-        partitions=[to[at] if (to := several[which].partitions) else ANY_PARTITION for _, which, at in order]
+        parts=[several[which].parts[at] for _, _, which, at in order],
+        keys=[several[which].keys[at] for _, _, which, at in order],
+        values=[several[which].values[at] for _, _, which, at in order],
+        timestamps=[several[which].timestamps[at] for _, _, which, at in order],
+        offsets=[several[which].offsets[at] for _, _, which, at in order],
+        sequences=[several[which].sequences[at] for _, _, which, at in order],
+        headers=[several[which].header(at) for _, _, which, at in order] if has_headers else None,
+        counts=[counts[at] if (counts := several[which].counts) else 1 for _, _, which, at in order] if has_counts else None,
+        partitions=[to[at] if (to := several[which].partitions) else ANY_PARTITION for _, _, which, at in order]
         if is_placed
         else None,
-        olds=[olds[at] if (olds := several[which].olds) else None for _, which, at in order] if has_olds else None,
+        olds=[olds[at] if (olds := several[which].olds) else None for _, _, which, at in order] if has_olds else None,
     )
