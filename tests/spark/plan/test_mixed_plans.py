@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import APPLICATION, Program, Record
-from tidemill import JoinWindows, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill import JoinWindows, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, of_columns, per_record
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.stages import stages
 
@@ -48,6 +48,17 @@ def test_the_key_of_a_window_is_a_struct_to_functions_of_columns(spark: SparkSes
     assert [(key, LONG.deserialize(value), time) for key, value, time in values(run, "out")] == [
         (b"a@0", 2, 7), (b"b@100", 1, 107), (b"b@100", 2, 108)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["map_values", "join"])
+def test_columns_between_operators_that_run_together_are_refused_with_what_to_write(way: str) -> None:
+    b = StreamsBuilder()
+    stream, table = b.stream("in", key=STRING, value=STRING), b.table("rows", key=STRING, value=STRING, store="rows")
+    given = stream.join(table, lambda one, row: one + row)
+    columns = given.map_values(F.upper) if way == "map_values" else given.join(table, of_columns(F.concat))
+    columns.merge(given).left_join(table, lambda one, row: one)
+    with pytest.raises(TopologyError, match=r"give it a function of Python values \(in per_record.*without of_columns\("):
+        stages(b.build())
 
 
 WINDOWS = {

@@ -173,7 +173,8 @@ class _Placing:
         between = sorted(name for name in self._on_the_way if name not in together)
         return (
             f"{' and '.join(between)} works on columns, but is between operators that run together in Python "
-            f"({', '.join(together)}): wrap its function in per_record(...)"
+            f"({', '.join(together)}): give it a function of Python values (in per_record(...); a joiner or reducer without "
+            "of_columns(...))"
         )
 
 
