@@ -75,7 +75,8 @@ def test_a_join_goes_on_in_its_own_step_only_with_python_values() -> None:
     table = b.table("table", key=TEXT, value=TEXT)
     joined = b.stream("in", key=TEXT, value=TEXT).join(table, EXAMPLE, name="first")
     joined.left_join(table, lambda left, right: left, name="second").to("out")
-    with pytest.raises(TopologyError, match=r"first works on columns, but is between .*second.*: wrap .* in per_record"):
+    refused = r"first works on columns, but is between .*second.*: give it a function of Python values .*without of_columns"
+    with pytest.raises(TopologyError, match=refused):
         stages(b.build())
 
 
