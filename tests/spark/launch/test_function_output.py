@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TextIO
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import LIMIT_S, until
 from tidemill.spark.launch import function_output
 from tidemill.spark.launch.function_output import FunctionOutput
 
@@ -71,6 +72,34 @@ def test_what_is_left_is_shown_at_the_end(tmp_path: Path) -> None:
         (tmp_path / "stderr").write_bytes(b"x" * 50_000)
         output.close()
     assert streams[1].getvalue() == "x" * 50_000
+
+
+class Stopped(io.StringIO):
+    """A terminal that takes nothing until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.released = threading.Event(), threading.Event()
+
+    def write(self, text: str) -> int:
+        self.asked.set()
+        self.released.wait(LIMIT_S)
+        return len(text)
+
+
+def test_a_standard_output_that_takes_nothing_does_not_hold_up_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(function_output, "_END_LIMIT_S", 0.01)
+    output, terminal = FunctionOutput(tmp_path), Stopped()
+    with redirect_stdout(terminal):
+        (tmp_path / "stdout").write_bytes(b"a line\n")
+        assert terminal.asked.wait(LIMIT_S)
+        output.close()
+    assert output._thread.is_alive()
+    terminal.released.set()
+    output._thread.join(LIMIT_S)
+    assert not output._thread.is_alive()
 
 
 class Closed(io.StringIO):

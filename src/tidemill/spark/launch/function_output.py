@@ -1,8 +1,8 @@
 """What functions print in Python workers, and their log lines and warnings, on the driver's own standard output and error.
 
-Decides which way it takes: Spark hands workers' streams to its JVM, whose log nobody sees, so each worker of a JVM that Tidemill
-has started writes to two pipes with names in that JVM's folder, which the driver reads. Executors of a cluster have logs of their
-own, and so have sessions that were handed in.
+Decides how it gets there: Spark hands workers' streams to its JVM, which writes them to a log file that is removed with the
+session. So each worker of a JVM that Tidemill has started writes to two named pipes in that JVM's folder, which the driver reads.
+Executors of a cluster have logs of their own, and so have sessions that were handed in.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ _STREAMS = ("stdout", "stderr")
 _PART = 1 << 16
 _MOST_PARTS = 16
 """Of what is read before others get the lock."""
+_END_LIMIT_S = 2.0
+"""So long the end waits for a standard output that takes nothing, such as that of a terminal that was stopped."""
 
 
 class FunctionOutput:
@@ -50,7 +52,9 @@ class FunctionOutput:
     def close(self) -> None:
         """Once the workers have ended."""
         os.close(self._ask_to_end)
-        self._thread.join()
+        self._thread.join(_END_LIMIT_S)
+        if self._thread.is_alive():
+            return  # it writes, and ends with the process
         self.pass_on()
         for number in (self._end, *self._pipes.values()):
             os.close(number)

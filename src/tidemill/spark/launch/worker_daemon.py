@@ -12,8 +12,6 @@ import os
 import socket
 import sys
 
-from tidemill.spark.launch.function_output import shows_output
-
 ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
 """In the environment of workers: where the server listens."""
 SAFE_PATH, OWN_SAFE_PATH = "PYTHONSAFEPATH", "tidemill"
@@ -31,6 +29,8 @@ def main() -> None:
         connection = ask(os.environ.get(ADDRESS_KEY, ""), sys.argv)
     except OSError:
         from pyspark.daemon import manager
+
+        from tidemill.spark.launch.function_output import shows_output
 
         shows_output(os.environ)
         manager()

@@ -115,13 +115,13 @@ class _Placing:
     def __init__(self, topology: Topology, parts: tuple[GraphPart, ...], vectorised: tuple[frozenset[str], ...]) -> None:
         self._topology = topology
         self._members = {name: part.nodes for part in parts for name in part.nodes}
-        self._entered: dict[str, frozenset[str]] = {}
+        self._group_of: dict[str, frozenset[str]] = {}
         """All nodes of a vectorised group, by those that stay in its step; the others only forward between them."""
         self._part_of = {name: part.number for part in parts for name in part.nodes}
         for group in vectorised:
             stay = tuple(name for name in topology.nodes if name in group and runs_in_python(topology, name))
             self._members |= dict.fromkeys(stay, stay)
-            self._entered |= dict.fromkeys(stay, group)
+            self._group_of |= dict.fromkeys(stay, group)
         self._on_the_way: set[str] = set()
         self.layer: dict[str, int] = {}
         """Catalyst or forwarding nodes: the layer that they are met in."""
@@ -137,7 +137,7 @@ class _Placing:
         if name in self._on_the_way:
             raise TopologyError(self._cut_in_two())
         self._on_the_way.update(members)
-        inside = self._entered.get(name, frozenset(members))
+        inside = self._group_of.get(name, frozenset(members))
         above = (p for one in self._topology.nodes if one in inside for p in self._topology.parents[one] if p not in inside)
         parents = list(dict.fromkeys(above))
         for parent in parents:
