@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+from typing import get_type_hints
 
 import pytest
 
 import tidemill
-from tidemill import KafkaStreams, Materialized, Serdes, Stores, StreamsBuilder, Suppressed, TimeWindows
+import tidemill.testing
+from tidemill import KafkaStreams, Materialized, Record, Serdes, Stores, StreamsBuilder, Suppressed, TimeWindows, Windowed
 from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import KTable
 from tidemill.operators.processors import ProcessorContext
+from tidemill.spellings import _CLASSES_OF_JAVA
 from tidemill.testing.topics import TestOutputTopic
 
 STREAM = StreamsBuilder().stream("in")
@@ -36,6 +40,8 @@ TABLE = StreamsBuilder().table("in")
     (STREAM, "count", r": count is a method of KGroupedStream, which stream.group_by_key\(\) and"),
     (TABLE, "count", r": count is a method of KGroupedTable, which table.group_by\(...\) gives$"),
     (STREAM, "start", r": start is a method of KafkaStreams, which .*KafkaStreams\(builder, config\)$"),
+    (Windowed("k", 1, 2), "window", "Windowed has no window; it has end, key, start$"),
+    (Record("k", 1, 2), "withValue", "Record has no withValue: write with_value$"),
     (STREAM, "fliter", "KStream has no fliter: did you mean filter"),
     (StreamsBuilder, "xyzzy", "StreamsBuilder has no xyzzy; it has .*, stream, table$"),
 ])  # fmt: skip
@@ -47,6 +53,9 @@ def test_a_name_that_a_class_does_not_have_is_answered_with_what_to_write(asked:
 @pytest.mark.parametrize(("name", "said"), [
     ("Grouped", "tidemill has no Grouped: write the arguments key=, value= and name= of group_by and group_by_key$"),
     ("KeyValue", r"tidemill has no KeyValue: write a tuple \(key, value\)$"),
+    ("FixedKeyProcessor", r": write a class of your own with process\(record\), .*, for process_values$"),
+    ("TopologyTestDriver", ": write from tidemill.testing import TopologyTestDriver$"),
+    ("LogAndContinueExceptionHandler", ': write "continue" for the setting processing.exception.handler, deserialization'),
 ])  # fmt: skip
 def test_an_import_of_a_class_that_only_java_needs_is_answered_with_what_to_write(name: str, said: str) -> None:
     with pytest.raises(ImportError, match=said):
@@ -56,9 +65,22 @@ def test_an_import_of_a_class_that_only_java_needs_is_answered_with_what_to_writ
     assert not hasattr(tidemill, "Grooped")
 
 
+@pytest.mark.parametrize(("name", "said"), _CLASSES_OF_JAVA.items())
+def test_what_is_written_instead_of_a_class_of_java_is_there(name: str, said: str) -> None:
+    assert name not in tidemill.__all__
+    if said.startswith("from tidemill.testing import "):
+        assert said.split()[-1] in tidemill.testing.__all__
+    elif said.isidentifier():
+        assert said in tidemill.__all__
+    for cls, method in re.findall(r"\b([A-Z]\w+)\.(\w+)", said):
+        assert hasattr(getattr(tidemill, cls), method)
+    for view, method in re.findall(r"\b(\w*store)\(name\)\.(\w+)", said):
+        assert hasattr(get_type_hints(getattr(KafkaStreams, view))["return"], method)
+
+
 def test_whoever_asks_whether_a_name_is_there_is_answered_as_by_any_class() -> None:
     for cls in (KStream, KTable, KGroupedStream, KafkaStreams, StreamsBuilder, Serdes, TimeWindows):
         assert not hasattr(cls, "__wrapped__")
         assert getattr(cls, "nothing", 5) == 5
-    windows = TimeWindows.of_size(5)
-    assert copy.deepcopy(windows) == pickle.loads(pickle.dumps(windows)) == windows
+    for value in (TimeWindows.of_size(5), Windowed("k", 1, 2), Record("k", 1, 2)):
+        assert copy.deepcopy(value) == pickle.loads(pickle.dumps(value)) == value

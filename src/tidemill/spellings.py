@@ -1,6 +1,7 @@
 """What a class of the API says of a name that it does not have: Kafka Streams' Java spelling, or another class's method.
 
-Decides the sentence only: whoever asks gets an AttributeError, as of any class. Classes take part by deriving from ``Spelled``.
+Decides the sentence only: whoever asks gets an AttributeError, as of any class. Classes take part by deriving from ``Spelled``,
+named tuples by the decorator ``spelled``.
 The package itself says it with an ImportError, since ``from ... import`` tells nothing of an AttributeError's.
 """
 
@@ -9,7 +10,9 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+Named = TypeVar("Named", bound=tuple[object, ...])
 
 _GIVEN_BY = {
     "KStream": "builder.stream(...) and table.to_stream() give",
@@ -39,17 +42,81 @@ _RENAMED = {
     "valueSerde": "value= of the method",
 }
 """Methods of Kafka Streams' that have no counterpart of their name."""
+_PROCESSOR = "a class of your own with process(record), and init(context) and close() if it needs them"
+_SUPPLIER = "a class or a function that makes one: process(Spikes)"
+_A_SETTING = "the setting processing.exception.handler, deserialization.exception.handler or production.exception.handler"
+_EXTRACTOR = "the setting default.timestamp.extractor"
 _CLASSES_OF_JAVA = {
-    "Consumed": "the arguments key=, value=, timestamp_extractor=, offset_reset= and name= of builder.stream and builder.table",
-    "Produced": "the arguments key=, value=, partitioner= and name= of to",
-    "Grouped": "the arguments key=, value= and name= of group_by and group_by_key",
-    "Repartitioned": "the arguments key=, value=, partitions=, partitioner= and name= of repartition",
+    "AutoOffsetReset": "offset_reset= of builder.stream and builder.table",
     "Branched": "the arguments name=, function= and consumer= of branch",
+    "BufferConfig": "the arguments max_records= and max_bytes= of until_window_closes and until_time_limit of Suppressed",
+    "Cancellable": "a call of what schedule returned",
+    "CloseOptions": "the arguments timeout= and leave_group= of close",
+    "Consumed": "the arguments key=, value=, timestamp_extractor=, offset_reset= and name= of builder.stream and builder.table",
+    "ContextualFixedKeyProcessor": _PROCESSOR,
+    "ContextualProcessor": _PROCESSOR,
+    "DeserializationExceptionHandler": _A_SETTING,
+    "Duration": "milliseconds or a timedelta",
+    "ErrorHandlerContext": "ErrorContext",
+    "FailOnInvalidTimestamp": f'"FailOnInvalidTimestamp" for {_EXTRACTOR}',
+    "FixedKeyProcessor": f"{_PROCESSOR}, for process_values",
+    "FixedKeyProcessorContext": "ProcessorContext",
+    "FixedKeyProcessorSupplier": _SUPPLIER,
+    "FixedKeyRecord": "Record",
+    "Grouped": "the arguments key=, value= and name= of group_by and group_by_key",
+    "KafkaStreamsAssignment": "Assignment",
+    "KafkaStreamsState": "ApplicationState",
+    "KeyQuery": "store(name).get(key) of KafkaStreams",
+    "KeyValue": "a tuple (key, value)",
+    "KeyValueBytesStoreSupplier": "Stores.key_value_store",
+    "KeyValueIterator": "a for loop",
+    "KeyValueStore": "Stores.key_value_store",
+    "LogAndContinueExceptionHandler": f'"continue" for {_A_SETTING}',
+    "LogAndContinueProcessingExceptionHandler": f'"continue" for {_A_SETTING}',
+    "LogAndFailExceptionHandler": f'"fail" for {_A_SETTING}',
+    "LogAndFailProcessingExceptionHandler": f'"fail" for {_A_SETTING}',
+    "LogAndSkipOnInvalidTimestamp": f'"LogAndSkipOnInvalidTimestamp" for {_EXTRACTOR}',
+    "MockProcessorContext": "TopologyTestDriver of tidemill.testing, which runs the processor in its topology",
+    "MultiVersionedKeyQuery": "versioned_store(name).history(key) of KafkaStreams",
     "Named": "the argument name= of the operator",
     "Printed": "print(label) of the stream",
-    "KeyValue": "a tuple (key, value)",
+    "ProcessingContext": "ProcessorContext",
+    "ProcessingExceptionHandler": _A_SETTING,
+    "Produced": "the arguments key=, value=, partitioner= and name= of to",
+    "ProductionExceptionHandler": _A_SETTING,
+    "Punctuator": "a function of the time in ms, given to schedule",
+    "QueryableStoreTypes": "store, window_store, session_store or versioned_store of KafkaStreams",
+    "RangeQuery": "store(name).range(low, high) of KafkaStreams",
+    "ReadOnlyKeyValueStore": "ReadOnlyStore",
+    "Repartitioned": "the arguments key=, value=, partitions=, partitioner= and name= of repartition",
+    "SessionStore": "Stores.session_store",
+    "StoreBuilder": "what the functions of Stores return",
+    "StoreQueryParameters": "the arguments of store, window_store, session_store and versioned_store of KafkaStreams",
+    "StreamsException": "TidemillError",
+    "StreamsUncaughtExceptionHandler": "UncaughtExceptionHandler",
+    "TestInputTopic": "from tidemill.testing import TestInputTopic",
+    "TestOutputTopic": "from tidemill.testing import TestOutputTopic",
+    "TestRecord": "from tidemill.testing import TestRecord",
+    "TimestampedKeyQuery": "store(name).timestamped.get(key) of KafkaStreams",
+    "TimestampedKeyValueStore": "Stores.timestamped_key_value_store",
+    "To": "forward(record, child_name)",
+    "TopologyDescription": "topology.describe()",
+    "TopologyException": "TopologyError",
+    "TopologyTestDriver": "from tidemill.testing import TopologyTestDriver",
+    "Transformer": f"{_PROCESSOR}, for process",
+    "TransformerSupplier": _SUPPLIER,
+    "UsePartitionTimeOnInvalidTimestamp": f'"UsePartitionTimeOnInvalidTimestamp" for {_EXTRACTOR}',
+    "ValueTransformer": f"{_PROCESSOR}, for process_values",
+    "ValueTransformerWithKeySupplier": "ValueTransformerSupplier",
+    "VersionedKeyQuery": "versioned_store(name).get(key) or .get_as_of(key, time) of KafkaStreams",
+    "VersionedKeyValueStore": "Stores.versioned_key_value_store",
+    "WallclockTimestampExtractor": f'"WallclockTimestampExtractor" for {_EXTRACTOR}',
+    "WindowKeyQuery": "window_store(name).fetch_range(key, first, last) of KafkaStreams",
+    "WindowRangeQuery": "window_store(name).fetch_all(first, last) or session_store(name).fetch(key) of KafkaStreams",
+    "WindowStore": "Stores.window_store",
+    "WrappedProcessorSupplier": "ProcessorSupplier",
 }
-"""Classes of Kafka Streams' that have no counterpart of their name, and what is written instead."""
+"""Classes that programs of Kafka Streams import and that have no counterpart of their name, and what is written instead."""
 _SHORT = 4
 """A name of so few characters is in others by chance."""
 
@@ -74,7 +141,8 @@ class UnknownNameError(AttributeError):
 
 def _instead(cls: type, name: str) -> str:
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().rstrip("_")
-    own = [each for each in dir(cls) if not each.startswith("_")]
+    of_tuples = dir(tuple) if issubclass(cls, tuple) else ()
+    own = [each for each in dir(cls) if not each.startswith("_") and each not in of_tuples]
     if plain != name and plain in own:
         return f": write {plain}"
     if name in _RENAMED or plain in _RENAMED:
@@ -105,3 +173,13 @@ class Spelled(metaclass=_SpelledType):
 
         def __getattr__(self, name: str) -> object:
             raise UnknownNameError(type(self), name)
+
+
+def spelled(cls: type[Named]) -> type[Named]:
+    """For a named tuple, which can't derive from ``Spelled``."""
+
+    def refuse(self: object, name: str) -> object:
+        raise UnknownNameError(type(self), name)
+
+    cls.__getattr__ = refuse  # type: ignore[attr-defined]  # in the class, a type checker would take any name for an attribute
+    return cls

@@ -13,6 +13,7 @@ from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
+from tidemill.spellings import spelled
 from tidemill.topology.values import Key, Value
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
@@ -21,6 +22,7 @@ UNKNOWN_TIME = -1
 """No record has set a time yet (Kafka Streams' RecordQueue.UNKNOWN)."""
 
 
+@spelled
 class Record(NamedTuple):
     """A record on its way; what a Processor gets and forwards (org.apache.kafka.streams.processor.api.Record). A named tuple.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tidemill.errors import TopologyError
-from tidemill.spellings import Spelled
+from tidemill.spellings import Spelled, spelled
 from tidemill.topology.durations import Duration, milliseconds, signed_milliseconds
 from tidemill.topology.values import Key
 
@@ -18,6 +18,7 @@ MAX_TIME = 2**63 - 1
 """The end of time, as Java has it."""
 
 
+@spelled
 class Windowed(NamedTuple):
     """A key in a window, in ms since the epoch: ``[start, end)``; sessions and sliding windows are ``[start, end]``.
 

@@ -21,6 +21,7 @@ from tidemill.steps.rows.schema import Tags
 from tidemill.steps.step_spec import GraphEntry, GraphExit, GraphSpec
 from tidemill.topology.graph import broker_topic
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
+from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, SourceNode, Store, Topology
 from tidemill.topology.operations import PassThrough
 
@@ -133,7 +134,7 @@ class _Cut:
             self.exits[name] = GraphExit(tag=tag, key_serde=key_serde, value_serde=value_serde)
             return
         edge = sink_edge(self._topology, name, self._serdes.leaving, self._default)
-        require(edge, f"that {name} writes", f"of {name}")
+        require(edge, f"that {name} writes", f"of {method_of(node)}")
         topic = broker_topic(self._topology, self._application_id, node.topic)
         self._add(replace(node, topic=topic, key_serde=edge.key, value_serde=edge.value), own)
 

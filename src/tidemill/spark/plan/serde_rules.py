@@ -336,10 +336,11 @@ def exit_edge(topology: Topology, name: str, known: Mapping[str, KeyValueSerdes]
     if any(edge != above[0] for edge in above):
         raise TopologyError(merges_different(name))
     for side in above[0].missing:
-        made_by = " and ".join(_without(side, topology, name, known))
+        made_by = " and ".join(f"{maker} ({method_of(topology.nodes[maker])})" for maker in _without(side, topology, name, known))
         raise TopologyError(
-            f"no serde for the {side}s that enter {name}, whose function works on columns: give {made_by} one "
-            f"({side}=..., per_record(f, serde=...)), set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
+            f"no serde for the {side}s that enter {name} ({method_of(topology.nodes[name])}), whose function works on columns: "
+            f"give {made_by} one (wrap its function or joiner: per_record(f, serde=...); {side}= where it has none), "
+            f"set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
         )
     return above[0]
 

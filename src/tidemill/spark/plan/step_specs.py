@@ -33,6 +33,7 @@ from tidemill.steps.step_spec import (
     StoreSpec,
 )
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
+from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind
 
 
@@ -185,7 +186,7 @@ class StepSpecs:
     def _sink(self, name: str) -> SinkSpec:
         node, part = self._sink_node(name), self._subtopology_of[name]
         edge = self._serdes.at_sink(name)
-        require(edge, f"that {name} writes", f"of {name}")
+        require(edge, f"that {name} writes", f"of {method_of(node)}")
         key_serde, value_serde = edge.settled
         above = self._topology.parents.get(name, ())
         return SinkSpec(
