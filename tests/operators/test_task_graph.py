@@ -69,6 +69,19 @@ def test_a_function_of_columns_in_the_place_of_one_of_values_is_told_so(
         graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b"v", 1)
 
 
+@pytest.mark.parametrize(("function", "said"), [
+    (lambda v: v.name, r"has no attribute 'name'; write \['name'\], or give the serde a class, as in Serdes.json\(Class\), for "),
+    (lambda v: v.nmae, "has no attribute 'nmae'$"),
+], ids=["a field", "no field"])  # fmt: skip
+def test_a_field_asked_of_a_dict_as_an_attribute_is_answered_with_what_to_write(
+    function: Callable[[Any], object], said: str
+) -> None:
+    order = Serdes.json("name string")
+    graph = graph_of(built(lambda b: b.stream("in", value=order).map_values(per_record(function, STRING)).to("out")))
+    with pytest.raises(RecordError, match=said):
+        graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b'{"name": "ada"}', 1)
+
+
 def test_bytes_that_cannot_be_read_are_reported_with_their_place() -> None:
     graph = graph_of(built(lambda b: b.stream("in", value=LONG, name="numbers").to("out")))
     with pytest.raises(RecordError, match=r"in-0 at offset 7: .*numbers.*found 1 bytes, expected 8"):

@@ -17,7 +17,14 @@ _MADE_COLUMNS = (
 def function_failure(node: str, problem: BaseException, where: str = "") -> str:
     """Names the node, the exception's class and its text; ``where``: more about the place."""
     said = _MADE_COLUMNS if _has_no_session(problem) else said_by(problem)
-    return f"the function of {node} failed{where}: {type(problem).__name__}: {said}"
+    return f"the function of {node} failed{where}: {type(problem).__name__}: {said}{_instead(problem)}"
+
+
+def _instead(problem: BaseException) -> str:
+    """What to write for ``value.name`` of a dict that has the key: a field of a Column, and of Java's objects, is read so."""
+    if isinstance(problem, AttributeError) and isinstance(problem.obj, dict) and problem.name in problem.obj:
+        return f"; write [{problem.name!r}], or give the serde a class, as in Serdes.json(Class), for values with attributes"
+    return ""
 
 
 def _has_no_session(problem: BaseException) -> bool:
