@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, IntEnum
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,14 @@ SCALARS = st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infin
 VALUES = st.recursive(
     SCALARS, lambda inner: st.lists(st.none() | inner) | st.dictionaries(st.text(st.characters(codec="utf-8")), st.none() | inner)
 )
+
+
+class Level(Enum):
+    HIGH = 2
+
+
+class Grade(IntEnum):
+    FIRST = 1
 
 
 class Colour(Enum):
@@ -59,6 +68,7 @@ def test_a_record_without_a_value_is_none() -> None:
     (Point(1), '{"x":1,"y":null}'),
     ((Colour.RED, UUID(int=1)), '["red","00000000-0000-0000-0000-000000000001"]'),
     ("é\n", '"é\\n"'),
+    ([Level.HIGH, Grade.FIRST], "[2,1]"),
 ])
 def test_the_text_of_a_value(value: Any, text: str) -> None:
     assert SERDE.serialize(value) == text.encode()
@@ -71,9 +81,12 @@ def containing_itself() -> list[Any]:
 
 
 @pytest.mark.parametrize(("value", "problem"), [
-    ({"at": [date(2026, 1, 31)]}, r"value\['at'\]\[0\] is of type datetime.date, which has no form in JSON; write text or"),
+    ({"at": [date(2026, 1, 31)]}, r"\['at'\]\[0\] is of type datetime.date, which has no form in JSON; write value.isoformat"),
+    ({1, 2}, "value is of type set, which has no form in JSON; write list\\(value\\)$"),
+    ({"n": np.int64(3)}, r"value\['n'\] is of type numpy.int64, which has no form in JSON; write value.item\(\)$"),
+    (np.array([3]), r"value is of type numpy.ndarray, which has no form in JSON; write value.tolist\(\)$"),
     ({"counts": {1: 2}}, r"value\['counts'\] has the member 1, expected names that are text, such as '1'"),
-    (b"text", "value is of type bytes, which has no form in JSON"),
+    (b"text", "value is of type bytes, which has no form in JSON; write text or a number$"),
     ([float("nan")], r"value\[0\] is not finite"),
     ([Decimal("Infinity")], r"value\[0\] is not finite"),
     (containing_itself(), "nested too deep, or contains itself"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from typing import Any
 
+from tidemill.dsl.value_types import as_python, type_name
 from tidemill.errors import SerdeError, TopologyError
 
 _CONTEXT = Context(prec=80, traps=[])
@@ -130,7 +131,10 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
 
     @staticmethod
     def of_type(value: Any, kind: JsonType) -> Misfit:
-        return Misfit(f"is of type {type_name(value)}, expected {kind.ddl} as in the schema")
+        instead = as_python(value)
+        return Misfit(
+            f"is of type {type_name(value)}, expected {kind.ddl} as in the schema" + (f"; write {instead}" if instead else "")
+        )
 
     @staticmethod
     def of_null(name: str) -> Misfit:
@@ -154,11 +158,6 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
 
     def error(self, root: str) -> SerdeError:
         return SerdeError(f"json: {root}{''.join(reversed(self.places))} {self.problem}")
-
-
-def type_name(value: Any) -> str:
-    found = type(value)  # numpy's bool is another one than Python's
-    return found.__name__ if found.__module__ == "builtins" else f"{found.__module__}.{found.__name__}"
 
 
 _SYNONYMS = {

@@ -19,8 +19,9 @@ from json.encoder import encode_basestring  # the quoting of json.dumps
 from uuid import UUID
 
 from tidemill.dsl.json_reading import BITS, MAX_NAME, check_limits, is_too_long, rounded
-from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType, type_name
+from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType
 from tidemill.dsl.json_times import date_text, instant_text, local_time_text
+from tidemill.dsl.value_types import as_json, type_name
 from tidemill.errors import SerdeError
 from tidemill.topology.values import Value
 
@@ -123,7 +124,9 @@ def _attributes_of(cls: type) -> tuple[tuple[str, str], ...] | None:
 
 
 def _document(value: Value) -> str:
-    if isinstance(value, (str, Enum, UUID)):
+    if isinstance(value, Enum):
+        return _document(value.value)
+    if isinstance(value, (str, UUID)):
         return _text(value)
     if value is None or isinstance(value, bool):
         return "null" if value is None else _boolean(value)
@@ -139,7 +142,7 @@ def _document(value: Value) -> str:
         return _members_text(members, _document)
     if isinstance(value, (list, tuple)):
         return _items_text(value, _document)
-    raise Misfit(f"is of type {type_name(value)}, which has no form in JSON; write text or a number")
+    raise Misfit(f"is of type {type_name(value)}, which has no form in JSON; write {as_json(value)}")
 
 
 def _number_of_any_size(value: int | Decimal) -> str:

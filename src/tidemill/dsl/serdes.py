@@ -20,6 +20,7 @@ from tidemill.dsl.json_schema import declared
 from tidemill.dsl.json_writing import utf8
 from tidemill.dsl.serdes_json import JsonClassSerde, JsonDocumentSerde, JsonSerde
 from tidemill.dsl.stateful_serde import StatefulSerde
+from tidemill.dsl.value_types import as_python, type_name
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.spellings import Spelled
 from tidemill.topology.values import Serde
@@ -381,11 +382,11 @@ def serde_of_setting(setting: object) -> Any:
 
 
 def _wrong_type(name: str, value: object, expected: str) -> SerdeError:
-    kind = type(value)  # numpy's bool is another one than Python's
-    found = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    instead = as_python(value)
     return SerdeError(
-        f"{name}: can't write a value of type {found}, expected {expected};"
-        " give the operator or the topic the serde of its values"
+        f"{name}: can't write a value of type {type_name(value)}, expected {expected};"
+        + (f" write {instead}, or" if instead else "")
+        + " give the operator or the topic the serde of its values"
     )
 
 
