@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import socket
 import struct
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -74,6 +76,17 @@ def test_a_settings_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) ->
     (tmp_path / "bad.toml").write_text("num.stream.threads: 2")
     with pytest.raises(ConfigError, match=r"bad\.toml: the settings are not TOML"):
         outside_settings([], tmp_path / "bad.toml")
+
+
+@pytest.mark.parametrize(("level", "heard"), [("info", False), ("debug", True)])
+def test_each_attempt_of_kafka_python_is_heard_at_debug_only(level: str, heard: bool) -> None:
+    program = (
+        "import logging, sys\nfrom tidemill.cli.run import _log_to\nfrom tidemill.cli.live_text import LiveText\n"
+        f"_log_to(LiveText(None), {level!r}, as_json=False)\n"
+        "logging.getLogger('kafka.net.manager').error('ECONNREFUSED')\nlogging.getLogger('tidemill.thread').warning('told')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    assert ("ECONNREFUSED" in done.stderr, "told" in done.stderr) == (heard, True)
 
 
 def test_a_setting_that_does_not_exist_ends_the_command_before_anything_starts() -> None:

@@ -221,7 +221,11 @@ def require_level(level: str) -> None:
 
 
 def _log_to(live: LiveText, level: str, *, as_json: bool) -> None:
-    """Tidemill's log at ``level``, that of libraries at warning or above. As JSON it is standard error's, terminal or not."""
+    """Tidemill's log at ``level``, that of libraries at warning or above. As JSON it is standard error's, terminal or not.
+
+    kafka-python, which holds the membership, writes of each attempt to reach a broker; it is heard at ``debug`` only, as events of
+    Tidemill's and librdkafka's lines tell of the same brokers.
+    """
     require_level(level)
     chosen = logging.getLevelName(level.upper())
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
@@ -236,3 +240,4 @@ def _log_to(live: LiveText, level: str, *, as_json: bool) -> None:
         handler.setFormatter(TextLines("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=max(chosen, logging.WARNING), handlers=[handler], force=True)
     logging.getLogger("tidemill").setLevel(chosen)
+    logging.getLogger("kafka").setLevel(logging.WARNING if chosen <= logging.DEBUG else logging.CRITICAL)
