@@ -153,6 +153,34 @@ def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_again()
     assert [sent.value for sent in run._workers[-1].output.sent] == [b"x0"]
 
 
+def test_tasks_that_go_on_read_the_copy_that_was_read_again() -> None:
+    """A position of a global topic that is gone (retention, a topic that was created again) costs a batch before operators are
+    bound to it, so that they are kept."""
+    run = StepRun(program())
+    source = run.compiled.source
+
+    def batch(
+        number: int, event: int, at: int, records: list[tuple[Any, ...]], *, anew: bool = False,
+        gone: tuple[TopicPartition, ...] = (),
+    ) -> BatchReport:  # fmt: skip
+        request = BatchRequest(
+            batch_id=number, inputs={EVENTS: event}, globals={ROWS: at}, reset_globals=anew, tasks=(), now_ms=0,
+            last_committed_batch=min(number - 1, 1),
+        )  # fmt: skip
+        reader = GivenReader([RawRecord(*record) for record in records])
+        reader.out_of_range = lambda: gone  # type: ignore[method-assign]
+        rows: Any = list(source_rows(reader, request, source))
+        return run_last_step(request, rows, run.compiled.steps[-1], run._workers[-1])
+
+    event = ("events", b"a", b"x", 2, ())
+    batch(1, 0, 0, [("rows", b"a", bytes(8), 1, ()), ("rows", b"b", bytes(8), 1, ()), event], anew=True)
+    lost = batch(2, 1, 2, [], gone=(ROWS,))
+    assert (lost.outcome, lost.out_of_range) == (Outcome.LOST, (ROWS,))
+    records = [("rows", b"a", bytes(7) + b"\7", 1, ()), event, ("events", b"b", b"y", 3, ())]
+    assert batch(3, 1, 0, records, anew=True).outcome is Outcome.COMMITTED
+    assert [sent.value for sent in run._workers[-1].output.sent] == [b"x7", b"yNone"]
+
+
 class _Upper:
     """Keeps the letters of each value; fails on what has none."""
 

@@ -31,7 +31,8 @@ class GlobalState:
         """Before a batch; the reason why it can't be used, if there is one."""
         if request.reset_globals:
             self.positions = dict(request.globals)
-            self._rows.clear()
+            for rows in self._rows.values():  # emptied, not replaced: the operators of tasks that go on hold them
+                rows.begin(NO_STATE, Written())
             self._graphs.clear()
         elsewhere = [tp for tp, at in request.globals.items() if self.positions.get(tp) != at]
         if elsewhere:
