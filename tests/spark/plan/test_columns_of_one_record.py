@@ -34,6 +34,11 @@ def mapped(spark: SparkSession, function: Callable[[Any], Any], value: Any = TEX
     (lambda v: F.max(F.upper(v)), "gives an aggregate.*reduce or aggregate"),
     (lambda v: F.concat(v, F.max(v)), "gives an aggregate.*reduce or aggregate"),
     (lambda v: F.explode(F.split(v, " ")), "makes several rows: take flat_map_values"),
+    (lambda v: F.upper(F.explode(F.split(v, " "))), "makes several rows: take flat_map_values"),
+    (lambda v: F.posexplode(F.split(v, " ")), "makes several rows: take flat_map_values"),
+    (F.lag, "gives a window.*windowed_by"),
+    (lambda v: v.desc(), r"an order \(desc\(\) in an expression\)"),
+    (lambda v: F.struct(v.asc()), r"an order \(asc\(\) in an expression\)"),
 ])  # fmt: skip
 def test_what_is_of_several_records_is_refused_with_what_to_use_instead(
     spark: SparkSession, function: Callable[[Any], Any], instead: str
@@ -55,6 +60,28 @@ def test_a_column_that_is_named_is_refused(spark: SparkSession, function: Callab
     """It would be what the row travels as, and not the function's argument."""
     with pytest.raises(TopologyError, match="the function names the column 'value', but there are none to be named"):
         mapped(spark, function)
+
+
+@pytest.mark.parametrize("function", [
+    lambda _: F.struct("*"),
+    lambda v: F.concat_ws(",", v["a"], "*"),
+    lambda _: F.expr("hash(*)"),
+    lambda _: F.struct(F.col("value.*")),
+])  # fmt: skip
+def test_so_are_all_columns_of_a_row(spark: SparkSession, function: Callable[[Any], Any]) -> None:
+    """They would be what the row travels as: a record's place, and its bytes."""
+    with pytest.raises(TopologyError, match=r'map_values .* gives columns by "\*", which are none of its arguments'):
+        mapped(spark, function, Serdes.json("a string"))
+
+
+def test_a_column_of_another_dataframe_is_refused(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("a", 1)], "name string, n int")
+    with pytest.raises(TopologyError, match=r"a column of a DataFrame \(name\), which is none of its arguments.*join_dataframe"):
+        mapped(spark, lambda v: F.concat(v, frame["name"]))
+
+
+def test_text_with_a_star_and_nulls_in_it_is_text(spark: SparkSession) -> None:
+    mapped(spark, lambda v: F.concat(v, F.lit("* NULLS FIRST"), (F.length(v) * 2).cast("string")))
 
 
 @pytest.mark.parametrize(("schema", "policy"), [("at timestamp", "LEGACY"), ("days array<date>", "legacy")])
