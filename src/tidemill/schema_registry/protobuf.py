@@ -2,7 +2,8 @@
 
 Decides the types: messages are structs under their fields' names, enums the names of their values (of an unknown one its number,
 as text), unsigned numbers bigint.
-A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not. Maps are read and
+A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not, or the default
+that its schema names (``[default = 5]``), as Protobuf itself and Spark's from_protobuf read it. Maps are read and
 written by their keys in order, so that equal values are equal bytes in every process.
 """
 
@@ -143,11 +144,16 @@ def _as_dict(message: Message) -> dict[str, Value]:
             found[described.name] = {key: _as_value(inner, value[key]) for key in sorted(value)}
         elif described.is_repeated:
             found[described.name] = [_as_value(described, item) for item in value]
-        elif described.has_presence and not message.HasField(described.name):
+        elif described.has_presence and not _has_default(described) and not message.HasField(described.name):
             found[described.name] = None
         else:
             found[described.name] = _as_value(described, value)
     return found
+
+
+def _has_default(described: FieldDescriptor) -> bool:
+    """One of a ``oneof`` has none: that it is not set says that another one is."""
+    return bool(described.has_default_value and described.containing_oneof is None)
 
 
 def _as_value(described: FieldDescriptor, value: Value) -> Value:
