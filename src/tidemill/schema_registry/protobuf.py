@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from google.protobuf.empty_pb2 import Empty
 
 from tidemill.errors import SerdeError, TopologyError
-from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, read_as
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, naming, read_as
 from tidemill.topology.values import Value
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class ProtobufSerde:
 
     message: type
     registry: SchemaRegistry
+    subject: str | None = None
     name: ClassVar[str] = "protobuf"
     sql_type: str = field(init=False)
 
@@ -53,7 +54,7 @@ class ProtobufSerde:
             raise SerdeError(f"protobuf: can't write a value of type {type(value).__name__}, expected a dict of fields")
         write, _ = self._codec()
         made = self.registry.call("protobuf", "write a value", lambda: _made(self.message, value))
-        about = self.registry.written_as(made.DESCRIPTOR.full_name)
+        about = self.registry.written_as(self.subject or made.DESCRIPTOR.full_name)
         written: Any = self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()), about)
         # Protobuf has the entries of a map in an order of their hashes, another one in each process: equal keys would differ.
         return bytes(written[: len(written) - made.ByteSize()] + made.SerializeToString(deterministic=True))
@@ -79,15 +80,16 @@ class ProtobufSerde:
             from tidemill.schema_registry.protobuf_reader import ProtobufReader
 
             client = self.registry.client()
-            both = {**BY_RECORD, "use.deprecated.format": False}
+            both = {"use.deprecated.format": False}
+            write = {**both, **naming(self.subject), "auto.register.schemas": self.registry.auto_register}
             _codecs[self] = (
-                ProtobufSerializer(self.message, client, {**both, "auto.register.schemas": self.registry.auto_register}),
-                ProtobufReader(self.message, both, client),
+                ProtobufSerializer(self.message, client, write),
+                ProtobufReader(self.message, {**both, **BY_RECORD}, client),
             )
         return _codecs[self]
 
     def __hash__(self) -> int:  # the registry's settings are a mapping
-        return hash((self.message, self.registry.url))
+        return hash((self.message, self.registry.url, self.subject))
 
 
 _codecs: dict[ProtobufSerde, tuple[ProtobufSerializer, ProtobufDeserializer]] = {}
