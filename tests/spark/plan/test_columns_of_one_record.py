@@ -36,7 +36,7 @@ def mapped(spark: SparkSession, function: Callable[[Any], Any], value: Any = TEX
     (lambda v: F.explode(F.split(v, " ")), "makes several rows: take flat_map_values"),
     (lambda v: F.upper(F.explode(F.split(v, " "))), "makes several rows: take flat_map_values"),
     (lambda v: F.posexplode(F.split(v, " ")), "makes several rows: take flat_map_values"),
-    (F.lag, "gives a window.*windowed_by"),
+    (lambda v: F.coalesce(F.lag(v), v), "gives a window.*windowed_by"),
     (lambda v: v.desc(), r"an order \(desc\(\) in an expression\)"),
     (lambda v: F.struct(v.asc()), r"an order \(asc\(\) in an expression\)"),
 ])  # fmt: skip
@@ -101,3 +101,17 @@ def test_two_fields_of_one_name_are_refused_for_a_schema_with_one(spark: SparkSe
     stream.map_values(lambda v: F.struct(v.alias("x"), F.lit("1").alias("x"))).to("out", value=Serdes.json("x string"))
     with pytest.raises(TopologyError, match="the column has two fields of one name: x, x"):
         compiled(spark, builder)
+
+
+@pytest.mark.parametrize(("function", "why"), [
+    (lambda _: F.struct(), r"value: a struct has no fields"),
+    (lambda v: F.struct(F.struct(v.alias("x"), v.alias("x")).alias("in")), "value: a struct has two fields of one name: x, x"),
+    (F.to_date, r"value: no serde for a column of type date: cast it.* or give a serde of your own"),
+])  # fmt: skip
+def test_a_column_without_a_serde_is_refused_with_the_place_where_one_is_needed(
+    spark: SparkSession, function: Callable[[Any], Any], why: str
+) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).map_values(function).to("out")
+    with pytest.raises(TopologyError, match=f"into KSTREAM-SINK-0000000002, {why}"):
+        compile_topology(spark, builder.build(), "app", presum=True)
