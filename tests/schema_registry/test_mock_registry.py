@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
-from tidemill.errors import SerdeError
+from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry, registry
 
 
@@ -68,3 +70,27 @@ def test_the_file_goes_with_the_process_that_made_it_and_with_no_other() -> None
     folder = Path(registry._mock_files["mock://of-this-test-kept"]).parent
     registry._remove(str(folder), os.getpid() + 1)
     assert folder.exists()
+
+
+def test_a_schema_stands_under_the_subject_that_is_given_and_else_under_its_name() -> None:
+    made = SchemaRegistry("mock://of-this-test-subjects")
+    user, order = schema("User", "id"), schema("Order", "id")
+    made.avro(user, subject="users-value").serialize({"id": 1})
+    made.avro(order).serialize({"id": 1})
+    made.protobuf(Timestamp, subject="times-value").serialize({"seconds": 1})
+    made.protobuf(Duration).serialize({"seconds": 1})
+    assert sorted(made.client().get_subjects()) == ["Order", "google.protobuf.Duration", "times-value", "users-value"]
+    only_looks = SchemaRegistry("mock://of-this-test-subjects", auto_register=False)
+    for found in (only_looks.avro(user, subject="users-value"), only_looks.protobuf(Timestamp, subject="times-value")):
+        value = dict.fromkeys(("id",) if found.name == "avro" else ("seconds", "nanos"), 2)
+        assert in_another_process("answer = given[0].serialize(given[1])", found, value) == found.serialize(value)
+    assert only_looks.avro(user).deserialize(only_looks.avro(user, subject="users-value").serialize({"id": 1})) == {"id": 1}
+    for lacking, subject in ((only_looks.avro(user), "User"), (only_looks.avro(user, subject="other"), "other")):
+        with pytest.raises(SerdeError, match=rf"its subject is {subject}, to which nothing .* another one, give that \(subject="):
+            lacking.serialize({"id": 1})
+
+
+@pytest.mark.parametrize("subject", ["", 5])
+def test_a_subject_that_is_no_name_is_refused(subject: Any) -> None:
+    with pytest.raises(TopologyError, match=f"subject is {subject!r}, expected a name in the registry"):
+        SchemaRegistry("mock://of-this-test-no-name").avro(schema("User", "id"), subject=subject)

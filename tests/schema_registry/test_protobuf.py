@@ -267,6 +267,30 @@ def test_a_required_field_that_is_not_there_is_not_read_as_null() -> None:
         passed(made(("b", 2, "int32"), syntax="proto2"), made(("b", 2, "int32"), ("a", 1, "int32", 2), syntax="proto2"), {"b": 1})
 
 
+def test_a_field_that_is_not_set_is_the_default_that_its_schema_names() -> None:
+    """As in Protobuf itself: only proto2 has them. One of a oneof is not set because another one is."""
+    file = descriptor_pb2.FileDescriptorProto(name="defaults.proto", package="p", syntax="proto2")
+    for name, number in (("A", 1), ("B", 2)):
+        (file.enum_type or [file.enum_type.add(name="E")])[0].value.add(name=name, number=number)
+    m = file.message_type.add(name="M")
+    m.field.add(name="n", number=1, type=_TYPES.TYPE_INT32, label=1, default_value="5")
+    m.field.add(name="text", number=2, type=_TYPES.TYPE_STRING, label=1, default_value="x")
+    m.field.add(name="kind", number=3, type=_TYPES.TYPE_ENUM, type_name=".p.E", label=1, default_value="B")
+    m.field.add(name="without", number=4, type=_TYPES.TYPE_INT32, label=1)
+    m.oneof_decl.add(name="either")
+    m.field.add(name="one", number=5, type=_TYPES.TYPE_INT32, label=1, default_value="7", oneof_index=0)
+    m.field.add(name="other", number=6, type=_TYPES.TYPE_INT32, label=1, oneof_index=0)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    serde = SchemaRegistry("mock://defaults").protobuf(message_factory.GetMessageClass(pool.FindMessageTypeByName("p.M")))
+    data = serde.serialize({})
+    unset = {"n": 5, "text": "x", "kind": "B", "without": None, "one": None, "other": None}
+    assert serde.deserialize(data) == unset
+    assert serde.deserialize(serde.serialize(unset)) == unset
+    assert serde.deserialize(serde.serialize({"n": 0, "kind": "A", "other": 1})) == {**unset, "n": 0, "kind": "A", "other": 1}
+    assert serde.deserialize(data + b"\x18\x09") == unset  # an enum's value that it lacks
+
+
 def test_a_number_that_is_too_large_for_a_float_is_not_made_infinite() -> None:
     message = made(("a", 1, "float"), ("l", 2, "float", 3))
     assert passed(message, message, {"a": float("inf"), "l": [1]}) == {"a": float("inf"), "l": [1.0]}

@@ -5,7 +5,7 @@
 
 The client and the formats are confluent-kafka's; the packages come with ``pip install tidemill[registry]``. Decides how a
 schema becomes a Spark type (``avro``, ``protobuf``) and under which subject schemas stand: the record's full name
-(RecordNameStrategy), since one serde may write several topics, changelogs among them.
+(RecordNameStrategy), since one serde may write several topics, changelogs among them, or the one that the program gives.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from tidemill.schema_registry.avro_bounds import AvroBounds, bounds_of
 from tidemill.schema_registry.avro_types import ddl_of, record_of, subject_of
 from tidemill.schema_registry.avro_values import as_read, from_raw, to_write
 from tidemill.schema_registry.references import referenced
-from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, read_as
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, naming, read_as
 from tidemill.topology.values import Value
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class AvroSerde:
 
     schema: str
     registry: SchemaRegistry
+    subject: str | None = None
     name: ClassVar[str] = "avro"
     sql_type: str = field(init=False)
 
@@ -43,7 +44,7 @@ class AvroSerde:
         if value is None:
             return None
         write, _ = self._codec()
-        about = self.registry.written_as(subject_of(self.schema))
+        about = self.registry.written_as(self.subject or subject_of(self.schema))
         return self.registry.call("avro", "write a value", lambda: write(to_write(value, self.schema), any_topic()), about)
 
     def deserialize(self, data: bytes | None) -> Value:
@@ -101,7 +102,7 @@ class AvroSerde:
                             f'schema the name {found}, or "aliases": ["{found}"]'
                         ) from None
 
-            write = {**BY_RECORD, "auto.register.schemas": self.registry.auto_register}
+            write = {**naming(self.subject), "auto.register.schemas": self.registry.auto_register}
             _codecs[self] = (
                 AvroSerializer(client, _without_null(self.schema), conf=write),
                 Reader(client, self.schema, conf=BY_RECORD),
@@ -109,7 +110,7 @@ class AvroSerde:
         return _codecs[self]
 
     def __hash__(self) -> int:  # the registry's settings are a mapping
-        return hash((self.schema, self.registry.url))
+        return hash((self.schema, self.registry.url, self.subject))
 
 
 _bounds: dict[tuple[str, int], AvroBounds] = {}

@@ -215,7 +215,11 @@ def _complex_ddl(schema: ComplexSchema, named: NamedSchemas, inside: tuple[str, 
     if name:
         named[name] = schema
     if schema.get("logicalType") == "decimal":
-        raise TopologyError(f"avro: the decimal {json.dumps(schema)} has no Spark type here; use a string or a double")
+        raise TopologyError(
+            f"avro: the decimal {json.dumps(schema)} has no Spark type here: leave its logicalType out of the program's schema, "
+            "which then reads and writes the number's bytes (int.from_bytes(value, 'big', signed=True), in units of "
+            f"10^-{schema.get('scale', 0)}), or, in a topic of your own, use a string or a double"
+        )
     if kind in RECORDS:
         names = [f["name"] for f in schema.get("fields", ())]
         if not names:

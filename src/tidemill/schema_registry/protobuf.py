@@ -2,7 +2,8 @@
 
 Decides the types: messages are structs under their fields' names, enums the names of their values (of an unknown one its number,
 as text), unsigned numbers bigint.
-A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not. Maps are read and
+A field that knows whether it was set (a message, ``optional``, one of a ``oneof``) is null where it was not, or the default
+that its schema names (``[default = 5]``), as Protobuf itself and Spark's from_protobuf read it. Maps are read and
 written by their keys in order, so that equal values are equal bytes in every process.
 """
 
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from google.protobuf.empty_pb2 import Empty
 
 from tidemill.errors import SerdeError, TopologyError
-from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, read_as
+from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, naming, read_as
 from tidemill.topology.values import Value
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class ProtobufSerde:
 
     message: type
     registry: SchemaRegistry
+    subject: str | None = None
     name: ClassVar[str] = "protobuf"
     sql_type: str = field(init=False)
 
@@ -52,7 +54,7 @@ class ProtobufSerde:
             raise SerdeError(f"protobuf: can't write a value of type {type(value).__name__}, expected a dict of fields")
         write, _ = self._codec()
         made = self.registry.call("protobuf", "write a value", lambda: _made(self.message, value))
-        about = self.registry.written_as(made.DESCRIPTOR.full_name)
+        about = self.registry.written_as(self.subject or made.DESCRIPTOR.full_name)
         written: Any = self.registry.call("protobuf", "write a value", lambda: write(made, any_topic()), about)
         # Protobuf has the entries of a map in an order of their hashes, another one in each process: equal keys would differ.
         return bytes(written[: len(written) - made.ByteSize()] + made.SerializeToString(deterministic=True))
@@ -78,15 +80,16 @@ class ProtobufSerde:
             from tidemill.schema_registry.protobuf_reader import ProtobufReader
 
             client = self.registry.client()
-            both = {**BY_RECORD, "use.deprecated.format": False}
+            both = {"use.deprecated.format": False}
+            write = {**both, **naming(self.subject), "auto.register.schemas": self.registry.auto_register}
             _codecs[self] = (
-                ProtobufSerializer(self.message, client, {**both, "auto.register.schemas": self.registry.auto_register}),
-                ProtobufReader(self.message, both, client),
+                ProtobufSerializer(self.message, client, write),
+                ProtobufReader(self.message, {**both, **BY_RECORD}, client),
             )
         return _codecs[self]
 
     def __hash__(self) -> int:  # the registry's settings are a mapping
-        return hash((self.message, self.registry.url))
+        return hash((self.message, self.registry.url, self.subject))
 
 
 _codecs: dict[ProtobufSerde, tuple[ProtobufSerializer, ProtobufDeserializer]] = {}
@@ -143,11 +146,16 @@ def _as_dict(message: Message) -> dict[str, Value]:
             found[described.name] = {key: _as_value(inner, value[key]) for key in sorted(value)}
         elif described.is_repeated:
             found[described.name] = [_as_value(described, item) for item in value]
-        elif described.has_presence and not message.HasField(described.name):
+        elif described.has_presence and not _has_default(described) and not message.HasField(described.name):
             found[described.name] = None
         else:
             found[described.name] = _as_value(described, value)
     return found
+
+
+def _has_default(described: FieldDescriptor) -> bool:
+    """One of a ``oneof`` has none: that it is not set says that another one is."""
+    return bool(described.has_default_value and described.containing_oneof is None)
 
 
 def _as_value(described: FieldDescriptor, value: Value) -> Value:

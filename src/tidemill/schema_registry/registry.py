@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 from tidemill.config.secrets import HIDDEN, is_secret, without_credentials
-from tidemill.errors import ConfigError, RetriableError, SerdeError
+from tidemill.errors import ConfigError, RetriableError, SerdeError, TopologyError
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import SchemaRegistryClient
@@ -74,9 +74,10 @@ class SchemaRegistry:
         [login] = logins
         object.__setattr__(self, "settings", {**self.settings, _USER_INFO: login if ":" in login else f"{login}:"})
 
-    def avro(self, schema: str, *, name: str | None = None) -> AvroSerde:
+    def avro(self, schema: str, *, name: str | None = None, subject: str | None = None) -> AvroSerde:
         """Avro with this schema (JSON text). Values are those of its Spark type: dicts for records. ``name``: of several types
-        in the text, as some ``.avsc`` files are a list of them, the one that is read and written.
+        in the text, as some ``.avsc`` files are a list of them, the one that is read and written. ``subject``: under which the
+        registry has the schema that is written with; the type's full name if None.
 
         Raises:
             TopologyError: the schema can't be read, has no type of this name, or has no Spark type (a union of several types, a
@@ -85,17 +86,20 @@ class SchemaRegistry:
         from tidemill.schema_registry.avro import AvroSerde
         from tidemill.schema_registry.avro_types import type_named
 
-        return AvroSerde(schema=schema if name is None else type_named(schema, name), registry=self)
+        _check_subject(subject)
+        return AvroSerde(schema=schema if name is None else type_named(schema, name), registry=self, subject=subject)
 
-    def protobuf(self, message: type) -> ProtobufSerde:
-        """Protobuf with this generated message class; values are dicts of its fields.
+    def protobuf(self, message: type, *, subject: str | None = None) -> ProtobufSerde:
+        """Protobuf with this generated message class; values are dicts of its fields. ``subject``: under which the registry has
+        the schema that is written with; the message's full name if None.
 
         Raises:
             TopologyError: the message has no Spark type (it contains itself).
         """
         from tidemill.schema_registry.protobuf import ProtobufSerde
 
-        return ProtobufSerde(message=message, registry=self)
+        _check_subject(subject)
+        return ProtobufSerde(message=message, registry=self, subject=subject)
 
     def client(self) -> SchemaRegistryClient:
         """This process's client.
@@ -141,9 +145,10 @@ class SchemaRegistry:
         except Exception as problem:
             raise SerdeError(f"{kind}: can't {what}: {type(problem).__name__}: {self._said(problem)}{about}") from None
 
-    def written_as(self, name: str) -> str:
-        """What an error says of the schema that a value is written with; ``name``: its full name, which is its subject."""
-        return f"; its subject is {name}" + ("" if self.auto_register else ", to which nothing is added (auto_register=False)")
+    def written_as(self, subject: str) -> str:
+        """What an error says of the schema that a value is written with."""
+        nothing = ", to which nothing is added (auto_register=False); if it stands under another one, give that (subject=...)"
+        return f"; its subject is {subject}" + ("" if self.auto_register else nothing)
 
     def _said(self, problem: Exception, tokens: Sequence[str] = ()) -> str:
         """The client library's message, without what it was given: that may be secret. A server may quote what it was sent."""
@@ -174,6 +179,16 @@ def _remove(folder: str, maker: int) -> None:
 def read_as(number: int) -> str:
     """What an error says of the schema that a value was written with."""
     return f"; its schema's id is {number}"
+
+
+def naming(subject: str | None) -> dict[str, object]:
+    """The setting of a serializer that says under which subject its schema stands."""
+    return dict(BY_RECORD) if subject is None else {"subject.name.strategy": lambda *_: subject}
+
+
+def _check_subject(subject: object) -> None:
+    if subject is not None and not (isinstance(subject, str) and subject):
+        raise TopologyError(f"subject is {subject!r}, expected a name in the registry such as 'orders-value'")
 
 
 def any_topic() -> SerializationContext:

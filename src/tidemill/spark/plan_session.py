@@ -2,13 +2,20 @@
 
 Decides what both share. A plan is made again while the application runs (a refresh of ``join_dataframe``, an added thread, a
 backlog), and has to be the one that was checked at the start. So settings that code of the owner changes meanwhile, in
-``foreach_batch`` or in a notebook, are not those of a plan, and no setting of the owner's changes for a plan's sake.
+``foreach_batch`` or in a notebook, are not those of a plan, and no setting of the owner's changes for a plan's sake. What the
+application's settings say of SQL holds in its plans, whosever the session is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark import RDD
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
+
+from tidemill.errors import ConfigError
+from tidemill.spark.batch_failures import one_line
 
 _OWN = {
     # Adaptive execution would put exchanges and re-planning into a plan that must stay as it is (rule 18).
@@ -22,11 +29,26 @@ _OWN = {
 }
 
 
-def plan_session(session: SparkSession) -> SparkSession:
-    """A session with the settings, views and functions that ``session`` has now, in the same context."""
+def plan_session(session: SparkSession, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """A session with the settings, views and functions that ``session`` has now, in the same context. ``settings``: the
+    application's ``spark.*`` settings; those of SQL that a running session takes hold in it.
+
+    Raises:
+        ConfigError: Spark refuses the value of one.
+    """
     to_frame = RDD.toDF
     own = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
     RDD.toDF = to_frame  # type: ignore[method-assign]  # a new session makes it its own; it stays the owner's
+    for name, value in (settings or {}).items():
+        if name.startswith("spark.sql.") and own.conf.isModifiable(name):
+            _set(own, name, value)
     for name, value in _OWN.items():
         own.conf.set(name, value)
     return own
+
+
+def _set(session: SparkSession, name: str, value: str) -> None:
+    try:
+        session.conf.set(name, value)
+    except CapturedException as refused:
+        raise ConfigError(f"{name} is {value!r}, which Spark refuses: {one_line(refused)}") from None

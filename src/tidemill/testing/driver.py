@@ -25,12 +25,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from tidemill.config.slices import ExceptionConfig, TopologyConfig
+from tidemill.config.slices import ExceptionConfig, SparkConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import FunctionFailedError, StopError, TopologyError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import Program, configured_topology
@@ -85,6 +86,7 @@ class TopologyTestDriver(Spelled):
         settings = {"application.id": _APPLICATION, **(config or {})}
         program = StreamsConfig.read_slice(TopologyConfig, settings)
         self._exceptions = StreamsConfig.read_slice(ExceptionConfig, settings)
+        spark = StreamsConfig.read_slice(SparkConfig, settings)
         topology = with_topics_of_patterns(configured_topology(topology, program), program.application_id, topics)
         self._service, self._server = shared_driver_service()
         self._is_interrupted = False
@@ -112,7 +114,7 @@ class TopologyTestDriver(Spelled):
         """Number of records that could not be read and were skipped."""
         _started.require_own_process()
         session = session or shared_session()
-        plans = plan_session(session)
+        plans = plan_session(session, resolved_spark(spark.spark))
         self._compiled = compile_topology(
             plans, topology, self._application, default_serdes=self._default_serdes, presum=False,
             one_by_one=takes_one_by_one(self._exceptions), owner=session,

@@ -34,6 +34,11 @@ def mapped(spark: SparkSession, function: Callable[[Any], Any], value: Any = TEX
     (lambda v: F.max(F.upper(v)), "gives an aggregate.*reduce or aggregate"),
     (lambda v: F.concat(v, F.max(v)), "gives an aggregate.*reduce or aggregate"),
     (lambda v: F.explode(F.split(v, " ")), "makes several rows: take flat_map_values"),
+    (lambda v: F.upper(F.explode(F.split(v, " "))), "makes several rows: take flat_map_values"),
+    (lambda v: F.posexplode(F.split(v, " ")), "makes several rows: take flat_map_values"),
+    (lambda v: F.coalesce(F.lag(v), v), "gives a window.*windowed_by"),
+    (lambda v: v.desc(), r"an order \(desc\(\) in an expression\)"),
+    (lambda v: F.struct(v.asc()), r"an order \(asc\(\) in an expression\)"),
 ])  # fmt: skip
 def test_what_is_of_several_records_is_refused_with_what_to_use_instead(
     spark: SparkSession, function: Callable[[Any], Any], instead: str
@@ -57,6 +62,28 @@ def test_a_column_that_is_named_is_refused(spark: SparkSession, function: Callab
         mapped(spark, function)
 
 
+@pytest.mark.parametrize("function", [
+    lambda _: F.struct("*"),
+    lambda v: F.concat_ws(",", v["a"], "*"),
+    lambda _: F.expr("hash(*)"),
+    lambda _: F.struct(F.col("value.*")),
+])  # fmt: skip
+def test_so_are_all_columns_of_a_row(spark: SparkSession, function: Callable[[Any], Any]) -> None:
+    """They would be what the row travels as: a record's place, and its bytes."""
+    with pytest.raises(TopologyError, match=r'map_values .* gives columns by "\*", which are none of its arguments'):
+        mapped(spark, function, Serdes.json("a string"))
+
+
+def test_a_column_of_another_dataframe_is_refused(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([("a", 1)], "name string, n int")
+    with pytest.raises(TopologyError, match=r"a column of a DataFrame \(name\), which is none of its arguments.*join_dataframe"):
+        mapped(spark, lambda v: F.concat(v, frame["name"]))
+
+
+def test_text_with_a_star_and_nulls_in_it_is_text(spark: SparkSession) -> None:
+    mapped(spark, lambda v: F.concat(v, F.lit("* NULLS FIRST"), (F.length(v) * 2).cast("string")))
+
+
 @pytest.mark.parametrize(("schema", "policy"), [("at timestamp", "LEGACY"), ("days array<date>", "legacy")])
 def test_a_session_that_misreads_times_is_refused_where_json_has_some(spark: SparkSession, schema: str, policy: str) -> None:
     spark.conf.set("spark.sql.legacy.timeParserPolicy", policy)
@@ -74,3 +101,17 @@ def test_two_fields_of_one_name_are_refused_for_a_schema_with_one(spark: SparkSe
     stream.map_values(lambda v: F.struct(v.alias("x"), F.lit("1").alias("x"))).to("out", value=Serdes.json("x string"))
     with pytest.raises(TopologyError, match="the column has two fields of one name: x, x"):
         compiled(spark, builder)
+
+
+@pytest.mark.parametrize(("function", "why"), [
+    (lambda _: F.struct(), r"value: a struct has no fields"),
+    (lambda v: F.struct(F.struct(v.alias("x"), v.alias("x")).alias("in")), "value: a struct has two fields of one name: x, x"),
+    (F.to_date, r"value: no serde for a column of type date: cast it.* or give a serde of your own"),
+])  # fmt: skip
+def test_a_column_without_a_serde_is_refused_with_the_place_where_one_is_needed(
+    spark: SparkSession, function: Callable[[Any], Any], why: str
+) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).map_values(function).to("out")
+    with pytest.raises(TopologyError, match=f"into KSTREAM-SINK-0000000002, {why}"):
+        compile_topology(spark, builder.build(), "app", presum=True)

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import BatchId, Serdes, StreamsBuilder
+from tidemill.errors import ConfigError
 from tidemill.spark.launch.session import adopt_session
 from tidemill.spark.plan_session import plan_session
 from tidemill.testing import TopologyTestDriver
@@ -76,6 +77,28 @@ def test_a_plan_that_is_built_again_has_the_settings_of_the_start(owners: SparkS
         with pytest.raises(Exception, match="CAST_INVALID_INPUT"):
             source.pipe_input(1, "no number")
     assert given == [owners, owners]
+
+
+def test_what_the_application_sets_of_sql_holds_whosever_the_session_is(owners: SparkSession) -> None:
+    """Else a test computes other results than the instance with the same settings."""
+    settings = {
+        "spark.sql.session.timeZone": "Asia/Tokyo", "spark.sql.ansi.enabled": "false",
+        "spark.sql.warehouse.dir": "/nowhere", "spark.executor.memory": "1g", "spark.sql.adaptive.enabled": "true",
+    }  # fmt: skip
+    before = owners.conf.get("spark.sql.session.timeZone")
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=LONG, value=TEXT)
+    stream.map_values(lambda text: F.hour(F.timestamp_millis(text.cast("bigint"))).cast("string")).to("out", key=LONG, value=TEXT)
+    with TopologyTestDriver(builder, settings, session=owners) as driver:
+        driver.create_input_topic("in", LONG, TEXT).pipe_values(["0", "no number"])
+        assert driver.create_output_topic("out", LONG, TEXT).read_values() == ["9", None]
+    assert owners.conf.get("spark.sql.session.timeZone") == before
+    assert plan_session(owners, settings).conf.get("spark.sql.adaptive.enabled") == "false"
+
+
+def test_a_setting_that_spark_refuses_is_named(owners: SparkSession) -> None:
+    with pytest.raises(ConfigError, match=r"spark.sql.session.timeZone is 'Mars', which Spark refuses: .*TIME_?ZONE"):
+        plan_session(owners, {"spark.sql.session.timeZone": "Mars"})
 
 
 def test_rows_are_not_compressed_on_their_way_to_a_worker(owners: SparkSession) -> None:

@@ -37,6 +37,7 @@ from tidemill.held_interrupts import interrupts_held
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings
+from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.log_format import LogEvent
 from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
 from tidemill.operators.operation_table import global_stores
@@ -344,7 +345,7 @@ def _engine_parts(
         spark = adopt_session(instance.session, wanted, share.taken_before)
         parts.opened("Spark", spark.close, spark.leave_to_parent)
     instance.phases.begin(StartPhase.PLAN)
-    plans = plan_session(spark.session)
+    plans = plan_session(spark.session, resolved_spark(config.spark))
     placement = placement_of(plans, config.num_stream_threads)
     starters = WorkerStarters(
         plans, config.application_id, instance.topology, placement, one_by_one=takes_one_by_one(config.slice(ExceptionConfig))

@@ -152,4 +152,7 @@ def serde_for_type(data_type: DataType, where: str) -> Serde:
         return by_type[found]()
     if isinstance(data_type, StructType):
         return Serdes.json(json_type(data_type, where).ddl)
-    raise TopologyError(f"{where}: no serde for a column of type {found}: give one (key=, value=)")
+    raise TopologyError(
+        f"{where}: no serde for a column of type {found}: cast it, for example to string, make it a field of an F.struct(...), "
+        "which is written as JSON, or give a serde of your own for that type (key=, value=)"
+    )

@@ -27,7 +27,7 @@ from tidemill.spark.batch_failures import errors_unlogged, one_line
 from tidemill.spark.plan.changes import Changes, KeyValue
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
-from tidemill.spark.plan.user_columns import OF_AN_AGGREGATE, UserColumnError, type_of
+from tidemill.spark.plan.user_columns import OF_A_WINDOW, OF_ALL, OF_AN_AGGREGATE, OF_ROWS, UserColumnError, type_of
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT
 from tidemill.topology import operations as op
 from tidemill.topology.functions import UserFunction
@@ -225,6 +225,19 @@ MANY_OF_ONE: Mapping[type, Callable[[Changes, int, ProcessorNode, KeyValue, Mapp
 # --- the user's functions ----------------------------------------------------------------------------------------------
 
 _CANT_COMPUTE = "Spark can't compute what the function gives"
+_OF_ANOTHER_FRAME = (
+    "the function gives a column of a DataFrame ({}), which is none of its arguments: take those that it is called with, and "
+    "join_dataframe for the rows of a DataFrame"
+)
+_SAID = {
+    "MISSING_GROUP_BY": OF_AN_AGGREGATE,
+    "MISSING_AGGREGATION": OF_AN_AGGREGATE,
+    "UNSUPPORTED_GENERATOR": OF_ROWS,
+    "UDTF_ALIAS_NUMBER_MISMATCH": OF_ROWS,
+    "WINDOW_FUNCTION_WITHOUT_OVER_CLAUSE": OF_A_WINDOW,
+    "CANNOT_RESOLVE_STAR_EXPAND": OF_ALL,
+}
+"""By the first part of the names of Spark's errors."""
 
 
 @contextlib.contextmanager
@@ -255,9 +268,10 @@ def _sentence(error: AnalysisException) -> str:
             f"the struct has several fields that are called {name} but for the case of their letters, which Spark takes for one: "
             "set spark.sql.caseSensitive to true, or read the field with a function of Python values (per_record)"
         )
-    if condition in ("MISSING_GROUP_BY", "MISSING_AGGREGATION"):
-        return OF_AN_AGGREGATE
-    return f"{_CANT_COMPUTE}: {said}"
+    if condition.startswith("MISSING_ATTRIBUTES"):
+        missing = (error.getMessageParameters() or {}).get("missingAttributes", "").replace('"', "").replace("`", "'")
+        return _OF_ANOTHER_FRAME.format(missing)
+    return _SAID.get(condition.partition(".")[0]) or f"{_CANT_COMPUTE}: {said}"
 
 
 def _use(node: ProcessorNode, function: UserFunction, at: KeyValue) -> ColumnFunction:

@@ -168,6 +168,10 @@ def json_type(data_type: spark.DataType, where: str) -> JsonType:
     """
     match data_type:
         case spark.StructType(fields=fields):
+            if not fields:
+                raise TopologyError(f"{where}: a struct has no fields, and so no form in JSON here: give F.struct(...) some")
+            if len(set(data_type.names)) < len(fields):
+                raise TopologyError(f"{where}: a struct has two fields of one name: {', '.join(data_type.names)}")
             return StructType(tuple((field.name, json_type(field.dataType, where)) for field in fields))
         case spark.ArrayType(elementType=element):
             return ArrayType(json_type(element, where))

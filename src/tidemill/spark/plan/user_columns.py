@@ -27,17 +27,25 @@ _SUBQUERIES = {"ScalarSubquery", "Exists", "InSubquery", "ListQuery"}
 _SUSPECTS = ("CURRENT_LIKE", "EXPRESSION_WITH_RANDOM_SEED", "PLAN_EXPRESSION")
 """Spark's kinds of expressions that hold those above, besides those that are not deterministic."""
 
+OF_ROWS = (
+    "the function gives explode or the like, which makes several rows: take flat_map_values or flat_map, whose function gives an "
+    "array"
+)
 OF_AN_AGGREGATE = (
     "the function gives an aggregate (sum, max ...), which is of several records: group the stream and take reduce or aggregate"
 )
-_OF_SEVERAL = {
-    "Aggregate": OF_AN_AGGREGATE,
-    "Generate": "the function gives explode or the like, which makes several rows: take flat_map_values or flat_map, whose "
-    "function gives an array",
-}
-_OF_A_WINDOW = (
+OF_A_WINDOW = (
     "the function gives a window, which is of several records, and would be of those that happen to be in a micro-batch: group "
     "the stream and take windowed_by"
+)
+_OF_SEVERAL = {"Aggregate": OF_AN_AGGREGATE, "Generate": OF_ROWS}
+OF_ALL = (
+    'the function gives columns by "*", which are none of its arguments: take those that it is called with (a struct holds all '
+    "of its fields; F.struct(key, value) makes one of several)"
+)
+_OF_AN_ORDER = (
+    "the function gives an order ({0}() in an expression), which is of several records: leave it out; an array is sorted "
+    "by F.array_sort or F.sort_array"
 )
 
 
@@ -56,13 +64,29 @@ def type_of(frame: DataFrame, column: Column) -> DataType:
     plan, above = selected._jdf.queryExecution().analyzed(), frame._jdf.queryExecution().analyzed()
     if not (plan.nodeName() == "Project" and plan.child().equals(above)):  # Spark adds more than a projection
         added = plan.nodeName() if plan.nodeName() != "Project" else plan.child().nodeName()
-        raise UserColumnError(_OF_SEVERAL.get(added, _OF_A_WINDOW))
+        raise UserColumnError(_OF_SEVERAL.get(added, OF_A_WINDOW))
     expression = plan.expressions().apply(0)
+    if above.outputSet().subsetOf(expression.references()):
+        raise UserColumnError(OF_ALL)
+    _require_no_order(expression)
     require_same_again(frame, expression)
     refused = refused_literal(frame, expression)
     if refused is not None:
         raise UserColumnError(refused)
     return selected.schema["column"].dataType
+
+
+def _require_no_order(expression: JavaObject) -> None:
+    """Refuses what Spark can't compute, and would say so of each micro-batch.
+
+    Raises:
+        UserColumnError: there is an order in it.
+    """
+    if " NULLS " not in expression.sql():
+        return
+    for part in _tree(expression):
+        if part.getClass().getSimpleName() == "SortOrder":
+            raise UserColumnError(_OF_AN_ORDER.format("asc" if part.isAscending() else "desc"))
 
 
 def require_same_again(frame: DataFrame, expression: JavaObject) -> None:
