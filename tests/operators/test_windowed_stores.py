@@ -242,6 +242,9 @@ def test_sessions_of_a_range_of_keys_come_by_segment_and_key_or_in_memory_by_end
     assert list(store.fetch_keys("b", "a")) == []
     assert list(store.fetch("b")) == list(store.find_sessions("b"))
     assert [value for _, value in store.fetch("b", reverse=True)] == ["b0", "b6"]
+    every = [value for _, value in store.all()]
+    assert every == (["1", "a3", "a7", "b6", "c5", "b0"] if persistent else ["1", "a3", "b6", "c5", "a7", "b0"])
+    assert [value for _, value in store.all(reverse=True)] == every[::-1]
 
 
 class _Lenient:
