@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.operators.harness import MemoryRows
-from tidemill import Joined, JoinWindows, Materialized, PunctuationType, Record, Serdes, StreamJoined, StreamsBuilder
+from tidemill import Joined, JoinWindows, Materialized, PunctuationType, Record, Serdes, StreamJoined, StreamsBuilder, Suppressed
 from tidemill.dsl.functions import per_record
 from tidemill.errors import RecordError, StopError
 from tidemill.ids import TaskId
@@ -135,10 +135,10 @@ class TwoTopics:
         self._sources = {node.topics[0]: name for name, node in topology.nodes.items() if isinstance(node, SourceNode)}
         self._offset = 0
 
-    def send(self, topic: str, value: str, timestamp: int) -> list[tuple[Any, int]]:
+    def send(self, topic: str, value: str, timestamp: int, key: str = "k") -> list[tuple[Any, int]]:
         """Value and timestamp of each result."""
         origin = RecordMetadata(topic, 0, self._offset)
-        self.graph.process(self._sources[topic], Record("k", value, timestamp, (("h", b"1"),)), origin)
+        self.graph.process(self._sources[topic], Record(key, value, timestamp, (("h", b"1"),)), origin)
         self._offset += 1
         return [(made.record.value, made.record.timestamp) for made in self.graph.take_produced()]
 
@@ -185,6 +185,32 @@ def test_of_records_that_have_waited_for_a_match_only_those_that_the_joiner_fail
     assert run.send("in", "e", 31) == [("e+x", 31)], "what has come does not come again"
     assert run.asked == [("", None, Record("k", "bad", 3))] * 2
     assert [refused.data for refused in run.graph.take_refused()] == [(b"k", b"bad")] * 2
+
+
+def suppressed() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    held = builder.table("in", store="rows").suppress(Suppressed.until_time_limit(5))
+    held.to_stream().map_values(per_record(lambda v: failing_on_bad(v, ""))).to("out")
+    return builder
+
+
+def joined_with_grace() -> StreamsBuilder:
+    builder = StreamsBuilder()
+    table = builder.table("table", store=Materialized(name="rows", history_retention=100))
+    joined = builder.stream("in").left_join(table, per_record(lambda v, _row: v), joined=Joined(grace=5))
+    joined.map_values(per_record(lambda v: failing_on_bad(v, ""))).to("out")
+    return builder
+
+
+@pytest.mark.parametrize("program", [suppressed, joined_with_grace])
+def test_the_letter_of_a_record_that_had_waited_and_fails_below_has_its_key_and_value(
+    program: Callable[[], StreamsBuilder],
+) -> None:
+    run = TwoTopics(program())
+    run.send("in", "bad", 1)
+    run.send("in", "b", 20, "l")  # lets the one before it go
+    assert run.asked == [("in", 0, Record("k", "bad", 1, (("h", b"1"),)))]
+    assert [refused.data for refused in run.graph.take_refused()] == [(b"k", b"bad")]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.operators.step_harness import StepRun
-from tidemill import Materialized, Serdes, StreamsBuilder
+from tidemill import Materialized, Serdes, StreamsBuilder, Suppressed
 from tidemill.dsl.functions import per_record
 
 Table = dict[str, str]
@@ -152,6 +152,23 @@ def test_a_foreign_key_join_of_a_row_that_is_another_at_each_look_asks_no_more_t
         assert answers < 5, "each answer asks for another"
         run.run_batch(waiting)
     assert answers
+
+
+def test_a_left_row_that_suppress_shows_is_asked_for_again_with_the_time_of_the_answer() -> None:
+    """Suppress does not know since when it has what it shows."""
+    b = StreamsBuilder()
+    left = b.table("l").suppress(Suppressed.until_time_limit(5))
+    left.join(b.table("r"), slash, foreign_key=lambda value: value[0]).to_stream().to("out")
+    run = StepRun(b.build())
+    run.pipe([("r", b"x", b"1", 0, ()), ("l", b"a", b"xy", 1, ()), ("l", b"b", b"x", 10, ())])
+    assert [(key, value) for topic, key, value, *_ in run.written if topic == "out"] == [(b"a", b"xy/1")]
+    run.run_batch([("l", b"a", b"xz", 20, ()), ("l", b"c", b"x", 30, ())])
+    late = [record for made in run.take_internal().values() for record in made if record[2] is not None]
+    run.run_batch([("l", b"a", b"xu", 31, ())])  # is held: xz is shown
+    run.follows = -1  # another worker takes over, which does not know that xz has asked
+    run.pipe([("r", b"x", None, 32, ())])
+    run.pipe(late)
+    assert _last(run) == {}
 
 
 class Opaque:

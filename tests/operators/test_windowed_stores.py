@@ -200,6 +200,18 @@ def test_windows_of_all_keys_of_a_store_ordered_by_time_come_by_start_and_key() 
     assert [(windowed.key, windowed.start) for windowed, _ in store.fetch_keys("a", "b")] == within
 
 
+def test_a_store_of_final_results_whose_rows_carry_headers_has_an_index_by_key() -> None:
+    """As Kafka Streams 4.3's, whatever the windows."""
+    for persistent in (True, False):
+        store = _windows(time_ordered=True, with_headers=True, persistent=persistent)
+        for key, start in (("b", 700), ("a", 1500), ("a", 300)):
+            store.put(key, "v", start, start)
+        by_time, by_key = [("a", 300), ("b", 700), ("a", 1500)], [("a", 300), ("a", 1500), ("b", 700)]
+        assert [(windowed.key, windowed.start) for windowed, _ in store.all()] == by_time
+        found = [(windowed.key, windowed.start) for windowed, _ in store.fetch_keys("a", "b")]
+        assert found == (by_key if persistent else by_time)
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_final_results_of_sliding_windows_come_by_key_where_a_range_of_keys_is_read(*, persistent: bool) -> None:
     """Kafka Streams 4.3 keeps an index by key of them, but in memory."""
@@ -230,6 +242,9 @@ def test_sessions_of_a_range_of_keys_come_by_segment_and_key_or_in_memory_by_end
     assert list(store.fetch_keys("b", "a")) == []
     assert list(store.fetch("b")) == list(store.find_sessions("b"))
     assert [value for _, value in store.fetch("b", reverse=True)] == ["b0", "b6"]
+    every = [value for _, value in store.all()]
+    assert every == (["1", "a3", "a7", "b6", "c5", "b0"] if persistent else ["1", "a3", "b6", "c5", "a7", "b0"])
+    assert [value for _, value in store.all(reverse=True)] == every[::-1]
 
 
 class _Lenient:

@@ -108,8 +108,9 @@ class Context(Protocol):
     def forward(self, record: Record, child: str | None = None) -> None:
         """Hands ``record`` to all children, or to the one named, and returns when they are through with it (depth first)."""
 
-    def forward_as(self, origin: RecordMetadata, record: Record) -> None:
-        """``forward`` for a record that was held back: keeps its original topic, partition and offset."""
+    def forward_as(self, waited: WaitedRecord, record: Record) -> None:
+        """``forward`` for what comes of a record that had waited: it keeps that one's topic, partition and offset, and a dead
+        letter has that one's key and value if a node below fails on it."""
 
     def refuse(self, waited: WaitedRecord, problem: BaseException) -> None:
         """The function of this node has failed on a record that had waited, not on the one that is handled: asks the exception

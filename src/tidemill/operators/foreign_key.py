@@ -241,5 +241,7 @@ class ForeignKeyResolve:
         key, _answer, timestamp, headers = record
         if self._subscriber.awaits_answer(key):
             return
+        if row is not None and row[1] < 0:  # suppress does not know since when it has what it shows
+            row = row[0], timestamp
         if row is None or not self._subscriber.ask_again(key, row, headers):
             self._forward(Record(key, None, timestamp, headers))

@@ -91,11 +91,12 @@ class NodeContext:
             raise ValueError(f"{self.node} has no child {child!r}; its children are {', '.join(self._by_name) or 'none'}")
         return ((child, found),)
 
-    def forward_as(self, origin: RecordMetadata, record: Record) -> None:
+    def forward_as(self, waited: WaitedRecord, record: Record) -> None:
         graph = self._graph
-        current, graph.origin = graph.origin, origin
+        current = graph.origin, graph.waited
+        graph.origin, graph.waited = waited.origin, waited.data
         self.forward(record)
-        graph.origin = current
+        graph.origin, graph.waited = current
 
     def refuse(self, waited: WaitedRecord, problem: BaseException) -> None:
         if _says_where(problem):

@@ -120,8 +120,8 @@ class SessionStore:
         return found
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
-        """All sessions that are still shown: segment by segment, each by key and end."""
-        return self._decoded(self._ending_from(0, reverse=reverse))
+        """All sessions that are still shown, in the order of ``fetch_keys``."""
+        return self.fetch_keys(None, None, reverse=reverse)
 
     def fetch_keys(
         self, low: object, high: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False

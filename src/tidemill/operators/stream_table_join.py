@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidemill.operators.context import Context, RecordMetadata
+from tidemill.operators.context import Context
 from tidemill.operators.grace_buffer import GraceBuffer
 from tidemill.operators.record import Record
 from tidemill.operators.stateless import plain
@@ -55,23 +55,28 @@ class StreamTableJoin:
     def _wait(self, buffer: GraceBuffer, record: Record) -> None:
         grace_ms = self._grace_ms or 0
         if not buffer.put(record, self._context.origin, grace_ms):
-            self._join_as_of(record, self._context.origin)
+            joined = self._joined_as_of(record)
+            if joined is not None:
+                self._forward(joined)
             return
         # A joiner that fails on one of them must not keep the others: Kafka Streams asks about the record that has just come, and
         # looks at the one to blame again with each that comes later.
         for waited in buffer.take_due(grace_ms):
             try:
-                self._join_as_of(waited.record, waited.origin)
+                joined = self._joined_as_of(waited.record)
             except Exception as problem:
                 self._context.refuse(waited, problem)
+                continue
+            if joined is not None:
+                self._context.forward_as(waited, joined)
 
-    def _join_as_of(self, record: Record, origin: RecordMetadata) -> None:
+    def _joined_as_of(self, record: Record) -> Record | None:
         assert self._look_up_as_of is not None
         key, value, timestamp, headers = record
         row = self._look_up_as_of(key, timestamp)
-        if row is not None or self._left:
-            joined = self._join(key, value, None if row is None else row[0])
-            self._context.forward_as(origin, Record(key, joined, timestamp, headers))
+        if row is None and not self._left:
+            return None
+        return Record(key, self._join(key, value, None if row is None else row[0]), timestamp, headers)
 
 
 class GlobalTableJoin:

@@ -75,9 +75,9 @@ class Suppress:
         )
 
     def _emit(self) -> None:
-        record, origin = self._buffer.oldest()
-        if record.value.new is not None or not self._until_close:
-            self._context.forward_as(origin, record)
+        held = self._buffer.oldest()
+        if held.record.value.new is not None or not self._until_close:
+            self._context.forward_as(held, held.record)
         self._buffer.drop_oldest()
 
     def get(self, key: object) -> TableRow | None:

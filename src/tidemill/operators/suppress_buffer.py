@@ -18,7 +18,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from tidemill.errors import StateError
-from tidemill.operators.context import RecordMetadata
+from tidemill.operators.context import RecordMetadata, WaitedRecord
 from tidemill.operators.record import Change, Headers, Record
 from tidemill.operators.rows import Rows
 from tidemill.operators.segments import pack_time, unpack_time
@@ -102,12 +102,12 @@ class SuppressBuffer:
         self.bytes_held += _size(key, held)
         self._touched[key] = None
 
-    def oldest(self) -> tuple[Record, RecordMetadata]:
-        """The change of the key that leaves next, and where it came from."""
+    def oldest(self) -> WaitedRecord:
+        """The change of the key that leaves next."""
         key = self._order[0][1]
         held = self._held[key]
         change = Change(self._decode(held.new), self._decode(held.old))
-        return Record(self._decode_key(key), change, held.timestamp, held.headers), held.origin
+        return WaitedRecord(Record(self._decode_key(key), change, held.timestamp, held.headers), held.origin, (key, held.new))
 
     def drop_oldest(self) -> None:
         """Holds the key that leaves next no longer."""

@@ -99,6 +99,8 @@ class TaskGraph:
     ) -> None:
         self.topology, self.task, self._handlers = topology, task, handlers
         self.origin, self.stream_time, self.wall_clock, self.dropped = NO_ORIGIN, stream_time, wall_clock, 0
+        self.waited: tuple[bytes | None, bytes | None] | None = None
+        """Key and value of the record that is handled, as an operator's store has them, if it had waited there."""
         self.latest_time = LATEST_TIME
         """The highest timestamp that the task has read, where the caller knows it: a record may come with a later one, from a
         processor above that has forwarded it so."""
@@ -249,7 +251,7 @@ class TaskGraph:
         self, node: str, record: Record, problem: BaseException, data: tuple[bytes | None, bytes | None] | None = None
     ) -> None:
         """Skips the record on which ``node`` has failed, if the exception handlers decide so; else raises. ``data``: key and
-        value of one that had waited."""
+        value of one that had waited in it."""
         is_sink = isinstance(self.topology.nodes[node], SinkNode)
         self._judge(node, node, record, problem, record[2], in_sink=is_sink, data=data)
 
@@ -282,6 +284,7 @@ class TaskGraph:
         if refused is None:
             raise self.failed(node, problem, record) from problem
         self.dropped += 1
+        data = self.waited if data is None else data
         self._refused.append(refused if data is None else replace(refused, data=data))
 
     def failed(self, node: str, problem: BaseException, record: Record | None = None) -> StopError:

@@ -36,7 +36,7 @@ class WindowStore:
         self._log = rows.log
         self._duplicates, self._is_persistent = store.retain_duplicates, store.persistent
         self._reads_by_time = store.time_ordered or not store.persistent
-        self._reads_keys_by_time = self._reads_by_time and not (store.indexed_by_key and store.persistent)
+        self._reads_keys_by_time = self._reads_by_time and not store.has_index_by_key
         self._with_headers = store.logs_headers
         assert store.key_serde is not None
         assert store.value_serde is not None

@@ -62,7 +62,7 @@ class Store:
     time_ordered: bool = False
     """True for window and session stores whose rows are emitted when windows close (EmitStrategy.onWindowClose)."""
     indexed_by_key: bool = False
-    """True for those of them that keep an index by key besides, which reads of several keys go by: of sliding windows."""
+    """True for those of sliding windows (``has_index_by_key``)."""
     left_open: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields of ``persistent`` and ``with_headers`` that the program leaves to settings (``configured_topology``)."""
 
@@ -70,6 +70,12 @@ class Store:
     def logs_headers(self) -> bool:
         """Deletions are logged with the headers of the record being processed; of no store in memory, as in Kafka Streams."""
         return self.with_headers and self.persistent
+
+    @property
+    def has_index_by_key(self) -> bool:
+        """A time-ordered window store keeps an index by key besides, which reads of several keys go by: in Kafka Streams one of
+        sliding windows, and any whose rows carry headers."""
+        return self.persistent and (self.indexed_by_key or self.with_headers)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.operators.step_harness import StepRun, Worker
-from tidemill import PunctuationType, Record, Serdes, SessionWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill import PunctuationType, Record, Serdes, SessionWindows, StreamsBuilder, TimeWindows, TopologyBuilder, per_record
 from tidemill.ids import TopicPartition
 from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
 from tidemill.task.partition_time import PartitionTime, from_metadata
@@ -121,6 +121,36 @@ def test_records_that_come_to_no_operator_move_the_stream_time_too() -> None:
     run.times = {TopicPartition("in", 0): PartitionTime(12_000)}
     assert said(run) == [b"called at 12000"]
     assert said(run, 6_000) == [b"-1, now 12000"]
+
+
+class Ticking:
+    """Forwards each record, and every 10 ms of stream time one of its own, if it is told to."""
+
+    def __init__(self, ticks: bool) -> None:
+        self._ticks = ticks
+
+    def init(self, context: Any) -> None:
+        self._context = context
+        if self._ticks:
+            context.schedule(10, PunctuationType.STREAM_TIME, lambda now: context.forward(Record("k", f"at {now}", now)))
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record)
+
+
+@pytest.mark.parametrize("second", ["processed", "source"])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_records_that_meet_a_processors_only_in_a_sink_move_its_time_each(second: str, size: int) -> None:
+    builder = TopologyBuilder().add_source("ticking", "a").add_source("source", "b")
+    builder.add_processor("ticks", lambda: Ticking(True), "ticking")
+    builder.add_processor("processed", lambda: Ticking(False), "source")
+    builder.add_sink("sink", "out", "ticks", second)
+    run = StepRun(builder.build())
+    records = [(topic, b"k", b"%d" % at, at, ()) for topic, at in (("a", 0), ("b", 10), ("b", 20), ("a", 30))]
+    for first in range(0, 4, size):
+        run.pipe(records[first : first + size])
+    values = [value for _, _, value, *_ in run.written]
+    assert values == [b"0", b"at 0", b"10", b"at 10", b"20", b"at 20", b"30", b"at 30"]
 
 
 def _in_one_step(run: StepRun) -> StepRun:

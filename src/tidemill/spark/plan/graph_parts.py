@@ -78,17 +78,19 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: b
     if all_that_can:
         parts += [
             GraphPart(number=number, nodes=(), sources=(name,))
-            for number, name in enumerate(_only_written(topology), start=len(parts))
+            for number, name in enumerate(_only_written(topology, parts), start=len(parts))
         ]
     return Parts(parts=tuple(parts), vectorised=tuple(vectorised))
 
 
-def _only_written(topology: Topology) -> list[str]:
-    """Sources whose records go to sinks as they are."""
+def _only_written(topology: Topology, parts: list[GraphPart]) -> list[str]:
+    """Sources whose records go to sinks as they are, and meet those of no part there."""
+    met = {name for part in parts for name in part.sources}
     return [
         name
         for name, node in topology.nodes.items()
-        if isinstance(node, SourceNode) and all(isinstance(topology.nodes[child], SinkNode) for child in topology.children(name))
+        if isinstance(node, SourceNode) and name not in met
+        and all(isinstance(topology.nodes[child], SinkNode) for child in topology.children(name))
     ]
 
 
@@ -118,7 +120,8 @@ def _processor(topology: Topology, name: str) -> ProcessorNode:
 
 
 def _connected(topology: Topology, able: list[str]) -> tuple[frozenset[str], ...]:
-    """Nodes that hand records to each other, share a store, look each other's rows up, or are all that one source feeds."""
+    """Nodes that hand records to each other, share a store, look each other's rows up, or are all that one source feeds; or,
+    where none works on columns, that meet in a sink: their punctuators see the time of each other's records."""
     inside = frozenset(able)
     users: dict[str, str] = {}
     shared = global_stores(topology)
@@ -132,13 +135,22 @@ def _connected(topology: Topology, able: list[str]) -> tuple[frozenset[str], ...
         children = topology.children(name) if isinstance(source, SourceNode) else ()
         if all(child in inside or isinstance(topology.nodes[child], SinkNode) for child in children):
             linked.append(tuple(child for child in children if child in inside))
+    if all(name in inside for name, node in topology.nodes.items() if isinstance(node, ProcessorNode)):
+        sinks = (name for name, node in topology.nodes.items() if isinstance(node, SinkNode))
+        for sink in sinks:
+            above = topology.parents[sink]
+            beside = (child for name in above if name not in inside for child in topology.children(name))
+            linked.append(tuple(name for name in (*above, *beside) if name in inside))
     return united(linked)
 
 
 def _enters_only(topology: Topology, name: str, members: frozenset[str]) -> bool:
-    """True for a source whose records go only to the part or to sinks."""
+    """True for a source whose records go only to the part or to sinks, and to one of the part's at least."""
     children = topology.children(name)
-    if not isinstance(topology.nodes[name], SourceNode) or members.isdisjoint(children):
+    if not isinstance(topology.nodes[name], SourceNode):
+        return False
+    meets = {parent for child in children if isinstance(topology.nodes[child], SinkNode) for parent in topology.parents[child]}
+    if members.isdisjoint((*children, *meets)):
         return False
     return all(child in members or isinstance(topology.nodes[child], SinkNode) for child in children)
 
