@@ -16,7 +16,7 @@ import typer
 
 from tidemill.cli.assign_replay import UNUSABLE, Record, one_of, read_records
 from tidemill.cli.files import read_scenario, run_scenario
-from tidemill.cli.run import outside_settings
+from tidemill.cli.settings import outside_settings
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
 

@@ -58,9 +58,9 @@ def drain(
     """Have other instances take over the tasks of one, without a pause for these tasks, and end it."""
     from tidemill.cli.group_instances import address_of, group_instances, http_access_of, instance_called
     from tidemill.cli.progress import status_line
-    from tidemill.cli.run import outside_settings
+    from tidemill.cli.settings import outside_settings
 
-    given = outside_settings(settings or [], config)
+    given = outside_settings(settings, config)
     if (bootstrap_server is None) != (group is None):
         raise ConfigError("expected --bootstrap-server HOST:PORT and --group APPLICATION, or neither and an instance's HOST:PORT")
     if bootstrap_server is None or group is None:

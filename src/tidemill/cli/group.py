@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.run import outside_settings
+from tidemill.cli.settings import outside_settings
 from tidemill.config.values import servers
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.ids import TopicPartition
@@ -51,7 +51,7 @@ def describe(
     from tidemill.kafka.admin.client import Admin
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
 
-    given = outside_settings(settings or (), config)
+    given = outside_settings(settings, config)
     clients = StreamsConfig.read_slice(ClientsConfig, {**given, "bootstrap.servers": servers_of(bootstrap_server)})
     admin = Admin(data_client_settings(clients, ClientRole.ADMIN), timeout_s=15)
     state = admin.describe_group(group)
@@ -88,7 +88,7 @@ def members(
             bootstrap=servers_of(bootstrap_server),
             application_id=group,
             app=app_file,
-            settings=outside_settings(settings or (), config),
+            settings=outside_settings(settings, config),
             assignor=None,
             compatibility=None,
         )
@@ -112,7 +112,7 @@ def history(
     from tidemill.cli.group_history import fetched_history, history_lines
     from tidemill.query.document_reader import to_plain
 
-    found, remarks = fetched_history(servers_of(bootstrap_server), group, outside_settings(settings or (), config))
+    found, remarks = fetched_history(servers_of(bootstrap_server), group, outside_settings(settings, config))
     shown = found[-last:]
     typer.echo(json.dumps(to_plain(shown), ensure_ascii=False) if as_json else "\n".join(history_lines(shown, why=why)))
     for remark in remarks:

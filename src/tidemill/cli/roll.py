@@ -40,9 +40,9 @@ def roll(
     """Drain the instances of a group one after the other, each once the one before has come back."""
     from tidemill.cli.group_instances import group_instances, http_access_of
     from tidemill.cli.progress import status_line
-    from tidemill.cli.run import outside_settings
+    from tidemill.cli.settings import outside_settings
 
-    given = outside_settings(settings or [], config)
+    given = outside_settings(settings, config)
     access = http_access_of(given)
 
     def look() -> list[GroupInstance]:

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from tidemill.cli.group import Brokers, GroupConfig, GroupSettings, servers_of
-from tidemill.cli.run import outside_settings
+from tidemill.cli.settings import outside_settings
 
 _TIMEOUT_S = 30.0
 
@@ -49,7 +49,7 @@ def infer(
     from tidemill.kafka.data.newest_records import newest_records
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
 
-    given = {**outside_settings(settings or (), config), "bootstrap.servers": servers_of(bootstrap_server)}
+    given = {**outside_settings(settings, config), "bootstrap.servers": servers_of(bootstrap_server)}
     known = StreamsConfig.read_slice(ClientsConfig, given)
     admin = Admin(data_client_settings(known, ClientRole.ADMIN), timeout_s=15)
     consumer = data_client_settings(known, ClientRole.CONSUMER)

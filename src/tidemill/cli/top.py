@@ -43,9 +43,9 @@ def top(
 ) -> None:
     """Show instances, tasks, copies that catch up, rates and rebalances of a group; Ctrl-C ends it."""
     from tidemill.cli.group_instances import http_access_of
-    from tidemill.cli.run import outside_settings
+    from tidemill.cli.settings import outside_settings
 
-    given = outside_settings(settings or [], config)
+    given = outside_settings(settings, config)
     hosts = _hosts(address, bootstrap_server, group, given)
     access = http_access_of(given)
     asked = GroupQuestion(hosts, token=access.token, tls=access.client)

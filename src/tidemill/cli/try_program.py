@@ -17,7 +17,7 @@ from tidemill.cli.application_file import load_application
 from tidemill.cli.files import read_text
 from tidemill.cli.progress import status_line
 from tidemill.cli.record_lines import GRAMMAR, TypedRecord, record_of, records_of
-from tidemill.cli.run import ConfigFile, Settings, outside_settings
+from tidemill.cli.settings import ConfigFile, Settings, outside_settings
 from tidemill.errors import ConfigError
 from tidemill.printable import printable
 from tidemill.topology.nodes import StoreKind
@@ -46,7 +46,7 @@ def try_program(
     config: ConfigFile = None,
 ) -> None:
     """Run a program on a few records and print its results; no broker is needed."""
-    topology, merged = load_application(app, outside_settings(settings or [], config))
+    topology, merged = load_application(app, outside_settings(settings, config))
     text = None if records is None else read_text(records, expected="records, one a line")
     if text is None and not sys.stdin.isatty():
         text = _piped()
