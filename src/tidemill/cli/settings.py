@@ -1,11 +1,12 @@
-"""Options of the command line that say with which settings a command works.
+"""Options of the command line that say which settings, and which brokers, a command works with.
 
-Decides whose settings win: an option for one setting, then ``--set``, then the TOML file, then the application file.
+Decides whose settings win: an option for one setting, then ``--set``, then the TOML file, then the application file. Where none
+names the brokers, a command that needs no application takes a local one; an application itself needs ``bootstrap.servers``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,11 @@ import typer
 
 from tidemill.cli.files import read_text
 from tidemill.config.texts import load_toml, parse_assignments
+from tidemill.config.values import servers
 from tidemill.errors import ConfigError
 
+LOCAL_BROKERS: Mapping[str, object] = {"bootstrap.servers": "localhost:9092"}
+"""Below all other settings, where a command needs no application."""
 _MOST_CONFIG_BYTES = 4 << 20
 
 Settings = Annotated[
@@ -26,6 +30,17 @@ ConfigFile = Annotated[
 ]
 BootstrapServer = Annotated[
     str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers to begin with: overrides bootstrap.servers.")
+]
+Group = Annotated[str, typer.Option("--group", help="The group: the application.id.")]
+GroupIfAny = Annotated[str | None, typer.Option("--group", help="The group: the application.id.")]
+GroupConfig = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings, such as kafka.* and tidemill.http.token.")
+]
+GroupBrokers = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", metavar="HOST:PORT,...", help="Brokers; by default bootstrap.servers, else localhost:9092."
+    ),
 ]
 
 
@@ -42,5 +57,8 @@ def outside_settings(
             raise ConfigError(f"{config}: {error}") from error
     settings.update(parse_assignments(assignments or ()))
     if bootstrap_server is not None:
-        settings["bootstrap.servers"] = bootstrap_server
+        try:
+            settings["bootstrap.servers"] = servers(bootstrap_server)  # read here, since an error names the option
+        except ValueError as error:
+            raise ConfigError(f"--bootstrap-server is {bootstrap_server!r}, expected {error}") from None
     return settings
