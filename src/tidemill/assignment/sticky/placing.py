@@ -21,7 +21,7 @@ _REASONS = {
     "kept": "{task} stays on {client}, which ran it before and has room: fewer actives than its threads' share.",
     "preserved": "{task} stays on {client}, which ran it before, whatever its load.",
     "previous standby": "{task} goes to {client}, which held its state before and has room for actives.",
-    "previous owner": "{task} goes to {client}, which had it before (or is the only candidate) and is not overfull.",
+    "previous owner": "{task} goes to {client}, which had it before and is not overfull.",
     "previous standby with room": "{task} goes to {client}: its previous owner is overfull, this one held its state.",
     "least loaded": "{task} goes to {client}: no previous owner has room, and this is the least loaded client, those "
     "being preferred that would see a new pair of tasks together.",
@@ -150,8 +150,6 @@ class StickyPlacing:
         self._log.append((task, role, rule, client))
 
     def _best(self, task: TaskId, candidates: Sequence[ProcessId]) -> tuple[ProcessId, str]:
-        if len(candidates) == 1:
-            return candidates[0], "previous owner"
         owner = self._previous_active.get(task)
         if owner is None or owner not in candidates:
             owner = self._least_loaded_previous_standby(task, candidates)
