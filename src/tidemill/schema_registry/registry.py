@@ -91,7 +91,8 @@ class SchemaRegistry:
         """Protobuf with this generated message class; values are dicts of its fields.
 
         Raises:
-            TopologyError: the message has no Spark type (it contains itself).
+            TopologyError: the message has no Spark type (it contains itself, has no fields or a map by other keys than strings),
+                or a field hides an attribute of Protobuf's classes.
         """
         from tidemill.schema_registry.protobuf import ProtobufSerde
 
