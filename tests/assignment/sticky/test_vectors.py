@@ -6,6 +6,7 @@ from tests.assignment.recorded import recorded
 from tidemill.assignment.iteration_order import sorted_iteration
 from tidemill.assignment.model import ApplicationState, AssignmentConfig, ClientState, CopyRole
 from tidemill.assignment.sticky.assignor import FallbackPriorTaskAssignor, PublicStickyTaskAssignor, StickyTaskAssignor
+from tidemill.errors import AssignmentError
 from tidemill.ids import ProcessId, TaskId
 from tidemill.java_collections.hash_table import task_hash_2_7
 from tidemill.replay.records import application_state, expected, texts
@@ -113,3 +114,11 @@ def test_the_only_client_without_a_copy_gets_the_standby_though_it_never_had_the
     state = ApplicationState(clients=clients, tasks=(task,), stateful_tasks=frozenset({task}), config=config)
     active, standby = StickyTaskAssignor().assign(state).explain()
     assert (active.chosen, standby.chosen, standby.rule) == (one, other, "least loaded")
+
+
+@pytest.mark.parametrize(("clients", "why"), [((), "no clients"), ((1, 0), "has 0 consumers; every client")])
+def test_a_group_that_can_not_hold_a_task_is_refused(clients, why):
+    states = tuple(ClientState(process_id=ProcessId(0, at), capacity=threads) for at, threads in enumerate(clients, 1))
+    state = ApplicationState(clients=states, tasks=(TaskId(0, 0),), stateful_tasks=frozenset())
+    with pytest.raises(AssignmentError, match=why):
+        StickyTaskAssignor().assign(state)
