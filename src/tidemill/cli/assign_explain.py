@@ -19,6 +19,7 @@ from tidemill.cli.files import read_scenario, run_scenario
 from tidemill.cli.settings import outside_settings
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
+from tidemill.text_table import table_lines
 
 if TYPE_CHECKING:
     from tidemill.assignment.kip441.high_availability import Compatibility
@@ -237,8 +238,6 @@ def _about(found: _Explained, task: str | None) -> list[Decision]:
 
 
 def _lines(found: _Explained, decisions: Sequence[Decision]) -> Iterator[str]:
-    from tidemill.sim.report import table_lines
-
     short = _short_ids(found.state)
     yield found.title
     if found.names:

@@ -18,6 +18,7 @@ from tidemill.cli.settings import LOCAL_BROKERS, Group, GroupBrokers, GroupConfi
 from tidemill.errors import EnvironmentProblem
 from tidemill.ids import TopicPartition
 from tidemill.printable import printable
+from tidemill.text_table import table_lines
 
 if TYPE_CHECKING:
     from tidemill.kafka.admin.client import GroupMemberState, GroupState
@@ -122,10 +123,8 @@ def group_rows(
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows as lines with columns under each other; names that members chose are in printable characters."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """The rows as kafka-consumer-groups lays them out; names that members chose are in printable characters."""
+    return table_lines([[printable(cell) for cell in row] for row in rows], gap=" ")
 
 
 def _who(member: GroupMemberState | None) -> tuple[str, str, str]:
