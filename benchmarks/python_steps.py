@@ -12,7 +12,6 @@ import argparse
 import cProfile
 import gc
 import pstats
-import random
 import runpy
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+from operator_inputs import PROGRAMS, Input, inputs
 
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.worker.task_store import OpenTasks
@@ -44,10 +44,9 @@ from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SourceNode
 
 HERE = Path(__file__).parent
-PROGRAMS = ("tumbling_count", "stream_table_join", "stream_stream_join", "session_count")
-PARTITIONS, KEYS, APPLICATION = 4, 20_000, "steps"
-_START_MS = 1_700_000_000_000
-Input = tuple[str, int, bytes, bytes, int]
+PARTITIONS, APPLICATION = 4, "steps"
+PlacedInput = tuple[str, int, bytes, bytes, int]
+"""(topic, partition, key, value, timestamp)"""
 
 
 class NullOutput:
@@ -93,19 +92,15 @@ class Worker:
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
 
 
-def inputs(program: str, records: int) -> Iterator[Input]:
-    """As ``operators.feed``: (topic, partition, key, value, timestamp)."""
-    chance = random.Random(5)
-    if program == "stream_table_join":
-        for key in range(KEYS):
-            yield "right", key % PARTITIONS, b"%d" % key, b"row %d" % key, _START_MS - 1
-    for number in range(records):
-        topic = "right" if program == "stream_stream_join" and number % 2 else "left"
-        key = chance.randrange(KEYS)
-        yield topic, key % PARTITIONS, b"%d" % key, b"value %d" % number, _START_MS + number // 10
+def placed(given: Iterator[Input]) -> Iterator[PlacedInput]:
+    """With their partitions, spread evenly."""
+    for topic, key, value, timestamp in given:
+        yield topic, int(key) % PARTITIONS, key.encode(), value.encode(), timestamp
 
 
-def batches(given: Iterator[Input], source: SourceSpec, size: int) -> Iterator[tuple[dict[TopicPartition, int], pa.RecordBatch]]:
+def batches(
+    given: Iterator[PlacedInput], source: SourceSpec, size: int
+) -> Iterator[tuple[dict[TopicPartition, int], pa.RecordBatch]]:
     """Rows of ``size`` records as the source step makes them, and where they end."""
     ends: dict[TopicPartition, int] = {}
     while chunk := [record for record, _ in zip(given, range(size), strict=False)]:
@@ -159,7 +154,7 @@ def measure(program: str, records: int, size: int, folder: Path, profile: cProfi
     topics = compiled.source.topics
     starts = {TopicPartition(topic, number): 0 for topic in topics for number in range(PARTITIONS)}
     spent, number = 0.0, 0
-    given = [(ends, rows) for ends, rows in batches(inputs(program, records), compiled.source, size)]
+    given = [(ends, rows) for ends, rows in batches(placed(inputs(program, records)), compiled.source, size)]
     gc.collect()
     gc.freeze()
     gc.disable()

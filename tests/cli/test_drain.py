@@ -128,9 +128,7 @@ def test_while_the_group_rebalances_it_is_asked_again(answers: Answers) -> None:
     assert shown[0] == "127.0.0.1:1: it rebalances"
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["one:1", "--group", "app"], ["one:1", "--bootstrap-server", "one:1"]]
-)
+@pytest.mark.parametrize("arguments", [["nonsense"], ["one:1", "--bootstrap-server", "one:1"]])
 def test_who_is_meant_must_be_said(arguments: list[str]) -> None:
     import typer
 

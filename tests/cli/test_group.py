@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from tests.cli.cli_process import LIMIT_S, ran_here
+from tests.cli.cli_process import LIMIT_S
 from tests.waiting import until
 from tidemill.cli.group import COLUMNS, aligned, app, group_rows
 from tidemill.errors import ConfigError
@@ -105,9 +105,3 @@ def test_the_applications_settings_are_taken_from_a_file_and_from_the_command_li
 
 def main_of(*arguments: str) -> None:
     app(list(arguments), standalone_mode=False)
-
-
-def test_a_wrong_address_is_one_sentence() -> None:
-    done = ran_here("group", "describe", "--bootstrap-server", "nowhere", "--group", "g")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("tidemill: --bootstrap-server is 'nowhere', expected host:port")

@@ -75,7 +75,7 @@ def test_who_can_not_be_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
         return json.dumps(told).encode()
 
     monkeypatch.setattr(http_forward, "fetch", fetch)
-    found, remarks = fetched_history("none:1", "app", {})
+    found, remarks = fetched_history("app", {})
     assert [one.led_by for one in found] == ["one:1", "one:3"]
     assert remarks == (
         "What one:2 has led is missing: it does not answer.",
@@ -84,7 +84,7 @@ def test_who_can_not_be_asked_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     instances[:] = instances[3:]
     with pytest.raises(EnvironmentProblem, match="no instance of app can be asked"):
-        fetched_history("none:1", "app", {})
+        fetched_history("app", {})
 
 
 def test_an_instance_tells_its_history() -> None:

@@ -180,7 +180,7 @@ def test_brackets_in_a_name_are_shown_and_are_no_style(capsys: pytest.CaptureFix
 
 def test_an_address_that_is_none_is_said_so() -> None:
     with pytest.raises(ConfigError, match="expected host:port"):
-        top._hosts("localhost", None, None, {})
+        top._hosts("localhost", None, {})
     with pytest.raises(ConfigError, match="--bootstrap-server"):
-        top._hosts(None, None, None, {})
-    assert top._hosts("localhost:8080", None, None, {}) == [HostInfo("localhost", 8080)]
+        top._hosts(None, None, {})
+    assert top._hosts("localhost:8080", None, {}) == [HostInfo("localhost", 8080)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tidemill.cli import group_instances
 from tidemill.cli import roll as module
 from tidemill.cli.group_instances import GroupInstance, instance_called
 from tidemill.cli.roll import in_order, require_rollable, returned, wait_back, wait_ready
@@ -83,6 +84,34 @@ def test_the_next_one_goes_when_all_are_ready(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "_why_not_ready", lambda *_asked: "not ready")
     with pytest.raises(StopError, match="one:1: not ready; one:2: not ready"):
         wait_ready(lambda: [A, B], HttpAccess(), shown.append, 0.01)
+
+
+def test_each_is_drained_once_all_are_ready_and_the_one_before_is_back(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever is drained while another has not come back leaves its tasks to one instance less."""
+    story: list[str] = []
+    renewed = instance(7)
+
+    def back(_look: object, before: Sequence[GroupInstance], gone: GroupInstance, limit_s: float) -> GroupInstance:
+        assert (before, limit_s) == ([C, A, B], 5)
+        story.append(f"back {gone.name}")
+        return renewed if gone == B else gone
+
+    monkeypatch.setattr(group_instances, "group_instances", lambda *_asked: [C, A, B])
+    monkeypatch.setattr(module, "_leader", lambda *_asked: A.name)
+    monkeypatch.setattr(module, "wait_ready", lambda *_waited: story.append("ready"))
+    monkeypatch.setattr(module, "drain_at", lambda host, *_how: story.append(f"drain {host}"))
+    monkeypatch.setattr(module, "wait_back", back)
+    module.roll("app", return_timeout_s=5)
+    each = [step for number in (2, 3, 1) for step in ("ready", f"drain one:{number}", f"back one:{number}")]
+    assert story == [*each, "ready"]
+    assert capsys.readouterr().out.splitlines() == [
+        "1 of 3: one:2 has drained, ended and come back as one:7",
+        "2 of 3: one:3 has drained, ended and come back",
+        "3 of 3: one:1 has drained, ended and come back",
+        "all 3 instances of app were restarted",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,6 @@ from tests.cli.cli_process import LIMIT_S, CliProcess, cli, ran_here
 from tests.waiting import until
 from tidemill.cli.demo_text import words
 from tidemill.cli.instance_view import InstanceView, from_line, to_line, to_text
-from tidemill.cli.run import outside_settings
-from tidemill.errors import ConfigError
 from tidemill.ids import TaskId
 from tidemill.kafka.admin.client import Admin, TopicSpec
 
@@ -60,22 +58,6 @@ def test_only_an_instance_with_tasks_past_restoring_is_at_work() -> None:
     assert InstanceView(state="RUNNING", tasks=(TaskId(0, 1),)).is_at_work
     assert not InstanceView(state="RUNNING").is_at_work
     assert not InstanceView(state="REBALANCING", tasks=(TaskId(0, 1),)).is_at_work
-
-
-def test_set_wins_over_the_toml_file(tmp_path: Path) -> None:
-    file = tmp_path / "settings.toml"
-    file.write_text('commit.interval.ms = 50\n[num]\nstream.threads = 2\n[kafka]\n"client.id" = "x"\n')
-    assert outside_settings(["num.stream.threads=3"], file) == {
-        "commit.interval.ms": 50, "num.stream.threads": "3", "kafka.client.id": "x",
-    }  # fmt: skip
-
-
-def test_a_settings_file_that_is_missing_or_not_toml_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"gone\.toml: can't be read"):
-        outside_settings([], tmp_path / "gone.toml")
-    (tmp_path / "bad.toml").write_text("num.stream.threads: 2")
-    with pytest.raises(ConfigError, match=r"bad\.toml: the settings are not TOML"):
-        outside_settings([], tmp_path / "bad.toml")
 
 
 @pytest.mark.parametrize(("level", "heard"), [("info", False), ("debug", True)])

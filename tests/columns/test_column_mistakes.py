@@ -132,6 +132,9 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     ),
     (lambda v: v["name"][:3], "takes a slice of a Column", "F.substring(v['name'], 1, 3)"),
     (lambda v: v["name"][1:], "takes a slice of a Column", "F.substr(v['name'], F.lit(2))"),
+    (lambda v: v["name"][:-1], "takes a slice of a Column", "F.substr(v['name'], F.lit(1), F.length(v['name']) - 1)"),
+    (lambda v: v["tags"][:2], "takes a slice of a Column", "F.slice(v['tags'], 1, 2)"),
+    (lambda v: v["tags"][1:], "takes a slice of a Column", "F.slice(v['tags'], 2, F.size(v['tags']))"),
     (lambda v: v["name"][::-1], "takes a slice of a Column", "F.reverse(v['name'])"),
     # functions of Python's
     (lambda v: len(v["name"]), "hands a Column to len()", "F.length(v['name'])"),

@@ -208,6 +208,7 @@ def test_what_every_application_needs_must_be_given(missing: str) -> None:
         ({"errors.dead.letter.queue.topic.name": "dead"}, "no handler writes dead letters: set one of"),
         ({"rack.aware.assignment.tags": "zone"}, "give client.tag.zone too"),
         ({f"client.tag.{n}": "x" for n in range(6)}, "there are 6 client tags, at most 5"),
+        ({"rack.aware.assignment.tags": "a,b,c,d,e,f"}, "there are 6 client tags, at most 5"),
         ({"client.tag." + "k" * 21: "x"}, "at most 20 characters"),
         ({"client.tag.k": "x" * 31}, "at most 30"),
         ({"client.tag.k": "x\n"}, "client.tag 'k' is 'x\\n': expected printable characters"),
@@ -231,6 +232,9 @@ def test_the_same_settings_just_inside_the_bounds_are_taken() -> None:
     )  # fmt: skip
     assert config.dead_letter_topic == "dead"
     assert dict(config.client_tags) == {"zone": "x" * 30}
+    five = {f"client.tag.{number}{'k' * 19}": "x" for number in range(5)}
+    spread = {"rack.aware.assignment.tags": ",".join(name.removeprefix("client.tag.") for name in five)}
+    assert len(StreamsConfig.of({**NEEDED, **five, **spread}).client_tags) == 5
     assert _of(processing__guarantee="at_least_once", commit__interval__ms=99_999).commit_interval_ms == 99_999
     short = {"probing.rebalance.interval.ms": 500, "tidemill.test.short.intervals": True}
     assert StreamsConfig.of({**NEEDED, **short}).probing_rebalance_interval_ms == 500

@@ -97,7 +97,7 @@ def test_a_group_is_restarted_one_instance_after_the_other(pair: InstancePair, b
     keeper = threading.Thread(target=start_again, daemon=True)
     keeper.start()
     try:
-        roll(broker.bootstrap_servers, APPLICATION, None, None, timeout_s=PATIENT_S, return_timeout_s=PATIENT_S)
+        roll(APPLICATION, broker.bootstrap_servers, timeout_s=PATIENT_S, return_timeout_s=PATIENT_S)
     finally:
         is_over.set()
         keeper.join(PATIENT_S)

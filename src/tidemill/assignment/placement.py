@@ -16,6 +16,17 @@ from tidemill.ids import TaskId
 NOWHERE = -1
 
 
+def require_threads(clients: Sequence[ClientState]) -> None:
+    """AssignmentError if there is no client, or one without a thread."""
+    if not clients:
+        raise AssignmentError("no clients: an assignment needs at least one client")
+    for client in clients:
+        if client.capacity < 1:
+            raise AssignmentError(
+                f"client {client.process_id} has {client.capacity} consumers; every client of a group has at least one"
+            )
+
+
 class TaskPlacement:
     __slots__ = ("active", "active_count", "capacity", "clients", "count", "standbys", "tasks")
 
@@ -34,13 +45,7 @@ class TaskPlacement:
     @classmethod
     def of(cls, state: ApplicationState) -> TaskPlacement:
         """Nothing placed yet; refuses a group that can't hold anything."""
-        if not state.clients:
-            raise AssignmentError("no clients: an assignment needs at least one client")
-        for client in state.clients:
-            if client.capacity < 1:
-                raise AssignmentError(
-                    f"client {client.process_id} has {client.capacity} consumers; every client of a group has at least one"
-                )
+        require_threads(state.clients)
         clients = sorted(state.clients, key=lambda client: client.process_id)
         return cls(clients, sorted(state.stateful_tasks))
 

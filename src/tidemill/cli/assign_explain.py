@@ -16,9 +16,10 @@ import typer
 
 from tidemill.cli.assign_replay import UNUSABLE, Record, one_of, read_records
 from tidemill.cli.files import read_scenario, run_scenario
-from tidemill.cli.run import outside_settings
+from tidemill.cli.settings import outside_settings
 from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId
+from tidemill.text_table import table_lines
 
 if TYPE_CHECKING:
     from tidemill.assignment.kip441.high_availability import Compatibility
@@ -33,7 +34,10 @@ def explain(
     ),
     group: str | None = typer.Option(None, "--group", "--application-id", help="Explain a running group: the application.id."),
     bootstrap_server: str | None = typer.Option(
-        None, "--bootstrap-server", "--bootstrap", help="Running group: bootstrap servers; by default localhost:9092."
+        None,
+        "--bootstrap-server",
+        "--bootstrap",
+        help="Running group: its brokers; by default bootstrap.servers, else localhost:9092.",
     ),
     app: Path | None = typer.Option(None, help="Running group: the application file, for its topology and settings."),
     settings: list[str] = typer.Option([], "--set", help="Running group: a setting, key=value; may be repeated."),
@@ -50,7 +54,7 @@ def explain(
 ) -> None:
     """Explain an assignment: a table, and the reasons for each task."""
     if file is None:
-        found = _of_group(group, bootstrap_server, app, outside_settings(settings, config), assignor, compatibility)
+        found = _of_group(group, app, outside_settings(settings, config, bootstrap_server), assignor, compatibility)
     elif group or bootstrap_server or app or settings or config:
         raise ConfigError(
             f"{file}: --group, --bootstrap-server, --app, --set and --config are about a running group; give no file"
@@ -88,26 +92,19 @@ class _Explained:
 
 def _of_group(
     group: str | None,
-    bootstrap_server: str | None,
     app: Path | None,
     settings: Mapping[str, object],
     assignor: str | None,
     compatibility: str | None,
 ) -> _Explained:
     from tidemill.cli.assign_live_group import Question, live_explanation
-    from tidemill.cli.group import servers_of
 
     if group is None:
         raise ConfigError("expected a FILE to explain, or --group (and --bootstrap-server) of a running application")
     version = None if compatibility is None else _compatibility_of(compatibility).value
     live = live_explanation(
         Question(
-            bootstrap=servers_of(bootstrap_server or "localhost:9092"),
-            application_id=group,
-            app=app,
-            settings=settings,
-            assignor=assignor,
-            compatibility=version,
+            application_id=group, app=app, settings=settings, assignor=assignor, compatibility=version
         )
     )
     return _Explained(
@@ -241,8 +238,6 @@ def _about(found: _Explained, task: str | None) -> list[Decision]:
 
 
 def _lines(found: _Explained, decisions: Sequence[Decision]) -> Iterator[str]:
-    from tidemill.sim.report import table_lines
-
     short = _short_ids(found.state)
     yield found.title
     if found.names:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidemill.cli.group_view import shown_time
+from tidemill.cli.settings import LOCAL_BROKERS
 from tidemill.errors import AssignmentError, ConfigError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.printable import printable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig
     from tidemill.config.slices import GroupConfig
     from tidemill.config.streams_config import StreamsConfig
-    from tidemill.kafka.admin.group_members import LiveGroup
+    from tidemill.kafka.admin.group_members import LiveGroup, LiveMember
     from tidemill.membership.topology_metadata import TopologyMetadata
     from tidemill.membership.wire import AssignmentInfo
     from tidemill.topology.nodes import Topology
@@ -31,21 +32,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """``settings``: those of the application that are given; ``assignor`` and ``compatibility`` None: by settings, 4.3."""
+    """``settings``: those given beside the application file; ``assignor`` and ``compatibility`` None: by settings, 4.3."""
 
-    bootstrap: str
     application_id: str
     app: Path | None
     settings: Mapping[str, object]
-    assignor: str | None
-    compatibility: str | None
+    assignor: str | None = None
+    compatibility: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveExplanation:
-    """``due``: when the n-th rebalance from now is expected; ``remarks``: what the broker does not know, and differences."""
+    """``config``, ``members``: what it is of; ``due``: when the n-th rebalance from now is expected; ``remarks``: what the broker
+    does not know, and differences."""
 
     title: str
+    config: StreamsConfig
+    members: Mapping[str, LiveMember]
     state: ApplicationState
     assignment: Assignment
     due: Callable[[int], str]
@@ -75,6 +78,8 @@ def live_explanation(question: Question) -> LiveExplanation:
     return LiveExplanation(
         title=f"{config.application_id} at {config.bootstrap_servers}, {len(group.members)} members "
         f"(Kafka {question.compatibility or '4.3'}, {question.assignor or config.task_assignor_class})",
+        config=config,
+        members=group.members,
         state=state,
         assignment=assignment,
         due=_due(received, state.config),
@@ -92,12 +97,8 @@ def _application(question: Question) -> tuple[StreamsConfig, Topology | None]:
     from tidemill.cli.application_file import load_application
     from tidemill.config.streams_config import StreamsConfig
 
-    settings: dict[str, object] = dict(question.settings)
-    topology = None
-    if question.app is not None:
-        topology, settings = load_application(question.app, question.settings)
-    settings |= {"application.id": question.application_id, "bootstrap.servers": question.bootstrap}
-    return StreamsConfig.of(settings), topology
+    topology, settings = (None, question.settings) if question.app is None else load_application(question.app, question.settings)
+    return StreamsConfig.of({**LOCAL_BROKERS, **settings, "application.id": question.application_id}), topology
 
 
 def _topology_metadata(

@@ -15,6 +15,7 @@ import typer
 from tidemill.cli.files import read_scenario
 from tidemill.documents import Document
 from tidemill.errors import ConfigError
+from tidemill.text_table import table_lines
 
 if TYPE_CHECKING:
     from tidemill.sim.scenario import Scenario
@@ -94,7 +95,7 @@ def best_trade_offs(rows: Sequence[Document]) -> list[Document]:
 
 
 def _lines(names: Sequence[str], rows: Sequence[Document]) -> Iterator[str]:
-    from tidemill.sim.report import duration, size, table_lines
+    from tidemill.sim.report import duration, size
 
     failed = [row for row in rows if row["error"] is not None]
     never = sum(row["error"] is None and row["time_to_balanced_ms"] is None for row in rows)

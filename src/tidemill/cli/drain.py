@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidemill.cli.group_view import duration
+from tidemill.cli.settings import GroupBrokers, GroupConfig, GroupIfAny, Settings, outside_settings
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError, StopError
 from tidemill.printable import printable
@@ -37,36 +37,29 @@ CLOSING, CALLED_OFF = "closing", "called off"
 Timeout = Annotated[
     float, typer.Option("--timeout", min=1, max=604_800, help="Seconds that a drain may take; it is called off then.")
 ]
-Servers = Annotated[str | None, typer.Option("--bootstrap-server", help="Brokers, where INSTANCE is no address.")]
-GroupName = Annotated[str | None, typer.Option("--group", help="The group: the application.id.")]
-Config = Annotated[
-    Path | None, typer.Option(metavar="FILE.toml", help="Settings, such as tidemill.http.token and kafka.* of the group.")
-]
-Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Wins over the file.")]
 
 
 def drain(
     instance: Annotated[
         str, typer.Argument(help="Its address HOST:PORT; with --group also its process id (or how that begins) or client.id.")
     ],
-    bootstrap_server: Servers = None,
-    group: GroupName = None,
-    config: Config = None,
+    group: GroupIfAny = None,
+    bootstrap_server: GroupBrokers = None,
+    config: GroupConfig = None,
     settings: Settings = None,
     timeout_s: Timeout = 1_800,
 ) -> None:
     """Have other instances take over the tasks of one, without a pause for these tasks, and end it."""
     from tidemill.cli.group_instances import address_of, group_instances, http_access_of, instance_called
     from tidemill.cli.progress import status_line
-    from tidemill.cli.run import outside_settings
 
-    given = outside_settings(settings or [], config)
-    if (bootstrap_server is None) != (group is None):
-        raise ConfigError("expected --bootstrap-server HOST:PORT and --group APPLICATION, or neither and an instance's HOST:PORT")
-    if bootstrap_server is None or group is None:
+    given = outside_settings(settings, config, bootstrap_server)
+    if group is None:
+        if bootstrap_server is not None:
+            raise ConfigError("--bootstrap-server is given without --group APPLICATION; give both, or HOST:PORT of the instance")
         host = address_of(instance)
     else:
-        named = instance_called(instance, group_instances(bootstrap_server, group, given))
+        named = instance_called(instance, group_instances(group, given))
         if named.host is None:
             raise EnvironmentProblem(f"{named.name} has no address: an instance that can be drained runs with --serve HOST:PORT")
         host = named.host

@@ -16,7 +16,7 @@ import typer
 
 from tidemill.cli.application_file import load_application
 from tidemill.cli.progress import status_line
-from tidemill.cli.run import ConfigFile, Settings, outside_settings
+from tidemill.cli.settings import ConfigFile, Settings, outside_settings
 from tidemill.config.slices import ExceptionConfig, SparkConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
@@ -36,7 +36,7 @@ def explain_plan(
     config: ConfigFile = None,
 ) -> None:
     """Print the Spark plan of each stream thread; no broker is needed."""
-    topology, merged = load_application(app, outside_settings(settings or [], config))
+    topology, merged = load_application(app, outside_settings(settings, config))
     named = {"application.id": "explain-plan", **merged}
     spark = StreamsConfig.read_slice(SparkConfig, named)
     program = StreamsConfig.read_slice(TopologyConfig, named)

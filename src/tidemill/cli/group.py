@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.run import outside_settings
-from tidemill.config.values import servers
-from tidemill.errors import ConfigError, EnvironmentProblem
+from tidemill.cli.settings import LOCAL_BROKERS, Group, GroupBrokers, GroupConfig, Settings, outside_settings
+from tidemill.errors import EnvironmentProblem
 from tidemill.ids import TopicPartition
 from tidemill.printable import printable
+from tidemill.text_table import table_lines
 
 if TYPE_CHECKING:
     from tidemill.kafka.admin.client import GroupMemberState, GroupState
@@ -33,17 +33,9 @@ app = typer.Typer(help="Look at consumer groups.", no_args_is_help=True)
 app.callback()(lambda: None)  # with a callback it stays a group, however few commands it has
 
 
-Brokers = Annotated[str, typer.Option("--bootstrap-server", help="Bootstrap servers: host:port,...")]
-Group = Annotated[str, typer.Option("--group", help="The group: the application.id.")]
-GroupSettings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as kafka.*; overrides the file.")
-]
-GroupConfig = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="The application's settings.")]
-
-
 @app.command()
 def describe(
-    group: Group, bootstrap_server: Brokers = "localhost:9092", settings: GroupSettings = None, config: GroupConfig = None
+    group: Group, bootstrap_server: GroupBrokers = None, settings: Settings = None, config: GroupConfig = None
 ) -> None:
     """Show each partition's committed offset, end, lag and owner."""
     from tidemill.config.slices import ClientsConfig
@@ -51,13 +43,13 @@ def describe(
     from tidemill.kafka.admin.client import Admin
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
 
-    given = outside_settings(settings or (), config)
-    clients = StreamsConfig.read_slice(ClientsConfig, {**given, "bootstrap.servers": servers_of(bootstrap_server)})
+    given = outside_settings(settings, config, bootstrap_server)
+    clients = StreamsConfig.read_slice(ClientsConfig, {**LOCAL_BROKERS, **given})
     admin = Admin(data_client_settings(clients, ClientRole.ADMIN), timeout_s=15)
     state = admin.describe_group(group)
     committed = admin.committed_offsets(group)
     if state is None and not committed:
-        raise EnvironmentProblem(f"consumer group {group!r} does not exist at {bootstrap_server}")
+        raise EnvironmentProblem(f"consumer group {group!r} does not exist at {clients.bootstrap_servers}")
     owned = {tp for member in (state.members if state else ()) for tp in member.assignment}
     wanted = sorted(owned | committed.keys())
     partitions = admin.partitions({tp.topic for tp in wanted})
@@ -73,9 +65,9 @@ def describe(
 @app.command()
 def members(
     group: Group,
-    bootstrap_server: Brokers = "localhost:9092",
+    bootstrap_server: GroupBrokers = None,
     app_file: Annotated[Path | None, typer.Option("--app", help="The application file, for its exact topology.")] = None,
-    settings: GroupSettings = None,
+    settings: Settings = None,
     config: GroupConfig = None,
 ) -> None:
     """Show each member's tasks: active, standby or warm-up, and how far behind a copy is."""
@@ -83,16 +75,8 @@ def members(
     from tidemill.cli.group_tasks import COLUMNS as TASK_COLUMNS
     from tidemill.cli.group_tasks import member_rows
 
-    rows, remarks = member_rows(
-        Question(
-            bootstrap=servers_of(bootstrap_server),
-            application_id=group,
-            app=app_file,
-            settings=outside_settings(settings or (), config),
-            assignor=None,
-            compatibility=None,
-        )
-    )
+    given = outside_settings(settings, config, bootstrap_server)
+    rows, remarks = member_rows(Question(application_id=group, app=app_file, settings=given))
     typer.echo("\n".join(aligned([TASK_COLUMNS, *rows])))
     for remark in remarks:
         sys.stderr.write(f"{remark}\n")
@@ -101,30 +85,22 @@ def members(
 @app.command()
 def history(
     group: Group,
-    bootstrap_server: Brokers = "localhost:9092",
+    bootstrap_server: GroupBrokers = None,
     last: Annotated[int, typer.Option("--last", min=1, max=1_000, help="Number of the newest rebalances to show.")] = 100,
     why: Annotated[bool, typer.Option("--why", help="Show the assignor's reason for each move.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the instances' data as one JSON array.")] = False,
-    settings: GroupSettings = None,
+    settings: Settings = None,
     config: GroupConfig = None,
 ) -> None:
     """Show the last rebalances, what moved and why, from the instances that led them."""
     from tidemill.cli.group_history import fetched_history, history_lines
     from tidemill.query.document_reader import to_plain
 
-    found, remarks = fetched_history(servers_of(bootstrap_server), group, outside_settings(settings or (), config))
+    found, remarks = fetched_history(group, outside_settings(settings, config, bootstrap_server))
     shown = found[-last:]
     typer.echo(json.dumps(to_plain(shown), ensure_ascii=False) if as_json else "\n".join(history_lines(shown, why=why)))
     for remark in remarks:
         sys.stderr.write(f"{remark}\n")
-
-
-def servers_of(bootstrap_server: str) -> str:
-    """The brokers that an option names; ConfigError if it names none."""
-    try:
-        return servers(bootstrap_server)
-    except ValueError as error:
-        raise ConfigError(f"--bootstrap-server is {bootstrap_server!r}, expected {error}") from None
 
 
 def group_rows(
@@ -147,10 +123,8 @@ def group_rows(
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The rows as lines with columns under each other; names that members chose are in printable characters."""
-    rows = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [" ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    """The rows as kafka-consumer-groups lays them out; names that members chose are in printable characters."""
+    return table_lines([[printable(cell) for cell in row] for row in rows], gap=" ")
 
 
 def _who(member: GroupMemberState | None) -> tuple[str, str, str]:

@@ -21,9 +21,7 @@ _ASK_LIMIT_S = 5.0
 _LONGEST_TEXT = 2_000
 
 
-def fetched_history(
-    bootstrap_server: str, group: str, settings: Mapping[str, object]
-) -> tuple[list[RebalanceDocument], tuple[str, ...]]:
+def fetched_history(group: str, settings: Mapping[str, object]) -> tuple[list[RebalanceDocument], tuple[str, ...]]:
     """Rebalances, oldest first, and remarks on what is missing. EnvironmentProblem if no instance can be asked."""
     from tidemill.cli.group_instances import group_instances, http_access_of
     from tidemill.query.document_reader import UnreadableDocumentError, read_document
@@ -33,7 +31,7 @@ def fetched_history(
     access = http_access_of(settings)
     histories: dict[str, tuple[RebalanceDocument, ...]] = {}
     remarks = []
-    for one in group_instances(bootstrap_server, group, settings):
+    for one in group_instances(group, settings):
         if one.host is None:
             remarks.append(f"{one.name} has no address (--serve HOST:PORT): what it has led is missing.")
             continue

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tidemill.cli.settings import LOCAL_BROKERS
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.ids import ProcessId
 
@@ -41,7 +42,7 @@ class GroupInstance:
         return text == self.name or of_process or of_client
 
 
-def group_instances(bootstrap_server: str, group: str, settings: Mapping[str, object]) -> list[GroupInstance]:
+def group_instances(group: str, settings: Mapping[str, object]) -> list[GroupInstance]:
     """By address. EnvironmentProblem if the group can't be seen, or has no members."""
     from tidemill.config.slices import ClientsConfig
     from tidemill.config.streams_config import StreamsConfig
@@ -50,7 +51,7 @@ def group_instances(bootstrap_server: str, group: str, settings: Mapping[str, ob
     from tidemill.membership.wire import SubscriptionInfo, host_of, known_subscription
     from tidemill.membership.wire.assignment import AssignorError
 
-    clients = StreamsConfig.read_slice(ClientsConfig, {**settings, "bootstrap.servers": bootstrap_server})
+    clients = StreamsConfig.read_slice(ClientsConfig, {**LOCAL_BROKERS, **settings})
     said: dict[ProcessId, list[tuple[str, SubscriptionInfo]]] = {}
     for _, member in sorted(live_group(group_client_settings(clients), group).members.items()):
         info = known_subscription(member.subscription.user_data)

@@ -30,20 +30,15 @@ def member_rows(question: Question) -> tuple[list[tuple[str, ...]], tuple[str, .
     """A row per task of each member, by client id, and remarks on them. EnvironmentProblem if the group can't
     be seen."""
     from tidemill.cli.assign_live_group import live_explanation
-    from tidemill.config.slices import ClientsConfig, HttpConfig
-    from tidemill.config.streams_config import StreamsConfig
-    from tidemill.kafka.admin.group_members import live_group
-    from tidemill.kafka.security.clients import group_client_settings
+    from tidemill.config.slices import HttpConfig
     from tidemill.membership.wire import decode_assignment
     from tidemill.query.http_tls import http_access
 
     found = live_explanation(question)
-    clients = StreamsConfig.read_slice(ClientsConfig, {**question.settings, "bootstrap.servers": question.bootstrap})
-    members = live_group(group_client_settings(clients), question.application_id).members
     client_of = {consumer.member: client for client in found.state.clients for consumer in client.consumers}
     rows: list[tuple[str, ...]] = []
-    under_way, silent = _under_way(members, http_access(StreamsConfig.read_slice(HttpConfig, question.settings)))
-    for name, member in sorted(members.items(), key=lambda item: (item[1].client_id, item[0])):
+    under_way, silent = _under_way(found.members, http_access(found.config.slice(HttpConfig)))
+    for name, member in sorted(found.members.items(), key=lambda item: (item[1].client_id, item[0])):
         assigned = decode_assignment(member.assignment.user_data) if member.assignment.user_data else None
         active = {task for task in assigned.active_tasks if isinstance(task, TaskId)} if assigned else set()
         standby = {task for task in assigned.standby_tasks if isinstance(task, TaskId)} if assigned else set()

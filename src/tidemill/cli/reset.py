@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.run import BootstrapServer, ConfigFile, Settings, outside_settings
+from tidemill.cli.settings import BootstrapServer, ConfigFile, Settings, outside_settings
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def reset(
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
     from tidemill.runtime.reset import Target, carry_out, plan_reset
 
-    topology, merged = load_application(app, outside_settings(settings or [], config, bootstrap_server))
+    topology, merged = load_application(app, outside_settings(settings, config, bootstrap_server))
     known = StreamsConfig.of(merged)
     admin = Admin(data_client_settings(known.slice(ClientsConfig), ClientRole.ADMIN))
     target = Target(

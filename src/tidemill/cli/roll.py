@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidemill.cli.drain import Config, Settings, Timeout, drain_at
-from tidemill.cli.group import Brokers, Group
+from tidemill.cli.drain import Timeout, drain_at
 from tidemill.cli.group_instances import GroupInstance
+from tidemill.cli.settings import Group, GroupBrokers, GroupConfig, Settings, outside_settings
 from tidemill.deadline import Deadline
 from tidemill.errors import EnvironmentProblem, RetriableError, StopError
 from tidemill.printable import printable
@@ -28,9 +28,9 @@ _READY_LIMIT_S = 600.0
 
 
 def roll(
-    bootstrap_server: Brokers,
     group: Group,
-    config: Config = None,
+    bootstrap_server: GroupBrokers = None,
+    config: GroupConfig = None,
     settings: Settings = None,
     timeout_s: Timeout = 1_800,
     return_timeout_s: Annotated[
@@ -40,13 +40,12 @@ def roll(
     """Drain the instances of a group one after the other, each once the one before has come back."""
     from tidemill.cli.group_instances import group_instances, http_access_of
     from tidemill.cli.progress import status_line
-    from tidemill.cli.run import outside_settings
 
-    given = outside_settings(settings or [], config)
+    given = outside_settings(settings, config, bootstrap_server)
     access = http_access_of(given)
 
     def look() -> list[GroupInstance]:
-        return group_instances(bootstrap_server, group, given)
+        return group_instances(group, given)
 
     instances = require_rollable(look())
     with status_line() as tell:

@@ -1,7 +1,7 @@
 """``tidemill run APP.py``: one instance of an application, until a stop is asked for or it can't go on.
 
-Decides whose settings win (``--state-dir`` and ``--serve``, then ``--set``, then the TOML file, then the application file), what
-is shown while it runs, and how it ends: 0 after SIGTERM, 130 after Ctrl-C, 1 in ERROR. Whatever happens, it ends within a limit.
+Decides what is shown while it runs, and how it ends: 0 after SIGTERM, 130 after Ctrl-C, 1 in ERROR. Whatever happens, it ends
+within a limit.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidemill.cli.application_file import load_application
-from tidemill.cli.files import read_text
 from tidemill.cli.instance_view import InstanceView, to_line, to_text, view_of
 from tidemill.cli.live_text import LiveText, live_text
+from tidemill.cli.settings import BootstrapServer, ConfigFile, Settings, outside_settings
 from tidemill.cli.start_line import StartLine
 from tidemill.cli.stop_request import StopRequest, StopWanted, end_after
 from tidemill.config.slices import SparkConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.config.texts import load_toml, parse_assignments
 from tidemill.errors import ConfigError, StopError
 from tidemill.held_interrupts import interrupts_held
 from tidemill.log_format import JsonLines, TextLines
@@ -38,23 +37,11 @@ if TYPE_CHECKING:
     from tidemill.runtime.instance.launching import Launched
 
 _LEVELS = ("debug", "info", "warning", "error")
-_MOST_CONFIG_BYTES = 4 << 20
 _TICK_S = 0.25
 _LINE_INTERVAL_S = 1.0
 _CLOSE_LIMIT_S = 60.0
 _END_LIMIT_S = 90.0
 """Closing has a limit of its own, but what it waits for is other people's code too."""
-
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated. Overrides files.", show_default=False),
-]
-ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings; override those of the application file.")
-]
-BootstrapServer = Annotated[
-    str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers to begin with: overrides bootstrap.servers.")
-]
 
 
 def run(
@@ -77,7 +64,7 @@ def run(
 ) -> None:
     """Run an application until Ctrl-C or SIGTERM; it then commits, closes its stores and leaves the group."""
     require_level(log_level)
-    overrides = outside_settings(settings or [], config, bootstrap_server)
+    overrides = outside_settings(settings, config, bootstrap_server)
     if state_dir is not None:
         overrides["state.dir"] = state_dir
     if serve is not None:
@@ -134,23 +121,6 @@ def _launched(config: StreamsConfig) -> Iterator[Launched]:
     finally:
         if launched is not None:
             launched.end()
-
-
-def outside_settings(
-    assignments: Sequence[str], config: Path | None, bootstrap_server: str | None = None
-) -> dict[str, object]:
-    """The settings that win over the application file's: those of the TOML file, then those of ``--set``, then the brokers."""
-    settings: dict[str, object] = {}
-    if config is not None:
-        text = read_text(config, expected="settings in TOML (--config)", most_bytes=_MOST_CONFIG_BYTES)
-        try:
-            settings.update(load_toml(text))
-        except ConfigError as error:
-            raise ConfigError(f"{config}: {error}") from error
-    settings.update(parse_assignments(assignments))
-    if bootstrap_server is not None:
-        settings["bootstrap.servers"] = bootstrap_server
-    return settings
 
 
 def _run(streams: KafkaStreams, stop: StopRequest, live: LiveText, starting: StartLine) -> None:

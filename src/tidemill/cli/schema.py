@@ -13,8 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tidemill.cli.group import Brokers, GroupConfig, GroupSettings, servers_of
-from tidemill.cli.run import outside_settings
+from tidemill.cli.settings import LOCAL_BROKERS, GroupBrokers, GroupConfig, Settings, outside_settings
 
 _TIMEOUT_S = 30.0
 
@@ -32,13 +31,13 @@ class Form(str, Enum):
 @app.command()
 def infer(
     topic: Annotated[str, typer.Argument(help="The topic, whose values are JSON objects.")],
-    bootstrap_server: Brokers = "localhost:9092",
+    bootstrap_server: GroupBrokers = None,
     records: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many of its newest records to look at.")] = 1_000,
     form: Annotated[Form, typer.Option("--as", help="As what to print it.")] = Form.DDL,
     required: Annotated[
         bool, typer.Option("--required", help="Fields that each of these records has are required (NOT NULL).")
     ] = False,
-    settings: GroupSettings = None,
+    settings: Settings = None,
     config: GroupConfig = None,
 ) -> None:
     """Print the schema of the JSON objects in a topic, as Serdes.json takes it; say what contradicts it."""
@@ -49,8 +48,8 @@ def infer(
     from tidemill.kafka.data.newest_records import newest_records
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
 
-    given = {**outside_settings(settings or (), config), "bootstrap.servers": servers_of(bootstrap_server)}
-    known = StreamsConfig.read_slice(ClientsConfig, given)
+    given = outside_settings(settings, config, bootstrap_server)
+    known = StreamsConfig.read_slice(ClientsConfig, {**LOCAL_BROKERS, **given})
     admin = Admin(data_client_settings(known, ClientRole.ADMIN), timeout_s=15)
     consumer = data_client_settings(known, ClientRole.CONSUMER)
     found = newest_records(consumer, admin, topic, records, timeout_s=_TIMEOUT_S)

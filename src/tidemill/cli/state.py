@@ -21,9 +21,9 @@ from tidemill.state import checkpoint
 from tidemill.state.directory import StateDirectory
 from tidemill.state.durability import Shutdown
 from tidemill.state.lock import StateDirectoryLock
+from tidemill.text_table import table_lines
 
 app = typer.Typer(help="Look into a state directory, or clean it.", no_args_is_help=True)
-
 
 
 def _path(text: str) -> Path:
@@ -100,7 +100,7 @@ def clean(
 
 
 def _table(reports: list[_TaskReport]) -> str:
-    """A line for each store: columns as wide as they need, so that a pipe gets whole lines."""
+    """A line for each store."""
     rows = [("application", "task", "store", "entries", "next offset", "in use", "left")]
     for report in reports:
         task = (report.shown["application"], report.shown["task"])
@@ -111,8 +111,7 @@ def _table(reports: list[_TaskReport]) -> str:
             offset = "-" if held["next_offset"] is None else str(held["next_offset"])
             in_use = f"{report.shown['bytes_in_use'] >> 10:,} KiB"
             rows.append((*task, store, f"{held['entries']:,}", offset, in_use, report.shown["left"]))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(table_lines(rows))
 
 
 def _reports(path: Path) -> list[_TaskReport]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tidemill.cli.group_screen import group_screen
+from tidemill.cli.settings import GroupBrokers, GroupConfig, GroupIfAny, Settings, outside_settings
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
 from tidemill.printable import printable
 
@@ -31,22 +31,21 @@ _LONGEST_TEXT = 2_000
 
 def top(
     address: Annotated[str | None, typer.Argument(metavar="[HOST:PORT]", help="HTTP address of any instance, host:port.")] = None,
-    bootstrap_server: Annotated[str | None, typer.Option(help="Bootstrap servers, with --group, instead of an instance.")] = None,
-    group: Annotated[str | None, typer.Option(help="The group: the application.id.")] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE.toml", help="Settings, such as tidemill.http.token and kafka.* of the group.")
-    ] = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; overrides files.")] = None,
+    group: GroupIfAny = None,
+    bootstrap_server: GroupBrokers = None,
+    config: GroupConfig = None,
+    settings: Settings = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end; so does a pipe or file as output.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --once: print the instances' data as JSON.")] = False,
     interval_s: Annotated[float, typer.Option("--interval", min=0.2, help="Seconds between two updates.")] = 1.0,
 ) -> None:
     """Show instances, tasks, copies that catch up, rates and rebalances of a group; Ctrl-C ends it."""
     from tidemill.cli.group_instances import http_access_of
-    from tidemill.cli.run import outside_settings
 
-    given = outside_settings(settings or [], config)
-    hosts = _hosts(address, bootstrap_server, group, given)
+    given = outside_settings(settings, config, bootstrap_server)
+    if address is not None and (bootstrap_server or group):
+        raise ConfigError("give HOST:PORT of an instance, or --group of the instances, not both")
+    hosts = _hosts(address, group, given)
     access = http_access_of(given)
     asked = GroupQuestion(hosts, token=access.token, tls=access.client)
     if once or as_json or not _is_followed():
@@ -101,22 +100,16 @@ def _for_terminal(value: object) -> object:
     return [_for_terminal(each) for each in value] if isinstance(value, list) else value
 
 
-def _hosts(
-    address: str | None, bootstrap_server: str | None, group: str | None, settings: Mapping[str, object]
-) -> list[HostInfo]:
+def _hosts(address: str | None, group: str | None, settings: Mapping[str, object]) -> list[HostInfo]:
     from tidemill.cli.group_instances import address_of, group_instances
 
-    if address is not None and (bootstrap_server or group):
-        raise ConfigError("give HOST:PORT of an instance, or --bootstrap-server and --group, not both")
     if address is not None:
         return [address_of(address)]
-    if not (bootstrap_server and group):
-        raise ConfigError("expected HOST:PORT of an instance, or --bootstrap-server HOST:PORT and --group APPLICATION")
-    found = dict.fromkeys(one.host for one in group_instances(bootstrap_server, group, settings) if one.host is not None)
+    if group is None:
+        raise ConfigError("expected HOST:PORT of an instance, or --group APPLICATION (and --bootstrap-server HOST:PORT)")
+    found = dict.fromkeys(one.host for one in group_instances(group, settings) if one.host is not None)
     if not found:
-        raise EnvironmentProblem(
-            f"no member of {group} at {bootstrap_server} has an address: start the instances with --serve HOST:PORT"
-        )
+        raise EnvironmentProblem(f"no member of {group} has an address: start the instances with --serve HOST:PORT")
     return list(found)
 
 

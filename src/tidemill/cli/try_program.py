@@ -17,9 +17,10 @@ from tidemill.cli.application_file import load_application
 from tidemill.cli.files import read_text
 from tidemill.cli.progress import status_line
 from tidemill.cli.record_lines import GRAMMAR, TypedRecord, record_of, records_of
-from tidemill.cli.run import ConfigFile, Settings, outside_settings
+from tidemill.cli.settings import ConfigFile, Settings, outside_settings
 from tidemill.errors import ConfigError
 from tidemill.printable import printable
+from tidemill.text_table import table_lines
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed
@@ -46,7 +47,7 @@ def try_program(
     config: ConfigFile = None,
 ) -> None:
     """Run a program on a few records and print its results; no broker is needed."""
-    topology, merged = load_application(app, outside_settings(settings or [], config))
+    topology, merged = load_application(app, outside_settings(settings, config))
     text = None if records is None else read_text(records, expected="records, one a line")
     if text is None and not sys.stdin.isatty():
         text = _piped()
@@ -138,10 +139,8 @@ def _text(value: object) -> str:
 def _table(title: str, names: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     """Columns as wide as what is in them, up to a limit; names of others are made printable."""
     cells = [tuple(_cut(printable(cell, longest=1_000)) for cell in row) for row in rows]
-    widths = [max(len(name), *(len(row[at]) for row in cells)) for at, name in enumerate(names)]
-    lines = [[name.ljust(width) for name, width in zip(names, widths, strict=True)], ["-" * width for width in widths]]
-    lines += [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in cells]
-    return "\n".join((f"{title} ({len(rows)})", *("  " + "  ".join(line).rstrip() for line in lines)))
+    rule = tuple("-" * max(map(len, column)) for column in zip(names, *cells, strict=True))
+    return "\n".join((f"{title} ({len(rows)})", *(f"  {line}" for line in table_lines([names, rule, *cells]))))
 
 
 def _cut(text: str) -> str:

@@ -42,8 +42,8 @@ def of_columns(node: ast.AST, columns: Names) -> bool:
             return name in columns
         case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.Starred(value=value):
             return of_columns(value, columns)
-        case ast.Call(func=ast.Attribute(value=value) as function, args=arguments):
-            return of_columns(value, columns) or of_columns(function, columns) or any(of_columns(a, columns) for a in arguments)
+        case ast.Call(func=ast.Attribute(value=value), args=arguments):
+            return of_columns(value, columns) or any(of_columns(argument, columns) for argument in arguments)
         case ast.Call(args=arguments):
             return any(of_columns(argument, columns) for argument in arguments)
         case ast.BinOp(left=left, right=right):
@@ -257,18 +257,24 @@ class _Rewriter(ast.NodeTransformer):
         return made(template, node.left, node.right) if template is not None and self._is_column(node) else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        is_array = (self._types(node.value) or "").startswith("array")
         self.generic_visit(node)
         if self._is_column(node.slice) and not self._is_column(node.value):
             return made(_LOOKUP, node.value, node.slice)
         if not isinstance(node.slice, ast.Slice) or not self._is_column(node.value):
             return node
-        lower, upper, step = node.slice.lower, node.slice.upper, node.slice.step
-        if step is not None and lower is None and upper is None and ast.unparse(step) == "-1":
-            return made("F.reverse({0})", node.value)
-        if step is None and lower is None and upper is not None:
-            return made("F.substring({0}, 1, {1})", node.value, upper)
-        if step is None and upper is None and isinstance(lower, ast.Constant) and isinstance(lower.value, int):
-            return made("F.substr({0}, F.lit({1}))", node.value, ast.Constant(lower.value + 1))
+        match node.slice:
+            case ast.Slice(lower=None, upper=None, step=ast.expr() as step) if ast.unparse(step) == "-1":
+                return made("F.reverse({0})", node.value)
+            case ast.Slice(lower=None, upper=ast.UnaryOp(op=ast.USub(), operand=left_out), step=None) if not is_array:
+                return made("F.substr({0}, F.lit(1), F.length({0}) - {1})", node.value, left_out)
+            case ast.Slice(lower=None, upper=ast.UnaryOp(op=ast.USub()), step=None):
+                return node
+            case ast.Slice(lower=None, upper=ast.expr() as upper, step=None):
+                return made("F.slice({0}, 1, {1})" if is_array else "F.substring({0}, 1, {1})", node.value, upper)
+            case ast.Slice(lower=ast.Constant(value=int(first)), upper=None, step=None):
+                rest = "F.slice({0}, {1}, F.size({0}))" if is_array else "F.substr({0}, F.lit({1}))"
+                return made(rest, node.value, ast.Constant(first + 1))
         return node
 
     # --- text and collections that Python puts together ---

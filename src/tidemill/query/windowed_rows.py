@@ -13,7 +13,6 @@ from struct import Struct
 from typing import Any, NoReturn, TypeVar
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.stores import store_of
 from tidemill.operators.versioned_store import VersionedStore
@@ -45,7 +44,8 @@ def first_windows(reader: CopyReader, store: StoreInfo, question: RowsQuestion, 
     assert question.key is not None
     assert question.times is not None
     in_bytes = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
-    found = _sessions(reader, in_bytes, question) if kind_of(store) is StoreKind.SESSION else _windows(reader, in_bytes, question)
+    found_in = _sessions if kind_of(store) is StoreKind.SESSION else _windows
+    found = found_in(reader, in_bytes, question.key, question.times)
     rows, more_from = first_page((Row(question.key + bounds, stored, reader.partition) for bounds, stored in found), question)
     reader.position()  # what was read is only as good as what the files stood for
     return FoundRows(rows=rows, covered={reader.partition: lag}, more_from=more_from)
@@ -59,20 +59,19 @@ def require_windows(store: StoreInfo, rows: FoundRows, key: bytes) -> None:
         raise ValueError("rows that are no windows of the key")
 
 
-def _windows(reader: CopyReader, store: StoreInfo, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
-    times = question.times or (0, LONG_MAX)
+def _windows(reader: CopyReader, store: StoreInfo, key: bytes, times: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
     timestamped = kind_of(store) is StoreKind.TIMESTAMPED_WINDOW
+
     def read(kept: WindowStore) -> list[tuple[int, Any]]:
-        return list(kept.fetch_range(question.key, *times))
+        return list(kept.fetch_range(key, *times))
 
     for start, found in at_one_commit(reader, store, WindowStore, read):
         yield _LONG.pack(start), _LONG.pack(found[1]) + found[0] if timestamped else found
 
 
-def _sessions(reader: CopyReader, store: StoreInfo, question: RowsQuestion) -> Iterator[tuple[bytes, bytes]]:
-    first, last = question.times or (0, LONG_MAX)
+def _sessions(reader: CopyReader, store: StoreInfo, key: bytes, times: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
     def read(kept: SessionStore) -> list[tuple[Windowed, Any]]:
-        return list(kept.find_sessions(question.key, first, last))
+        return list(kept.find_sessions(key, *times))
 
     for session, value in at_one_commit(reader, store, SessionStore, read):
         yield _TWO_LONGS.pack(session.end, session.start), value

@@ -2,7 +2,7 @@
 
 Decides by Confluent's rules of compatibility: packages and names of fields may differ, kinds of numbers may where their bytes are
 the same. Protobuf itself reads any bytes: a field of another kind would be not set, and another message's fields would be this
-one's.
+one's. A reader's message does not contain itself, since that has no Spark type.
 """
 
 from __future__ import annotations
@@ -25,16 +25,13 @@ def why_unfit(writer: Descriptor, reader: Descriptor) -> str:
     """Why records of ``writer`` are not read as ``reader``; empty if they are."""
     if writer.name != reader.name:
         return f"the record is a {writer.full_name}, expected {reader.full_name}"
-    return _of_fields(writer, reader, set())
+    return _of_fields(writer, reader)
 
 
-def _of_fields(writer: Descriptor, reader: Descriptor, seen: set[tuple[str, str]]) -> str:
-    if (writer.full_name, reader.full_name) in seen:
-        return ""
-    seen.add((writer.full_name, reader.full_name))
+def _of_fields(writer: Descriptor, reader: Descriptor) -> str:
     for field in reader.fields:
         written = writer.fields_by_number.get(field.number)
-        why = "" if written is None else _of_field(written, field, seen)
+        why = "" if written is None else _of_field(written, field)
         if why:
             return why
     for group in reader.oneofs:
@@ -45,14 +42,14 @@ def _of_fields(writer: Descriptor, reader: Descriptor, seen: set[tuple[str, str]
     return ""
 
 
-def _of_field(written: FieldDescriptor, field: FieldDescriptor, seen: set[tuple[str, str]]) -> str:
+def _of_field(written: FieldDescriptor, field: FieldDescriptor) -> str:
     if written.type != field.type and (written.type, field.type) not in _PAIRS:
         return f"its field {written.full_name} is of type {_said(written)}, expected {_said(field)}"
     if written.is_repeated and not field.is_repeated and written.type in _NUMBERS:
         return f"its field {written.full_name} is a list, expected one {_said(field)}"
     if written.message_type is None or field.message_type is None:
         return ""
-    return _of_fields(written.message_type, field.message_type, seen)
+    return _of_fields(written.message_type, field.message_type)
 
 
 def _said(field: FieldDescriptor) -> str:

@@ -94,7 +94,8 @@ class SchemaRegistry:
         the schema that is written with; the message's full name if None.
 
         Raises:
-            TopologyError: the message has no Spark type (it contains itself).
+            TopologyError: the message has no Spark type (it contains itself, has no fields or a map by other keys than strings),
+                or a field hides an attribute of Protobuf's classes.
         """
         from tidemill.schema_registry.protobuf import ProtobufSerde
 

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from tidemill.ids import TaskId
 from tidemill.sim.history import Round, ScaleLook, SimulatedRun
+from tidemill.text_table import table_lines
 
 CLIENTS_SHOWN = 12
 """Clients listed; of a larger group only those whose tasks change."""
@@ -71,14 +72,7 @@ def comparison_lines(runs: Sequence[tuple[str, SimulatedRun]]) -> Iterator[str]:
     """A table with one row for each variant."""
     rows = [("variant", *(title for title, _ in COLUMNS))]
     rows += [(name, *(show(run) for _, show in COLUMNS)) for name, run in runs]
-    return table_lines(rows)
-
-
-def table_lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns aligned, the first row being the titles."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from table_lines(rows)
 
 
 def as_json(run: SimulatedRun) -> dict[str, object]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tidemill.assignment.iteration_order import IterationOrder, TaskHash
 from tidemill.assignment.model import ApplicationState, ClientState, CopyRole, Decision
-from tidemill.errors import AssignmentError
+from tidemill.assignment.placement import require_threads
 from tidemill.ids import ProcessId, TaskId
 from tidemill.java_collections.hash_table import HashTable, process_hash
 
@@ -21,7 +21,7 @@ _REASONS = {
     "kept": "{task} stays on {client}, which ran it before and has room: fewer actives than its threads' share.",
     "preserved": "{task} stays on {client}, which ran it before, whatever its load.",
     "previous standby": "{task} goes to {client}, which held its state before and has room for actives.",
-    "previous owner": "{task} goes to {client}, which had it before (or is the only candidate) and is not overfull.",
+    "previous owner": "{task} goes to {client}, which had it before and is not overfull.",
     "previous standby with room": "{task} goes to {client}: its previous owner is overfull, this one held its state.",
     "least loaded": "{task} goes to {client}: no previous owner has room, and this is the least loaded client, those "
     "being preferred that would see a new pair of tasks together.",
@@ -45,6 +45,7 @@ class StickyPlacing:
     def __init__(
         self, state: ApplicationState, order: IterationOrder, *, task_hash: TaskHash, fullness_of: FullnessOf
     ) -> None:
+        require_threads(state.clients)
         self._state, self._order = state, order
         self._fullness_of = fullness_of
         self._clients: dict[ProcessId, ClientState] = {client.process_id: client for client in state.clients}
@@ -53,10 +54,7 @@ class StickyPlacing:
         self._fullness = {client: fullness_of(0, self._threads(client)) for client in order.clients}
         self._seen_with: dict[TaskId, set[TaskId]] = {}
         self._log: list[tuple[TaskId, CopyRole, str, ProcessId]] = []
-        total = sum(client.capacity for client in state.clients)
-        if total <= 0:
-            raise AssignmentError("there is no stream thread to assign tasks to; every client must have at least one")
-        self._tasks_per_thread = len(state.tasks) // total
+        self._tasks_per_thread = len(state.tasks) // sum(client.capacity for client in state.clients)
         self._previous_active: dict[TaskId, ProcessId] = {}
         self._previous_active_order = HashTable(task_hash)
         self._previous_standby: dict[TaskId, HashTable[ProcessId]] = {}
@@ -150,8 +148,6 @@ class StickyPlacing:
         self._log.append((task, role, rule, client))
 
     def _best(self, task: TaskId, candidates: Sequence[ProcessId]) -> tuple[ProcessId, str]:
-        if len(candidates) == 1:
-            return candidates[0], "previous owner"
         owner = self._previous_active.get(task)
         if owner is None or owner not in candidates:
             owner = self._least_loaded_previous_standby(task, candidates)
