@@ -193,8 +193,8 @@ def require_level(level: str) -> None:
 def _log_to(live: LiveText, level: str, *, as_json: bool) -> None:
     """Tidemill's log at ``level``, that of libraries at warning or above. As JSON it is standard error's, terminal or not.
 
-    kafka-python, which holds the membership, writes of each attempt to reach a broker; it is heard at ``debug`` only, as events
-    of Tidemill's and librdkafka's lines tell of the same brokers.
+    kafka-python, which holds the membership, writes a line for each attempt to reach a broker. It is shown at ``debug`` only: the
+    events of Tidemill and the lines of librdkafka report the same brokers.
     """
     require_level(level)
     chosen = logging.getLevelName(level.upper())
