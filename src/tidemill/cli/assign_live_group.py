@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """``settings``: those given beside the application file; ``assignor`` and ``compatibility`` None: by settings, 4.3."""
+    """``settings``: those of the options; ``assignor`` and ``compatibility`` None: by settings, 4.3."""
 
     application_id: str
     app: Path | None

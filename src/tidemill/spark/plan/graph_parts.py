@@ -139,8 +139,8 @@ def _connected(topology: Topology, able: list[str]) -> tuple[frozenset[str], ...
         sinks = (name for name, node in topology.nodes.items() if isinstance(node, SinkNode))
         for sink in sinks:
             above = topology.parents[sink]
-            beside = (child for name in above if name not in inside for child in topology.children(name))
-            linked.append(tuple(name for name in (*above, *beside) if name in inside))
+            siblings = (child for name in above if name not in inside for child in topology.children(name))
+            linked.append(tuple(name for name in (*above, *siblings) if name in inside))
     return united(linked)
 
 
