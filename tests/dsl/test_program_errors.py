@@ -141,6 +141,14 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     ),
     "no partitions": (lambda b: b.stream("a").repartition(partitions=0), "partitions must be a whole number from 1 on, got 0"),
     "a store that is none": (lambda b: b.table("a", store=5), "table: store must be a name or a Materialized, got 5"),
+    "a store of processors": (
+        lambda b: b.table("a", store=Stores.versioned_key_value_store("prices", timedelta(hours=1))),
+        re.escape("'prices' of Stores, which is for processors; write Materialized(name='prices', history_retention=3600000)"),
+    ),
+    "a store of processors in memory": (
+        lambda b: b.stream("a").group_by_key().count(store=Stores.key_value_store("seen", persistent=False, logged=False)),
+        re.escape("write Materialized(name='seen', persistent=False, logged=False)"),
+    ),
     "merging with something else": (lambda b: b.stream("a").merge(b.table("b")), "merge: expected a stream"),
     "merging with another builder's stream": (
         lambda b: b.stream("a").merge(StreamsBuilder().stream("b")), "belongs to another StreamsBuilder",

@@ -58,6 +58,11 @@ def materialized(
         store = Materialized(name=store)
     elif store is None:
         store = Materialized()
+    elif isinstance(store, Store):
+        raise TopologyError(
+            f"{operator}: store must be a name or a Materialized, got the store {store.name!r} of Stores, which is for"
+            f" processors; write {_as_materialized(store)}"
+        )
     elif not isinstance(store, Materialized):
         raise TopologyError(f"{operator}: store must be a name or a Materialized, got {store!r}")
     if store.name is not None:
@@ -68,6 +73,19 @@ def materialized(
         value=serde_or_none(value or store.value, f"{operator}: value"),
         changelog_config=dict(store.changelog_config),
     )
+
+
+def _as_materialized(store: Store) -> str:
+    """The Materialized that says what a store of ``Stores`` does; the serdes, which have no short text, are left out."""
+    versioned = store.kind is StoreKind.VERSIONED
+    said = {
+        "name": store.name,
+        "history_retention": store.retention_ms if versioned else None,
+        "retention": None if versioned else store.retention_ms,
+        "persistent": None if store.persistent else False,
+        "logged": None if store.logged else False,
+    }
+    return f"Materialized({', '.join(f'{key}={value!r}' for key, value in said.items() if value is not None)})"
 
 
 def queryable_name(asked: Materialized | None) -> str | None:
