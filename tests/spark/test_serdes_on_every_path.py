@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -167,6 +168,14 @@ def test_a_column_that_the_schema_has_no_place_for_is_refused_when_the_plan_is_b
     stream = builder.stream("in", key=BYTES, value=Serdes.long())
     stream.map_values(column).to("out", key=BYTES, value=Serdes.json("n bigint, t array<int>"))
     with pytest.raises(TopologyError, match=problem):
+        TopologyTestDriver(builder, session=tidemill_session)
+
+
+def test_a_struct_for_json_without_a_schema_is_refused_with_the_schema_to_give(tidemill_session: SparkSession) -> None:
+    builder = StreamsBuilder()
+    pairs = builder.stream("in", key=BYTES, value=Serdes.long()).map_values(lambda v: F.struct(v.alias("n"), v.alias("2n")))
+    pairs.to("out", key=BYTES, value=Serdes.json())
+    with pytest.raises(TopologyError, match=re.escape("json writes string: give Serdes.json('n bigint, `2n` bigint'), or")):
         TopologyTestDriver(builder, session=tidemill_session)
 
 

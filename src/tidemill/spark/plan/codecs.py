@@ -112,7 +112,7 @@ def encoded(serde: Serde, column: Column, data_type: DataType, where: str) -> En
     Raises:
         TopologyError: the column's type is not the serde's (a bigint serde takes an int too).
     """
-    serde = in_transit(serde)
+    name, serde = serde.name, in_transit(serde)
     found, wanted = data_type.simpleString(), serde.sql_type
     if found == "void":
         return Encoded(kind=Physical.BYTES, column=F.lit(None).cast("binary"))
@@ -123,8 +123,7 @@ def encoded(serde: Serde, column: Column, data_type: DataType, where: str) -> En
         return Encoded(kind=Physical.BYTES, column=text.cast("binary"))
     if found != wanted and (found, wanted) not in (("int", "bigint"), ("float", "double"), ("smallint", "int")):
         raise TopologyError(
-            f"{where}: the column has type {found}, but the serde {serde.name} writes {wanted}: "
-            f"convert the column (for example .cast({wanted!r})) or give a serde for {found}"
+            f"{where}: the column has type {found}, but the serde {name} writes {wanted}: {_advice(data_type, wanted)}"
         )
     kind = physical(wanted)
     if kind is Physical.NUMBER:
@@ -132,6 +131,14 @@ def encoded(serde: Serde, column: Column, data_type: DataType, where: str) -> En
     if kind is Physical.DOUBLE:
         return Encoded(kind=kind, column=column.cast("double"))
     return Encoded(kind=kind, column=column.cast("binary"))
+
+
+def _advice(data_type: DataType, wanted: str) -> str:
+    if isinstance(data_type, StructType):
+        names = (field.name if field.name.isidentifier() else f"`{field.name}`" for field in data_type)
+        fields = ", ".join(f"{name} {field.dataType.simpleString()}" for name, field in zip(names, data_type, strict=True))
+        return f"give Serdes.json({fields!r}), or make one {wanted} of the fields"
+    return f"convert the column (for example .cast({wanted!r})) or give a serde for {data_type.simpleString()}"
 
 
 def serde_for_type(data_type: DataType, where: str) -> Serde:
