@@ -125,13 +125,10 @@ def test_a_killed_instances_standbys_take_over_with_what_they_have_and_counts_st
         return two.events(name)[before[name] :]
 
     one.kill_tree()
-    killed_at = time.monotonic()
     two.wait(lambda at: len(at["tasks"]) == TASKS and at["state"] == "RUNNING", "owner of all tasks")
-    took_s = time.monotonic() - killed_at
     assert {event["task"] for event in since("standby-promoted")} == moving, two.log_end()
     for restored in (event for event in since("restored") if event["task"] in moving):
         assert int(restored["from"]) >= followed[restored["task"]] > 0, f"{restored}: {two.log_end()}"
-    assert took_s < 120
     paused = until(lambda: all(any(f"{task}: " in event["paused_ms"] for event in since("rebalance-over")) for task in moving))
     assert paused, two.log_end()
     with_standbys.all_is_counted_exactly()
