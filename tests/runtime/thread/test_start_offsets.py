@@ -35,6 +35,7 @@ class Brokers:
         return {tp: OffsetAndMetadata(self.offsets[tp], self.metadata) for tp in partitions if tp in self.offsets}
 
     def commit(self, offsets: dict[TopicPartition, Any]) -> None:
+        assert offsets, "a request for nothing"
         self.made_known = {tp: at.offset for tp, at in offsets.items()}
         assert {at.metadata for at in offsets.values()} <= {self.metadata}, "the partition's time goes on"
 
@@ -158,8 +159,11 @@ def test_an_offset_that_is_gone_is_replaced_by_the_policy_and_committed_and_what
     assert f"event=offset-out-of-range partition=a-0 {said}" in caplog.text
 
 
-def test_what_a_consumer_says_of_a_position_that_it_has_left_resets_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    brokers = Brokers({at("a"): 20})
+@pytest.mark.parametrize("committed", [10, 20, 90], ids=["at its begin", "within", "at its end"])
+def test_what_a_consumer_says_of_a_position_that_it_has_left_resets_nothing(
+    committed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = Brokers({at("a"): committed})
     offsets_of(brokers, "none").reset({at("a"): 5})
     assert (brokers.made_known, caplog.text) == ({}, "")
 
