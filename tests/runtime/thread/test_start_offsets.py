@@ -118,6 +118,29 @@ def test_with_none_a_partition_without_a_committed_offset_stops_by_name(default:
         starts(Brokers({}), default, a=own)
 
 
+class HeldBack(Brokers):
+    """An open transaction of the thread's own producer holds the committed offsets back."""
+
+    is_fenced = False
+
+    def committed(self, partitions: Collection[TopicPartition], **options: Any) -> dict[TopicPartition, Any]:
+        if not self.is_fenced:
+            raise RetriableError("the offsets are not stable")
+        return super().committed(partitions, **options)
+
+    def fence(self) -> None:
+        self.is_fenced = True
+
+
+def test_offsets_that_an_own_transaction_holds_back_are_read_when_it_was_fenced() -> None:
+    builder = StreamsBuilder()
+    builder.stream("a", key=STRING, value=STRING).to("out")
+    brokers: Any = HeldBack({at("a"): 55})
+    offsets = StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, brokers.fence)
+    task = ActiveTask(task=TaskId(0, 0), directory="", epoch="", inputs=(at("a"),), changelogs={})
+    assert offsets.bounds({task.task: task})[task.task].inputs == {at("a"): 55}
+
+
 def test_partition_times_come_with_the_committed_offsets() -> None:
     assert bounds(Brokers({at("a"): 55}), "earliest", a=None, b=None).times == {at("a"): PartitionTime(1_000)}
 
