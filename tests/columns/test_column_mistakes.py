@@ -211,6 +211,8 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
         "F.struct(v['name'].alias('who'), F.lit('user').alias('kind'))",
     ),
     (lambda v: {**v, "kind": "user"}, "calls what a Column does not have", "v.withField('kind', F.lit('user'))"),
+    (lambda v: {**v, **NAMES}, "calls what a Column does not have", None),
+    (lambda v: {**NAMES, "ada": v["age"]}, "gives a dict, expected a Column", None),
     (lambda v: (v["name"], v["age"]), "gives a tuple, expected a Column", "F.struct(v['name'], v['age'])"),
     (lambda v: [v["name"], v["at"]], "gives a list, expected a Column", "F.array(v['name'], v['at'])"),
     (lambda v: {v["name"], v["at"]}, LOOKED_UP, "F.array(v['name'], v['at'])"),

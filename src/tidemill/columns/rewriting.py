@@ -301,15 +301,15 @@ class _Rewriter(ast.NodeTransformer):
         if not any(self._is_column(each) for each in (*node.keys, *node.values) if each is not None):
             return self.generic_visit(node)
         self.generic_visit(node)
-        if node.keys[0] is None and all(constant_text(key) is not None for key in node.keys[1:] if key is not None):
+        texts = list(map(constant_text, node.keys))
+        if node.keys[0] is None and None not in texts[1:] and self._is_column(node.values[0]):
             whole = node.values[0]
-            for key, value in zip(node.keys[1:], node.values[1:], strict=True):
-                assert key is not None
-                whole = made("{0}.withField({1}, {2})", whole, key, literal(value, self._columns))
+            for text, value in zip(texts[1:], node.values[1:], strict=True):
+                whole = made("{0}.withField({1}, {2})", whole, ast.Constant(text), literal(value, self._columns))
             return whole
-        if any(key is None for key in node.keys):
+        if None in node.keys:
             return node
-        if any(constant_text(key) is None for key in node.keys):
+        if None in texts:
             pairs = zip(node.keys, node.values, strict=True)
             return ast.Call(made("F.create_map"), [literal(each, self._columns) for pair in pairs for each in pair if each], [])
         fields = [
