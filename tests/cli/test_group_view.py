@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timezone
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from rich.console import Console
 
 from tidemill.cli import top
 from tidemill.cli.group_screen import group_screen
-from tidemill.cli.group_view import copy_rows, duration, instance_rows, listed, rebalances, summary
+from tidemill.cli.group_view import copy_rows, duration, instance_rows, listed, rebalances, shown_time, summary
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo
@@ -55,6 +56,32 @@ def test_threads_have_rows_of_their_own_where_an_instance_has_several() -> None:
     assert instance_rows(read_group(document))[2].active == "0_4"
 
 
+def test_an_instances_row_sums_up_its_threads_and_takes_the_largest_times_and_the_last_assignment() -> None:
+    document = group()
+    first = document["instances"][0]["threads"][0]
+    tasks = [{**task, "behind": behind} for task, behind in zip(first["active"], [3, None, 4, None], strict=True)]
+    first |= {"active": tasks, "records_per_s": 10.0, "latency_ms": 5.0, "batch_ms": None, "last_assignment_s": 70.0}
+    second = {**first, "number": 2, "active": [], "standby": [], "running": False, "latency_ms": 7.0, "batch_ms": 9.0}
+    second |= {"waiting": "it has failed", "last_assignment_s": 40.0}
+    third = {**second, "number": 3, "error": "StopError: no", "latency_ms": None, "last_assignment_s": None}
+    document["instances"][0] |= {"threads": [first, second, third], "why": ["thread 2: it waits", "thread 3: it has failed"]}
+    row, *threads = instance_rows(read_group(document))[:4]
+    assert (row.threads, row.records_per_s, row.latency_ms, row.batch_ms, row.behind) == ("1/3", 30.0, 7.0, 9.0, 7)
+    assert (row.rebalanced, row.trouble) == ("40 s ago", "thread 2: it waits; thread 3: it has failed")
+    assert [thread.trouble for thread in threads] == ["", "it has failed", "StopError: no"]
+    assert [thread.rebalanced for thread in threads] == ["70 s ago", "40 s ago", "-"]
+    assert [thread.behind for thread in threads] == [7, None, None]
+    assert not any(thread.leads for thread in threads)
+
+
+def test_an_instance_without_an_address_goes_by_the_beginning_of_its_process_id() -> None:
+    document = group()
+    document["instances"][1]["host"] = None
+    document["leader"] = "af51e19a"
+    document["instances"][1]["process"] = "af51e19a-0000-4000-8000-000000000000"
+    assert [row.name for row in instance_rows(read_group(document)) if row.leads] == ["af51e19a"]
+
+
 def test_one_that_is_away_keeps_its_row_with_what_it_had_and_why() -> None:
     row = next(row for row in instance_rows(read_group(group("one_away"))) if row.state == "AWAY")
     assert row.active == "had 0_1 0_4 1_1 1_4"
@@ -69,6 +96,9 @@ def test_warm_ups_come_before_standbys_with_what_they_lack() -> None:
     document = group()
     document["instances"][0]["threads"][0]["active"][1] |= {"phase": "restoring", "lag": 9, "seconds_left": 4.0}
     assert (copy_rows(read_group(document))[0].role, copy_rows(read_group(document))[0].seconds_left) == ("restoring", 4.0)
+    document["instances"][0]["threads"][0]["active"][3] |= {"phase": "created", "lag": None}
+    rows = copy_rows(read_group(document))
+    assert [(str(row.task), row.role) for row in rows[:3]] == [("1_1", "restoring"), ("1_5", "created"), ("1_2", "warm-up")]
 
 
 def test_an_instance_that_restores_says_how_much_and_how_long() -> None:
@@ -80,7 +110,9 @@ def test_an_instance_that_restores_says_how_much_and_how_long() -> None:
     told |= {"offsets_left": None, "offsets_per_s": None, "seconds_left": None}
     unknown = "restores 1_0 1_1: how much is left is not known yet, time left unknown"
     assert instance_rows(read_group(document))[0].trouble == unknown
-    document["instances"][0]["restoring"] = None
+    document["instances"][0]["state"] = "RUNNING"
+    assert (instance_rows(read_group(document))[0].state, instance_rows(read_group(document))[0].trouble) == ("RUNNING", "")
+    document["instances"][0] |= {"state": "REBALANCING", "restoring": None}
     assert instance_rows(read_group(document))[0].state == "REBALANCING"
 
 
@@ -99,6 +131,37 @@ def test_rebalances_say_who_came_and_what_moved_newest_first_without_follow_ups(
     assert len(told) == 3
     assert "127.0.0.1:38887 joined; 0_0 from 127.0.0.1:35433 to 127.0.0.1:38887" in told[0][1]
     assert told[-1][1].startswith("0_0 to 127.0.0.1:35433")
+
+
+def test_a_rebalance_says_its_first_moves_how_many_more_there_are_and_what_comes_next() -> None:
+    document = group()
+    led = next(led for led in document["rebalances"] if led["moves"])
+    move = {**led["moves"][0], "task": "0_0", "role": "active", "from": "a", "to": "b", "had_copy": True}
+    standby = {**move, "role": "standby"}
+    gone = {**standby, "to": None}
+    led |= {"joined": [], "left": ["c"], "remarks": [], "moves": [move, standby, gone, *[move] * 3], "more_moves": 5}
+    document["rebalances"] = [led | {"hands_over": True}]
+    [(_, words)] = rebalances(read_group(document), 9)
+    assert words == (
+        "c left; 0_0 from a to b, which had a copy; standby of 0_0 on b; no copy of 0_0 on a any more; "
+        "0_0 from a to b, which had a copy; 7 more moves; once the old owners have let go"
+    )
+    joined = led | {"moves": [], "more_moves": 0, "left": [], "joined": ["d"], "hands_over": False, "next_ms": None}
+    document["rebalances"] = [joined, joined | {"joined": []}]
+    assert [words for _, words in rebalances(read_group(document), 9)] == ["d joined"]
+
+
+def test_the_time_of_a_rebalance_is_shown_in_the_zone_asked_for() -> None:
+    assert shown_time(1_700_000_000_000, zone=timezone.utc) == "22:13:20"
+
+
+def test_a_group_that_nobody_leads_says_whether_it_has_an_assignment() -> None:
+    document = group() | {"leader": None}
+    assert summary(read_group(document)).endswith("the leader does not answer")
+    for one in document["instances"]:
+        for thread in one["threads"]:
+            thread["active"] = []
+    assert summary(read_group(document)).endswith("no assignment yet")
 
 
 @pytest.mark.parametrize("at_ms", [-(1 << 63), (1 << 63) - 1])
@@ -130,7 +193,10 @@ def test_many_tasks_are_counted_beyond_a_dozen_and_in_the_order_of_numbers() -> 
     assert listed([]) == "-"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(None, "unknown"), (7.4, "7 s"), (240, "4 min"), (9_000, "2.5 h")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "unknown"), (7.4, "7 s"), (99, "99 s"), (240, "4 min"), (5_999, "100 min"), (9_000, "2.5 h")],
+)
 def test_durations_stand_in_a_unit_that_fits(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
 

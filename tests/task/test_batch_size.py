@@ -22,7 +22,7 @@ from tidemill.task.batch_size import (
 )
 from tidemill.task.message_pack import pack, unpack
 
-IN = TopicPartition("in", 0)
+IN, OTHER = TopicPartition("in", 0), TopicPartition("other", 0)
 LIMIT_S, USUAL = 60.0, 200_000
 BAD = Failure(cause=Cause.FUNCTION, error="org.apache.spark.SparkArithmeticException", message="Division by zero.")
 DEAD = Failure(cause=Cause.WORKER, error="WorkerDiedError", message="a Python worker died")
@@ -81,6 +81,13 @@ def test_a_function_that_fails_with_nothing_to_process_ends_the_thread_with_what
         failed(size, BAD, taken(0))
 
 
+def test_functions_that_fail_with_nothing_to_process_now_and_then_end_no_thread() -> None:
+    size = BatchSize()
+    for _ in range(MOST_DEATHS):
+        size = after(failed(size, BAD, taken(0)), 100)
+    assert size.is_usual
+
+
 def test_a_record_that_is_left_out_already_is_not_blamed_again() -> None:
     size = failed(BatchSize(), BAD, taken(1))
     assert len(failed(size, BAD, taken(1)).refused) == 1
@@ -128,6 +135,7 @@ def test_what_is_restored_is_halved_too_and_only_restoring_brings_it_back() -> N
     assert (size.restored, size.most, size.patience) == (50_000, None, 1)
     assert after(size, 0).restored == 50_000
     assert after(size, 0, restored=50_000).restored == 100_000
+    assert after(size, 0, restored=50_000, took_s=LIMIT_S).restored == 50_000
     assert after(after(size, 0, restored=50_000), 0, restored=100_000).is_usual
     assert failed(BatchSize(), SLOW, taken(0, restored=1)).patience == 2
 
@@ -140,7 +148,16 @@ def test_a_record_that_ends_its_worker_each_time_ends_the_thread_with_its_place(
     with pytest.raises(StopError, match=r"in-0 at offset 7: a batch of this record alone has ended its worker 5 times"):
         failed(size, DEAD, taken(1, 7))
     passed = next_size(size, {IN: 8}, {IN})
-    assert failed(passed, DEAD, taken(1, 8)).in_vain == 1
+    assert failed(passed, DEAD, taken(1, 8)).deaths == {(IN, 8): 1}
+
+
+def test_records_of_several_inputs_that_each_end_their_worker_end_the_thread_too() -> None:
+    size = BatchSize()
+    for _ in range(MOST_DEATHS - 1):
+        for tp in (IN, OTHER):  # small batches take from one input after the other
+            size = next_size(failed(size, DEAD, SourceProgress(records=1, first=(tp, 7))), {IN: 7, OTHER: 7}, {IN, OTHER})
+    with pytest.raises(StopError, match=r"other-0 at offset 7: a batch of this record alone has ended its worker 5 times"):
+        failed(size, DEAD, SourceProgress(records=1, first=(OTHER, 7)))
 
 
 def test_after_a_death_batches_stay_below_that_size_for_a_while_and_then_grow_again() -> None:

@@ -53,9 +53,15 @@ def test_a_task_reads_nothing_before_its_offsets_are_fetched_and_its_stores_are_
     assert request(reported(new_task(), 10)).inputs == {}
 
 
-def test_a_task_without_stores_runs_as_soon_as_its_offsets_are_fetched() -> None:
+def test_a_task_without_stores_runs_as_soon_as_its_offsets_are_fetched_and_no_worker_opens_anything_for_it() -> None:
     tasks = {TASK: ActiveTask(task=TASK, directory="", epoch="e", inputs=(IN,), changelogs={})}
-    assert request(fetched(tasks)).inputs == {IN: 40}
+    assert (request(fetched(tasks)).inputs, request(fetched(tasks)).tasks) == ({IN: 40}, ())
+
+
+def test_a_task_whose_stores_have_no_changelogs_runs_at_once_and_a_worker_opens_them() -> None:
+    tasks = {TASK: ActiveTask(task=TASK, directory="d", epoch="e", inputs=(IN,), changelogs={})}
+    asked = request(fetched(tasks))
+    assert (asked.inputs, [run.directory for run in asked.tasks]) == ({IN: 40}, ["d"])
 
 
 def test_stores_behind_the_changelogs_end_are_restored_from_where_they_are_before_any_input_is_read() -> None:
@@ -98,6 +104,25 @@ def test_stores_beyond_the_changelogs_end_are_wiped_and_restored_whole() -> None
     assert request(tasks).changelogs == {LOG: 0}
 
 
+@pytest.mark.parametrize(("position", "wiped"), [(0, False), (1, True), (5, True), (6, False), (10, False), (11, True)])
+def test_stores_that_lack_records_which_are_gone_are_wiped_empty_ones_lack_none(position: int, wiped: bool) -> None:
+    bounds = Bounds(inputs={IN: 40}, changelog_begins={LOG: 6}, changelog_ends={LOG: 10})
+    assert reported(fetched(new_task(), bounds), position)[TASK].wipe is wiped
+
+
+def test_a_restoring_task_whose_changelog_is_out_of_range_fetches_its_bounds_again() -> None:
+    restoring = reported(fetched(new_task()), 4)
+    out_of_range = reported(restoring, None, Outcome.LOST, out_of_range=(LOG,))[TASK]
+    assert (out_of_range.phase, out_of_range.needs_bounds, out_of_range.stores) == (Phase.CREATED, True, {"counts": 4})
+    assert reported(restoring, None, Outcome.REFUSED, out_of_range=(IN,)) == restoring
+    assert reported(running(), None, Outcome.REFUSED, out_of_range=(LOG,)) == running()
+
+
+def test_a_restoring_task_goes_on_from_where_its_worker_finds_the_stores() -> None:
+    tasks = reported(reported(fetched(new_task()), 4), 3, stores_at={"is_behind": True})
+    assert (tasks[TASK].phase, request(tasks).changelogs) == (Phase.RESTORING, {LOG: 3})
+
+
 @pytest.mark.parametrize("position", [10, 3])
 def test_after_a_lost_batch_a_task_starts_again_at_the_committed_offsets_with_stores_as_they_are(position: int) -> None:
     tasks = lifecycle.lost(running())
@@ -125,6 +150,8 @@ def test_a_store_that_missed_its_batch_catches_up_before_the_next_one_reads_it()
     tasks = reported(running(), 10, ends={IN: 44}, stores_at={"is_behind": True})
     assert tasks[TASK].needs_bounds
     assert request(tasks).inputs == {}
+    [run] = request(tasks).tasks
+    assert not run.wipe
 
 
 def test_a_fenced_batch_moves_nothing() -> None:
@@ -138,6 +165,7 @@ def test_tasks_that_lack_little_can_be_restored_before_the_others() -> None:
     assert lifecycle.nearly_restored(lacks_six, 5) == frozenset()
     assert lifecycle.nearly_restored(running(), 100) == frozenset()
     assert lifecycle.nearly_restored(new_task(), 100) == frozenset()
+    assert lifecycle.nearly_restored(reported(fetched(new_task()), 9), 1) == {TASK}
 
     def changelogs(*only: TaskId) -> Positions:
         return lifecycle.request(

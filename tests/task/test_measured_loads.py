@@ -30,6 +30,14 @@ def test_a_partition_whose_end_is_not_known_leaves_its_task_unmeasured():
     first = MeasuredLoads().measure(0, INPUTS, {TopicPartition("in", 1): 0}, {})
     second = first.measure(30, INPUTS, {TopicPartition("in", 0): 9, TopicPartition("in", 1): 300}, {})
     assert second.loads(30) == {COLD: TaskLoad(records=level(10))}
+    assert second.measure(60, INPUTS, {}, {}).loads(60) == second.loads(30)
+
+
+def test_a_look_is_due_at_first_and_then_an_interval_after_the_last():
+    loads = MeasuredLoads()
+    assert loads.is_due(0)
+    looked = loads.measure(100, INPUTS, {}, {})
+    assert [looked.is_due(100 + passed_s) for passed_s in (0, MEASURE_INTERVAL_S - 1, MEASURE_INTERVAL_S)] == [False, False, True]
 
 
 def test_noise_changes_no_load_and_a_lasting_change_does():

@@ -121,6 +121,16 @@ def test_a_task_that_comes_back_under_another_epoch_starts_again() -> None:
     ]
 
 
+def test_a_task_that_has_to_fetch_its_bounds_again_starts_again() -> None:
+    restoring_again = (active(Phase.RESTORING, 4), None, 0)
+    events = told((active(Phase.RESTORING, 2), None, 0), (active(Phase.CREATED, 4), None, 0), restoring_again)
+    assert events == [
+        RestoreStarted(**WHAT, start=2, end=10),
+        RestoreSuspended(**WHAT, total=0),
+        RestoreStarted(**WHAT, start=4, end=10),
+    ]
+
+
 def test_after_a_lost_batch_a_running_task_is_started_and_ended_again() -> None:
     lost = replace(active(Phase.CREATED, None), bounds=None)
     events = told((active(Phase.RUNNING, 10), None, 0), (lost, None, 0), (active(Phase.RUNNING, 10), None, 0))
@@ -150,9 +160,16 @@ def test_a_promoted_standby_and_one_that_goes_away_are_told_apart() -> None:
         UpdateStarted(**WHAT, start=9),
         UpdateSuspended(**WHAT, at=9, end=10, reason=SuspendReason.PROMOTED),
     ]
-    assert told((None, copy(9), 0), (None, None, 0))[-1] == UpdateSuspended(
-        **WHAT, at=9, end=10, reason=SuspendReason.MIGRATED
-    )
+    for now in (None, active(Phase.CREATED, None, epoch="f")):
+        assert told((None, copy(9), 0), (now, None, 0))[-1] == UpdateSuspended(
+            **WHAT, at=9, end=10, reason=SuspendReason.MIGRATED
+        )
+
+
+def test_what_is_under_way_says_whether_it_is_active() -> None:
+    other = replace(copy(3), task=TaskId(1, 1))
+    progress, _ = advanced(Progress(), {TASK: active(Phase.RESTORING, 2)}, {TaskId(1, 1): other})
+    assert copies(progress, {}) == (under_way(0, 8, None), under_way(1, 7, None, is_active=False))
 
 
 def test_a_demoted_task_goes_on_as_a_standby() -> None:

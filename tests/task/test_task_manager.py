@@ -161,6 +161,16 @@ def test_when_all_is_closed_the_group_is_asked_for_a_rebalance_so_that_the_next_
     assert (set(tasks.member.held), tasks.ids, tasks.closing) == ({A}, {A}, {})
 
 
+def test_what_goes_is_closed_before_what_comes_is_run() -> None:
+    come = RunTasks(active=frozenset({C}), standby=NONE, new=frozenset({C}))
+    for held, standby, close in (
+        (A, [], CloseTasks(tasks={A: REVOKED}, have_stores=True)),
+        (B, [B], CloseTasks(tasks={}, kept=frozenset({B}), have_stores=False)),
+    ):
+        _, instructions = run(assigned([held]), assigned([C], standby, generation=6))
+        assert instructions == (CommitOffsets(partitions=frozenset({source(held)})), close, come)
+
+
 def test_a_worker_has_something_open_of_a_task_with_stores_or_where_nothing_is_left() -> None:
     for held, left, expected in (([A, B], [A], True), ([A, B], [B], False), ([A], [], True)):
         _, instructions = run(assigned(held), assigned(left, generation=6))

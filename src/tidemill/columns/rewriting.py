@@ -99,6 +99,8 @@ class _Rewriter(ast.NodeTransformer):
             node.func.value = self.visit(node.func.value)
         node.args = [self.visit(argument) for argument in node.args]
         node.keywords = [self.visit(keyword) for keyword in node.keywords]
+        if node.keywords:
+            return node  # what is known takes none: without them it would be something else
         if isinstance(node.func, ast.Attribute) and self._is_column(node.func.value):
             return self._method(node, node.func)
         if any(self._is_column(argument) for argument in node.args):
@@ -108,12 +110,14 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def _method(self, node: ast.Call, function: ast.Attribute) -> ast.AST:
-        arguments = [argument.value if isinstance(argument, ast.Constant) else None for argument in node.args]
-        if function.attr == "split" and isinstance(text := arguments[0] if arguments else None, str):
-            return made("F.split({0}, {1})", function.value, ast.Constant(re.escape(text)))
-        if function.attr in ("removeprefix", "removesuffix") and isinstance(arguments[0], str):
-            pattern = f"^{re.escape(arguments[0])}" if function.attr == "removeprefix" else f"{re.escape(arguments[0])}$"
-            return made("F.regexp_replace({0}, {1}, {2})", function.value, ast.Constant(pattern), ast.Constant(""))
+        match node.args:
+            case [ast.Constant(value=str(text))] if function.attr == "split":
+                return made("F.split({0}, {1})", function.value, ast.Constant(re.escape(text)))
+            case [ast.Constant(value=str(text)), ast.Constant(value=int(most))] if function.attr == "split":
+                return made("F.split({0}, {1}, {2})", function.value, ast.Constant(re.escape(text)), ast.Constant(most + 1))
+            case [ast.Constant(value=str(text))] if function.attr in ("removeprefix", "removesuffix"):
+                pattern = f"^{re.escape(text)}" if function.attr == "removeprefix" else f"{re.escape(text)}$"
+                return made("F.regexp_replace({0}, {1}, {2})", function.value, ast.Constant(pattern), ast.Constant(""))
         if function.attr in ("hexdigest", "digest") and not node.args:
             return function.value
         template = METHODS.get((function.attr, len(node.args)))
@@ -297,15 +301,15 @@ class _Rewriter(ast.NodeTransformer):
         if not any(self._is_column(each) for each in (*node.keys, *node.values) if each is not None):
             return self.generic_visit(node)
         self.generic_visit(node)
-        if node.keys[0] is None and all(constant_text(key) is not None for key in node.keys[1:] if key is not None):
+        texts = list(map(constant_text, node.keys))
+        if node.keys[0] is None and None not in texts[1:] and self._is_column(node.values[0]):
             whole = node.values[0]
-            for key, value in zip(node.keys[1:], node.values[1:], strict=True):
-                assert key is not None
-                whole = made("{0}.withField({1}, {2})", whole, key, literal(value, self._columns))
+            for text, value in zip(texts[1:], node.values[1:], strict=True):
+                whole = made("{0}.withField({1}, {2})", whole, ast.Constant(text), literal(value, self._columns))
             return whole
-        if any(key is None for key in node.keys):
+        if None in node.keys:
             return node
-        if any(constant_text(key) is None for key in node.keys):
+        if None in texts:
             pairs = zip(node.keys, node.values, strict=True)
             return ast.Call(made("F.create_map"), [literal(each, self._columns) for pair in pairs for each in pair if each], [])
         fields = [

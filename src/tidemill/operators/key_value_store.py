@@ -133,19 +133,6 @@ class TimestampedKeyValueStore:
             self._log(raw, written, timestamp)
         return True
 
-    def delete(self, key: object, timestamp: int) -> TableRow | None:
-        """Deletes the key and gives what it had; ``timestamp`` is of the record being processed."""
-        before = self.get(key)
-        self.put(key, None, timestamp)
-        return before
-
-    def put_if_absent(self, key: object, value: object, timestamp: int) -> TableRow | None:
-        """Sets the value if there is none; gives what was there."""
-        before = self.get(key)
-        if before is None:
-            self.put(key, value, timestamp)
-        return before
-
     def all(self, *, reverse: bool = False) -> Iterator[tuple[object, TableRow]]:
         """All (key, (value, timestamp))."""
         return self._decoded(self._rows.scan(reverse=reverse))

@@ -101,11 +101,6 @@ class VersionedStore:
             return None if row[:1] == _DELETED else (self._read_value(row[1:]), _unpack(row_key, len(row_key) - 8)[0])
         return None
 
-    def delete(self, key: object, timestamp: int) -> TableRow | None:
-        """Ends the version that was valid at ``timestamp`` and gives it."""
-        before = self.get_as_of(key, timestamp)
-        return None if self.put(key, None, timestamp) is None else before
-
     def history(self, key: object, first: int, last: int) -> list[TableRow]:
         """(value, valid from) of the versions that were valid at a time in ``first .. last``, oldest first; no deletions.
 

@@ -14,16 +14,17 @@ long, unless it has succeeded ``RELAX_AFTER`` times since. Leaves to ``pacing`` 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TypeAlias
 
 from tidemill.errors import StopError
 from tidemill.ids import TopicPartition
 from tidemill.task.batch import Positions, RefusedRecord, SourceProgress
 
 MOST_DEATHS = 5
-"""Limit of failures in a row: worker deaths with one and the same record, or function errors in a batch that has read nothing."""
+"""Limit of worker deaths with one and the same record, and of function errors in a row in batches that have read nothing."""
 MOST_PATIENCE = 64
 """Times the usual limit."""
 TO_START = 4
@@ -31,6 +32,9 @@ TO_START = 4
 RELAX_AFTER = 20
 _ROOM = 3
 """A batch may be twice as large as the last one if that took less than this part of its time."""
+
+
+Record: TypeAlias = tuple[TopicPartition, int]
 
 
 class Cause(Enum):
@@ -68,9 +72,9 @@ class BatchSize:
     """Factor of the time limit of a batch."""
     refused: tuple[RefusedRecord, ...] = ()
     in_vain: int = 0
-    """Failures in a row that making the batch smaller can't mend."""
-    last: tuple[TopicPartition, int] | None = None
-    """The record of the last batch that held just one, and failed."""
+    """Failures in a row of functions in batches without a record to blame."""
+    deaths: Mapping[Record, int] = field(default_factory=dict)
+    """Workers that batches of one record have ended, by record: with several inputs such batches take turns."""
     since: int = 0
     """Batches that have succeeded since the last failure."""
 
@@ -78,7 +82,7 @@ class BatchSize:
     def is_usual(self) -> bool:
         return self.most is None and self.restored is None and self.patience == 1
 
-    def refuses(self, record: tuple[TopicPartition, int]) -> bool:
+    def refuses(self, record: Record) -> bool:
         return any((found.at, found.offset) == record for found in self.refused)
 
 
@@ -100,7 +104,7 @@ def failed(size: BatchSize, failure: Failure, progress: SourceProgress) -> Batch
         is_stuck = not progress.has_run and (is_empty or progress.records == 1 or progress.restored == 1)
         most = max(size.patience, TO_START) if is_empty else MOST_PATIENCE
         patience = min(most, size.patience * 2) if is_stuck else size.patience
-        return replace(size, most=1 if progress.records else size.most, patience=patience, last=progress.first)
+        return replace(size, most=1 if progress.records else size.most, patience=patience)
     return _one_has_ended_its_worker(size, failure, progress)
 
 
@@ -122,14 +126,14 @@ def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress
 def _one_has_ended_its_worker(size: BatchSize, failure: Failure, progress: SourceProgress) -> BatchSize:
     if progress.first is None:
         return size
-    in_vain = size.in_vain + 1 if progress.first == size.last else 1
-    if in_vain >= MOST_DEATHS:
+    deaths = size.deaths.get(progress.first, 0) + 1
+    if deaths >= MOST_DEATHS:
         tp, offset = progress.first
         raise StopError(
-            f"{tp} at offset {offset}: a batch of this record alone has ended its worker {in_vain} times in a row "
+            f"{tp} at offset {offset}: a batch of this record alone has ended its worker {deaths} times "
             f"({failure.message}): give the workers more memory, or mend the function that it goes to"
         )
-    return replace(size, most=1, suspects=0, until={}, below=1, in_vain=in_vain, last=progress.first)
+    return replace(size, most=1, suspects=0, until={}, below=1, deaths={**size.deaths, progress.first: deaths})
 
 
 def succeeded(
@@ -137,6 +141,8 @@ def succeeded(
 ) -> BatchSize:
     """After a batch that has committed ``records`` input records in ``took_s``; ``limit_s``: the setting, ``usual``: how many a
     batch may take if nothing has failed. One that held nothing says nothing."""
+    if records and not size.refused:  # with one left out these may be of other inputs, while that one fails again
+        size = replace(size, in_vain=0)
     if size.is_usual or not (records or restored):
         return size
     is_quick = took_s * _ROOM < limit_s
@@ -166,19 +172,17 @@ def _grown(most: int | None, usual: int) -> int | None:
 def next_size(size: BatchSize, inputs: Positions, held: Collection[TopicPartition]) -> BatchSize:
     """For a batch that reads these inputs from these positions: without what is known of records that lie behind them, or in
     partitions that are not ``held`` any more. Of an input that is held, but not read by the batch, all stays known."""
-    if not (size.refused or size.until or size.last):
+    if not (size.refused or size.until or size.deaths):
         return size
 
     def is_passed(tp: TopicPartition, offset: int) -> bool:
         return tp not in held or inputs.get(tp, offset) > offset
 
     is_over = all(is_passed(tp, end - 1) for tp, end in size.until.items())
-    last = None if size.last is not None and is_passed(*size.last) else size.last
     return replace(
         size,
         refused=tuple(record for record in size.refused if not is_passed(record.at, record.offset)),
         suspects=0 if is_over else size.suspects,
         until={} if is_over else size.until,
-        last=last,
-        in_vain=size.in_vain if last == size.last else 0,
+        deaths={record: count for record, count in size.deaths.items() if not is_passed(*record)},
     )

@@ -7,7 +7,7 @@
     event              CREATED            RESTORING          RUNNING
     offsets fetched    same, with bounds  same, new bounds   -
     stores reported    RESTORING/RUNNING  RUNNING at bounds  same
-    stores behind      RESTORING          RESTORING          RESTORING
+    stores behind      RESTORING          RESTORING          CREATED (fetches its offsets)
     batch lost         same               same               CREATED (fetches its offsets)
     changelog out of   same               CREATED (fetches   -
     range                                 its offsets)
@@ -21,7 +21,7 @@ rule 10 of correctness.md: old owner fenced, committed offsets stable, end of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -228,8 +228,3 @@ def request(
         incarnation=incarnation,
         times=times,
     )
-
-
-def partitions(tasks: Iterable[ActiveTask]) -> tuple[TopicPartition, ...]:
-    """Every input partition of these tasks: what a subscription lists as owned."""
-    return tuple(sorted(tp for task in tasks for tp in task.inputs))

@@ -33,8 +33,6 @@ class Promotions:
         held = {(task, epoch) for task, epoch in copies.items() if task in member.standby}
         waiting = ((task, epoch) for task, epoch in held - self.asked if task in caught_up)
         new = {(task, epoch) for task, epoch in waiting if is_warm_up(member, task, standby_replicas)}
-        if not new and self.asked <= held:
-            return self, frozenset()
         return Promotions(asked=(self.asked & held) | new), frozenset(task for task, _ in new)
 
 

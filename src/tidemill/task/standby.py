@@ -122,7 +122,7 @@ def limited(standbys: Standbys, committed: Positions) -> dict[TaskId, StandbyTas
 
 
 def _limited(standby: StandbyTask, committed: Positions) -> StandbyTask:
-    if standby.bounds is None or not any(tp in committed for tp in standby.bounds.limits):
+    if standby.bounds is None:
         return standby
     limits = {tp: committed.get(tp, limit) for tp, limit in standby.bounds.limits.items()}
     return replace(standby, bounds=replace(standby.bounds, limits=limits))

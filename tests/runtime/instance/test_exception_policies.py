@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
+
 from tidemill.config.streams_config import StreamsConfig
+from tidemill.errors import ConfigError
 from tidemill.operators.exception_handlers import FAILING, ExceptionResponse
 from tidemill.runtime.instance.exception_policies import exception_handlers_of
 
@@ -14,3 +19,19 @@ def test_global_stores_are_covered_only_where_the_setting_says_so() -> None:
     assert exception_handlers_of(StreamsConfig.of(continuing)).of_global_stores == FAILING
     covered = StreamsConfig.of({**continuing, "processing.exception.handler.global.enabled": True})
     assert exception_handlers_of(covered).of_global_stores.processing is ExceptionResponse.CONTINUE
+
+
+def test_a_handler_that_continues_puts_records_aside_where_there_is_a_topic_for_them() -> None:
+    continuing = {**NEEDED, "processing.exception.handler": "continue", "production.exception.handler": "fail"}
+    topic = {"errors.dead.letter.queue.topic.name": "letters"}
+    for more, expected in (({}, ExceptionResponse.CONTINUE), (topic, ExceptionResponse.DEAD_LETTER)):
+        handlers = exception_handlers_of(StreamsConfig.of({**continuing, **more}))
+        assert (handlers.processing, handlers.production) == (expected, ExceptionResponse.FAIL)
+
+
+def test_a_handler_is_a_function_or_its_name_and_nothing_else() -> None:
+    named = exception_handlers_of(StreamsConfig.of({**NEEDED, "processing.exception.handler": "json:dumps"}))
+    given = exception_handlers_of(StreamsConfig.of({**NEEDED, "processing.exception.handler": json.dumps}))
+    assert named.processing is given.processing is json.dumps
+    with pytest.raises(ConfigError, match=r"production\.exception\.handler=json:__name__ is 'json', expected a function of"):
+        exception_handlers_of(StreamsConfig.of({**NEEDED, "production.exception.handler": "json:__name__"}))

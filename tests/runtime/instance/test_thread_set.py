@@ -47,6 +47,8 @@ def test_no_thread_is_replaced_that_would_fail_again_at_once() -> None:
     assert response_to(FAILED, replace, engine_lives=False) is Response.SHUTDOWN_CLIENT
     assert response_to(ConfigError("no topic"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
     assert response_to(EnvironmentProblem("another has it"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
+    all_of_them = Response.SHUTDOWN_APPLICATION
+    assert response_to(ConfigError("no topic"), lambda error: all_of_them, engine_lives=False) is all_of_them
 
 
 def test_nobody_is_asked_when_another_instance_has_asked_for_the_end() -> None:

@@ -81,14 +81,22 @@ def test_a_thread_with_a_task_waits_for_global_stores_and_one_without_does_not(h
 
 
 def test_inputs_wait_until_the_stores_have_what_was_there_at_the_start() -> None:
-    topics, _, _ = made()
+    topics, brokers, _ = made()
     assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, reset_globals=True)
     topics.reported(report(rates=7))
     assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 7})
     topics.reported(report(rates=10))
     assert topics.extend(REQUEST) == replace(REQUEST, globals={RATES: 10})
+    assert brokers.asked == 1, "what comes later is waited for by no task"
     topics.reported(report())
     assert topics.extend(REQUEST).reset_globals, "a new worker knows nothing"
+    assert brokers.asked == 2, "what it reads begins and ends where the topic does now"
+
+
+def test_a_thread_without_global_stores_reads_none_and_waits_for_none() -> None:
+    topics = GlobalTopics((), Brokers())  # type: ignore[arg-type]
+    assert (topics.are_any, topics.are_read, topics.extend(REQUEST)) == (False, True, REQUEST)
+    assert made()[0].are_any
 
 
 @pytest.mark.parametrize("several", [True, False])

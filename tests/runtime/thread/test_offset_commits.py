@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from tidemill import deadline
 from tidemill.errors import RejoinError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.group.metadata import OffsetAndMetadata
@@ -24,6 +28,7 @@ class Group:
         self.is_rebalancing = False
 
     def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        assert offsets, "a request for nothing"
         if self.is_rebalancing:
             raise RejoinError("later")
         self.committed.update(offsets)
@@ -44,6 +49,20 @@ def test_a_commit_says_how_far_each_partitions_time_has_come() -> None:
         A: OffsetAndMetadata(5, metadata_of(PartitionTime(20))),
         B: OffsetAndMetadata(0, metadata_of(PartitionTime())),
     }
+
+
+def test_offsets_are_committed_once_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now_s=0.0)
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=lambda: clock.now_s))
+    group = Group()
+    commits = commits_of(group, interval_ms=30_000)
+    found = []
+    for number, clock.now_s in enumerate([29.0, 30.0, 31.0, 59.0, 60.0]):
+        commits.processed({A: number}, {})
+        found.append(group.committed[A].offset if group.committed else None)
+    assert found == [None, 1, 1, 1, 4]
+    commits.commit()
+    assert commits.waiting == {}
 
 
 def test_a_refused_commit_waits_and_a_forgotten_one_is_never_made() -> None:

@@ -35,6 +35,7 @@ class Brokers:
         return {tp: OffsetAndMetadata(self.offsets[tp], self.metadata) for tp in partitions if tp in self.offsets}
 
     def commit(self, offsets: dict[TopicPartition, Any]) -> None:
+        assert offsets, "a request for nothing"
         self.made_known = {tp: at.offset for tp, at in offsets.items()}
         assert {at.metadata for at in offsets.values()} <= {self.metadata}, "the partition's time goes on"
 
@@ -117,6 +118,29 @@ def test_with_none_a_partition_without_a_committed_offset_stops_by_name(default:
         starts(Brokers({}), default, a=own)
 
 
+class HeldBack(Brokers):
+    """An open transaction of the thread's own producer holds the committed offsets back."""
+
+    is_fenced = False
+
+    def committed(self, partitions: Collection[TopicPartition], **options: Any) -> dict[TopicPartition, Any]:
+        if not self.is_fenced:
+            raise RetriableError("the offsets are not stable")
+        return super().committed(partitions, **options)
+
+    def fence(self) -> None:
+        self.is_fenced = True
+
+
+def test_offsets_that_an_own_transaction_holds_back_are_read_when_it_was_fenced() -> None:
+    builder = StreamsBuilder()
+    builder.stream("a", key=STRING, value=STRING).to("out")
+    brokers: Any = HeldBack({at("a"): 55})
+    offsets = StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, brokers.fence)
+    task = ActiveTask(task=TaskId(0, 0), directory="", epoch="", inputs=(at("a"),), changelogs={})
+    assert offsets.bounds({task.task: task})[task.task].inputs == {at("a"): 55}
+
+
 def test_partition_times_come_with_the_committed_offsets() -> None:
     assert bounds(Brokers({at("a"): 55}), "earliest", a=None, b=None).times == {at("a"): PartitionTime(1_000)}
 
@@ -158,8 +182,11 @@ def test_an_offset_that_is_gone_is_replaced_by_the_policy_and_committed_and_what
     assert f"event=offset-out-of-range partition=a-0 {said}" in caplog.text
 
 
-def test_what_a_consumer_says_of_a_position_that_it_has_left_resets_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    brokers = Brokers({at("a"): 20})
+@pytest.mark.parametrize("committed", [10, 20, 90], ids=["at its begin", "within", "at its end"])
+def test_what_a_consumer_says_of_a_position_that_it_has_left_resets_nothing(
+    committed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = Brokers({at("a"): committed})
     offsets_of(brokers, "none").reset({at("a"): 5})
     assert (brokers.made_known, caplog.text) == ({}, "")
 

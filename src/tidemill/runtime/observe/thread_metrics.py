@@ -207,7 +207,7 @@ class ThreadMetrics:
     def rebalance(self, cost: RebalanceCost) -> None:
         self.rebalances += len(cost.generations)
         self.sensors.at("rebalance-latency").record(cost.joined_ms, self.now_s())
-        self.past.append(PastRebalance(int(time.time() * 1e3), cost))
+        self.past.append(PastRebalance(self.wall_ms(), cost))
         for task, paused_ms in cost.paused_ms.items():
             self.paused_ms[task] = self.paused_ms.get(task, 0) + paused_ms
 
