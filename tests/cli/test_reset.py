@@ -22,7 +22,9 @@ PROGRAM = """
 from tidemill import Serdes, StreamsBuilder
 builder = StreamsBuilder()
 lines = builder.stream("{name}-in", key=Serdes.string(), value=Serdes.string())
-lines.group_by(lambda k, v: v).count(store="counts").to_stream().to("{name}-out")
+rates = builder.global_table("{name}-rates", key=Serdes.string(), value=Serdes.string())
+words = lines.left_join(rates, lambda word, rate: word, selector=lambda key, word: word)
+words.group_by(lambda k, v: v).count(store="counts").to_stream().to("{name}-out")
 config = {{"application.id": "{name}", "bootstrap.servers": "{servers}", "state.dir": "{state}"}}
 """
 FIRST_MS = 1_700_000_000_000
@@ -64,7 +66,7 @@ class Stopped:
 def stopped(bootstrap_servers: str, tmp_path: Path, unique_name: Callable[[str], str]) -> Stopped:
     name = unique_name("reset")
     admin = Admin({"bootstrap.servers": bootstrap_servers})
-    ends = ("-in", "-out", "-counts-repartition", "-counts-changelog", "-v1-counts-changelog")
+    ends = ("-in", "-out", "-rates", "-counts-repartition", "-counts-changelog", "-v1-counts-changelog")
     admin.create_topics([TopicSpec(name=name + end, partitions=2) for end in ends])
     made = Stopped(name, admin, bootstrap_servers, tmp_path / "app.py", tmp_path / "state")
     made.file.write_text(PROGRAM.format(name=name, servers=bootstrap_servers, state=made.state))
@@ -102,10 +104,11 @@ def test_without_execute_it_is_only_said(stopped: Stopped, capsys: pytest.Captur
 def test_executed_inputs_begin_anew_internal_topics_go_and_nothing_else(stopped: Stopped) -> None:
     assert stopped.reset("--execute") == 0
     assert stopped.committed == [2, 0]
-    assert until(lambda: stopped.own_topics == {"-in", "-out", "-v1-counts-changelog"})  # a broker hears of it a moment later
+    theirs = {"-in", "-out", "-rates"}
+    assert until(lambda: stopped.own_topics == {*theirs, "-v1-counts-changelog"})  # a broker hears of it a moment later
     assert (stopped.state / stopped.name / "1_0").exists(), "only where --local-state is given"
     assert stopped.reset("--execute", "--local-state", "--earlier-topics") == 0, "a second time"
-    assert until(lambda: stopped.own_topics == {"-in", "-out"})
+    assert until(lambda: stopped.own_topics == theirs)
     assert not (stopped.state / stopped.name / "1_0").exists()
 
 
@@ -153,7 +156,7 @@ def test_a_topic_that_the_program_also_writes_is_skipped_to_its_end_or_read_agai
     for _ in range(3):
         producer.produce(between, b"v", partition=0)
     assert producer.flush(LIMIT_S) == 0
-    program = stopped.file.read_text().replace("lines.group_by", f'lines.to("{between}")\nbuilder.stream("{between}").group_by')
+    program = stopped.file.read_text().replace("words.group_by", f'lines.to("{between}")\nbuilder.stream("{between}").group_by')
     stopped.file.write_text(program)
     there = TopicPartition(between, 0)
 

@@ -50,6 +50,9 @@ class Brokers:
     def partitions(self, topics: Any) -> dict[str, int]:
         return dict.fromkeys(topics, 1)
 
+    def topic_ids(self, topics: Any) -> dict[str, str]:
+        return dict.fromkeys(topics, "an id")
+
     def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 

@@ -18,6 +18,7 @@ from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin
 from tidemill.membership.topology_fit import looks_internal
+from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
@@ -98,8 +99,9 @@ def plan_reset(
             "that have them (bootstrap.servers)"
         )
     internal = {*known.internal_topics, *(t for stores in known.changelogs.values() for t in stores.values())}
-    internal -= set(sources)
-    unknown = {topic for topic in there - internal - set(sources) if looks_internal(topic, application)}
+    read = {*sources, *global_topics(topology)}
+    internal -= read
+    unknown = {topic for topic in there - internal - read if looks_internal(topic, application)}
     if with_earlier:
         internal, unknown = internal | unknown, set()
     directory = None if state_dir is None else StateDirectory(state_dir, application)

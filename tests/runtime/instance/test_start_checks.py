@@ -14,8 +14,14 @@ from tidemill import JoinWindows, Serdes, StreamsBuilder, TimeWindows
 from tidemill.config.slices import TopicsConfig
 from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchError
 from tidemill.ids import TaskId
+from tidemill.kafka.security.rights import Operation
 from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
-from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
+from tidemill.runtime.instance.start_checks import (
+    needed_operations,
+    require_fitting_state,
+    require_fitting_topics,
+    require_topics,
+)
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.step_spec import StoreSpec
@@ -59,6 +65,14 @@ def check(brokers: Brokers, topology: Topology | None = None) -> None:
     admin: Any = brokers
     facts: TopologyMetadata = topology_metadata(topology, "app")
     require_fitting_topics("app", facts, require_topics(CONFIG, topology, admin), admin)
+
+
+def test_global_topics_are_read_and_never_written() -> None:
+    builder = StreamsBuilder()
+    rates = builder.global_table("rates", key=STRING, value=STRING)
+    builder.stream("in", key=STRING, value=STRING).left_join(rates, lambda v, rate: v, selector=lambda k, v: v).to("out")
+    read, written = frozenset({Operation.READ}), frozenset({Operation.WRITE})
+    assert needed_operations(builder.build(), CONFIG) == {"in": read, "rates": read, "out": written}
 
 
 def test_a_dead_letter_topic_that_the_program_reads_is_refused() -> None:

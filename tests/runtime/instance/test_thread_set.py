@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -75,7 +75,7 @@ class StandIn(threading.Thread):
     def __init__(self, number: int) -> None:
         super().__init__(name=f"t-{number}", daemon=True)
         self.number, self.error, self.told, self.is_stuck = number, None, None, False
-        self.were_workers_ended = self.expects_rebalance = False
+        self.were_workers_ended = self.expects_rebalance = self.asks_for_shutdown = False
         self.waited_for: threading.Thread | None = None
         self._stop_wanted = threading.Event()
 
@@ -92,6 +92,9 @@ class StandIn(threading.Thread):
 
     def expect_rebalance(self) -> None:
         self.expects_rebalance = True
+
+    def shut_down_application(self) -> None:
+        self.asks_for_shutdown = True
 
     def end_workers(self) -> None:
         self.were_workers_ended = True
@@ -281,3 +284,19 @@ def test_an_instance_that_ends_gets_no_more_threads() -> None:
     assert threads.add() is None
     assert threads.remove(1) is None
     assert numbers(threads) == [1]
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_an_instance_that_requests_a_shutdown_ends_with_its_own_error_whichever_thread_ends_first(is_own: bool) -> None:
+    """The thread that has failed stays a member until the leader has answered; the others have heard of it by then."""
+    threads = ThreadSet(lambda: True)
+    threads.begin(Source(), 2)
+    requested = ShutdownRequestedError("all")
+    if is_own:
+        threads.shut_down_application(FAILED)
+        threads.shut_down_application(StopError("a later one"))
+    first, second = threads.threads
+    first.error, second.error = requested, FAILED
+    assert threads.cause_of(first) is (FAILED if is_own else requested)
+    assert threads.cause_of(second) is FAILED
+    assert [thread.asks_for_shutdown for thread in cast("list[StandIn]", threads.threads)] == [is_own, is_own]

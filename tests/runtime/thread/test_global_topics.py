@@ -27,12 +27,18 @@ class Brokers:
         self.are_away = False
         self.asked = 0
         self.topics = {"rates": 1}
+        self.topic_id = "first"
 
     def partitions(self, topics: Any) -> dict[str, int | None]:
         self.asked += 1
         if self.are_away:
             raise RetriableError("no broker answers")
         return {topic: self.topics.get(topic) for topic in topics}
+
+    def topic_ids(self, topics: Any, **options: Any) -> dict[str, str]:
+        if self.are_away:
+            raise RetriableError("no broker answers")
+        return {topic: self.topic_id for topic in topics if topic in self.topics and self.topic_id}
 
     def beginning_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
@@ -128,3 +134,33 @@ def test_a_topic_that_does_not_exist_is_named() -> None:
     brokers.topics = {}
     with pytest.raises(ConfigError, match="the topic rates of a global store does not exist: create it"):
         topics.extend(REQUEST)
+
+
+def test_a_topic_that_was_deleted_and_created_again_is_read_from_its_beginning() -> None:
+    """The new one has as many records, so that no position in the earlier one is gone."""
+    topics, brokers, clock = made()
+    topics.extend(REQUEST)
+    topics.reported(report(rates=10))
+    brokers.topic_id = "second"
+    assert topics.extend(REQUEST) == replace(REQUEST, globals={RATES: 10}), "looked at every ten seconds"
+    topics.reported(report(rates=10))
+    clock.now_s += 10.5
+    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, reset_globals=True)
+    topics.reported(report(rates=10))
+    clock.now_s += 10.5
+    assert topics.extend(REQUEST) == replace(REQUEST, globals={RATES: 10}), "once"
+
+
+@pytest.mark.parametrize("what", ["away", "deleted", "brokers without ids"])
+def test_global_stores_stay_while_it_is_not_known_that_their_topic_is_another(what: str) -> None:
+    topics, brokers, clock = made()
+    topics.extend(REQUEST)
+    topics.reported(report(rates=10))
+    clock.now_s += 10.5
+    if what == "away":
+        brokers.are_away = True
+    elif what == "deleted":
+        brokers.topics = {}
+    else:
+        brokers.topic_id = ""
+    assert topics.extend(REQUEST) == replace(REQUEST, globals={RATES: 10})

@@ -465,7 +465,7 @@ class KafkaStreams(Spelled):
                     failed.response = None
                     self._set.replace(failed, self._end_in_error)
                 else:
-                    self._end_in_error(failed.error or StopError(f"{failed.name} has ended"))
+                    self._end_in_error(self._set.cause_of(failed))
             waiting = [thread for thread in self.threads if not thread.is_running]
             if not waiting:
                 self._state.move(State.RUNNING, "every task that is assigned here runs")
@@ -476,8 +476,7 @@ class KafkaStreams(Spelled):
         handler = None if self._is_cut_short() else self._handler
         response = response_to(error, handler, engine_lives=self._require_started().engine_lives())
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
-            for thread in self.threads:
-                thread.shut_down_application()
+            self._set.shut_down_application(error)
         return response
 
     def _is_cut_short(self) -> bool:

@@ -21,6 +21,7 @@ from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_fit import TopicsFound, expiring, left_over, misfits
 from tidemill.membership.topology_metadata import TopologyMetadata
+from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
@@ -165,7 +166,7 @@ _READ_AND_WRITTEN = frozenset({Operation.READ, Operation.WRITE})
 def needed_operations(topology: Topology, config: TopicsConfig) -> dict[str, frozenset[Operation]]:
     """Operations by topic. Topics of a topic extractor are not known before."""
     known = task_topology(topology, config.application_id)
-    needs: dict[str, set[Operation]] = {topic: {Operation.READ} for topic in known.topics}
+    needs: dict[str, set[Operation]] = {topic: {Operation.READ} for topic in (*known.topics, *global_topics(topology))}
     for changelogs in known.changelogs.values():
         for topic in changelogs.values():
             needs.setdefault(topic, set()).update({Operation.READ} if topic in known.source_changelogs else _READ_AND_WRITTEN)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from tidemill.deadline import Deadline
-from tidemill.errors import ConfigError, RetriableError, StopError, TidemillError
+from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, StopError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.thread.stream_thread import StreamThread
@@ -47,6 +47,7 @@ class ThreadSet:
         self._leaving: set[StreamThread] = set()
         self._source: ThreadSource | None = None
         self._has_started = False
+        self._shutdown_cause: TidemillError | None = None
 
     def begin(self, source: ThreadSource, count: int) -> None:
         """Makes the first ones, which join together; their workers were started before."""
@@ -146,6 +147,19 @@ class ThreadSet:
     def waits_for(self, caller: threading.Thread) -> bool:
         """True if the end of a thread can't be waited for by ``caller``, for which it waits itself."""
         return any(thread.waits_for(caller) for thread in list(self.threads))
+
+    def shut_down_application(self, cause: TidemillError) -> None:
+        """Has each ask the group that all instances end, since one of them has failed with ``cause``."""
+        self._shutdown_cause = self._shutdown_cause or cause
+        for thread in list(self.threads):
+            thread.shut_down_application()
+
+    def cause_of(self, failed: StreamThread) -> TidemillError:
+        """Why the instance ends with ``failed``. Of a shutdown that a thread of its own has requested, others of its threads may
+        learn and end before that one has."""
+        error = failed.error or StopError(f"{failed.name} has ended")
+        is_asked = isinstance(error, ShutdownRequestedError)
+        return self._shutdown_cause if is_asked and self._shutdown_cause is not None else error
 
     def replace(self, failed: StreamThread, on_problem: Callable[[TidemillError], None]) -> None:
         """Starts another thread under the number of one that has failed, when that one has ended: two of one name would take each

@@ -2,7 +2,8 @@
 
 Decides the start offsets of each batch, and that tasks wait until the stores have everything up to the end offsets at the start
 of the thread, which are requested until the brokers answer. Only the worker knows the positions of its copies: it reports them
-with each batch, and partitions without a position are read again.
+with each batch, and partitions without a position are read again. So is a topic that was deleted and created again: positions in
+the earlier topic mean nothing there, and its records may be as many.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from tidemill.topology.nodes import SourceNode, Topology
 log = logging.getLogger("tidemill.thread")
 
 _RETRY_PAUSE_S = 1.0
+_LOOK_PAUSE_S = 10.0
+"""Between two looks whether the topics are still those that were read."""
+_LOOK_LIMIT_S = 1.0
+_CREATED_AGAIN = "they were deleted and created again: the global stores are emptied and read again, and tasks wait meanwhile"
 
 
 def global_topics(topology: Topology) -> tuple[str, ...]:
@@ -39,6 +44,8 @@ class GlobalTopics:
     ) -> None:
         self._topics, self._admin, self._now_s, self._several_copies = topics, admin, now_s, several_copies
         self._not_before_s = 0.0
+        self._look_at_s = 0.0
+        self._topic_ids: dict[str, str] = {}
         self._positions: dict[TopicPartition, int] | None = None
         self._begins: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
@@ -63,6 +70,7 @@ class GlobalTopics:
         """
         if not self._topics:
             return request
+        self._look()
         if not self._ends and not self._fetch_ends():
             return replace(request, inputs={})
         is_reset = self._positions is None
@@ -85,6 +93,20 @@ class GlobalTopics:
         if self._several_copies:
             self._positions, self._ends = None, {}
 
+    def _look(self) -> None:
+        """Begins again with topics that are others of the same name by now."""
+        if not self._ends or self._now_s() < self._look_at_s:
+            return
+        self._look_at_s = self._now_s() + _LOOK_PAUSE_S
+        try:
+            now = self._admin.topic_ids(self._topics, timeout_s=_LOOK_LIMIT_S)
+        except RetriableError:  # batches say so if the brokers are away
+            return
+        again = sorted(topic for topic, topic_id in now.items() if self._topic_ids.get(topic, topic_id) != topic_id)
+        if again:
+            log.warning(LogEvent("global-topics-created-again", topics=again, note=_CREATED_AGAIN))
+            self._positions, self._ends = None, {}
+
     def _fetch_ends(self) -> bool:
         """True if the beginnings and ends of the topics are known."""
         if self._now_s() < self._not_before_s:
@@ -101,6 +123,8 @@ class GlobalTopics:
         missing = sorted(topic for topic in self._topics if counts.get(topic) is None)
         if missing:
             raise ConfigError(f"the topic {missing[0]} of a global store does not exist: create it and start again")
+        self._topic_ids = self._admin.topic_ids(self._topics)  # before the ends, which are those of this topic or of a later one
+        self._look_at_s = self._now_s() + _LOOK_PAUSE_S
         partitions = [TopicPartition(topic, number) for topic in self._topics for number in range(counts[topic] or 0)]
         self._begins = dict(self._admin.beginning_offsets(partitions))
         self._ends = dict(self._admin.stable_end_offsets(partitions))

@@ -21,7 +21,7 @@ class TaskTopology:
     """Sub-topologies are by their number, topics by their real names."""
 
     changelogs: Mapping[int, Mapping[str, str]]
-    """Changelog topics by sub-topology and store."""
+    """Changelog topics by sub-topology and store; global stores have none."""
     has_stores: frozenset[int]
     internal_topics: frozenset[str]
     """Repartition topics."""
@@ -43,6 +43,7 @@ def task_topology(topology: Topology, application: str) -> TaskTopology:
     changelogs = {
         part.id: {s: topic for s in part.state_stores if (topic := changelog_of(topology, application, s)) is not None}
         for part in parts
+        if not part.is_global
     }
     internal = frozenset(topic for part in parts for topic in part.repartition_source_topics)
     return TaskTopology(
