@@ -272,7 +272,14 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
             b.stream("b"), record, JoinWindows.of_time_difference(5),
             joined=StreamJoined(this_store=Stores.window_store("w", 9, 9, retain_duplicates=True)),
         ),
-        r"the store 'w' of a join: expected Stores.window_store\(..., retention=10",
+        r"the store 'w' of a join: expected Stores.window_store\(..., retention=10 .*, got retention=9, window_size=9, "
+        r"retain_duplicates=True$",
+    ),
+    "a store of a join that keeps no windows": (
+        lambda b: b.stream("a").join(
+            b.stream("b"), record, JoinWindows.of_time_difference(5), joined=StreamJoined(this_store=Stores.key_value_store("w")),
+        ),
+        r"retain_duplicates=True\), got a store of the kind key_value$",
     ),
     "copartitioned repartitions of different sizes": (
         lambda b: b.stream("a").repartition(name="ra", partitions=2).join(

@@ -314,6 +314,23 @@ def test_a_punctuator_that_fails_is_asked_about_without_a_record() -> None:
     assert (refused.context.offset, refused.message) == (None, "no tick")
 
 
+class Sending(Ticking):
+    def init(self, context: Any) -> None:
+        super().init(context)
+        self.context = context
+
+    def tick(self, now: int) -> None:
+        self.context.forward(Record("k", 0, now))
+
+
+def test_a_record_of_a_punctuator_that_fails_below_has_not_waited() -> None:
+    builder = StreamsBuilder()
+    sent = builder.stream("in", key=STRING, value=LONG).process(Sending, key=STRING, value=LONG)
+    sent.map_values(per_record(lambda v: 10 // v, LONG), name="divides").to("out")
+    with pytest.raises(StopError, match="task 0_0, in a punctuator: the function of divides failed: ZeroDivisionError"):
+        send(graph_of(builder), 1)
+
+
 @pytest.mark.parametrize(("clock", "time"), [(PunctuationType.STREAM_TIME, 5), (PunctuationType.WALL_CLOCK_TIME, 1_000)])
 def test_a_punctuator_that_fails_has_the_time_that_it_was_called_with(clock: PunctuationType, time: int) -> None:
     builder = StreamsBuilder()

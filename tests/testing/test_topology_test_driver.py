@@ -119,6 +119,20 @@ def test_the_wall_clock_moves_when_it_is_told_to(topology_test_driver: Any) -> N
     assert out.read_record() == TestRecord("tick", 1, 6_000)
 
 
+def test_punctuators_are_due_from_the_time_at_which_the_driver_begins(topology_test_driver: Any) -> None:
+    """Also where the clock moves before a record comes, and in every sub-topology."""
+    builder = StreamsBuilder()
+    for name in ("a", "b"):
+        builder.stream(name, key=TEXT, value=TEXT).process(Ticker, key=TEXT, value=LONG).to(f"{name}-out", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder, start_ms=5_000)
+    outs = [driver.create_output_topic(f"{name}-out", TEXT, LONG) for name in ("a", "b")]
+    times = {}
+    for by in (500, 900, 100, 2_000, 500):
+        driver.advance_wall_clock_time(by)
+        times[driver.wall_clock_ms] = [[record.timestamp for record in out.read_records()] for out in outs]
+    assert times == {5_500: [[], []], 6_400: [[6_400]] * 2, 6_500: [[], []], 8_500: [[8_500]] * 2, 9_000: [[9_000]] * 2}
+
+
 class StreamTicker:
     """Says the stream time at each tick of it."""
 

@@ -191,9 +191,11 @@ def _check_given_store(given: Store | None, windows: JoinWindows) -> None:
     given = checked_store(given, "StreamJoined")
     wanted = (StoreKind.WINDOW, windows.retention, windows.size, True)
     if (given.kind, given.retention_ms, given.window_size_ms, given.retain_duplicates) != wanted:
+        size = f"retention={given.retention_ms}, window_size={given.window_size_ms}, retain_duplicates={given.retain_duplicates}"
+        found = size if given.kind is StoreKind.WINDOW else f"a store of the kind {given.kind.value}"
         raise TopologyError(
             f"the store {given.name!r} of a join: expected Stores.window_store(..., retention={windows.retention} (before, after"
-            f" and grace), window_size={windows.size}, retain_duplicates=True), got {given!r}"
+            f" and grace), window_size={windows.size}, retain_duplicates=True), got {found}"
         )
 
 

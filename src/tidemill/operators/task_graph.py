@@ -273,6 +273,8 @@ class TaskGraph:
         data: tuple[bytes | None, bytes | None] | None = None,
     ) -> None:  # fmt: skip
         topic, partition, offset = self.origin
+        data = self.waited if data is None else data
+        since = None if data is None else timestamp
         context = ErrorContext(
             task=self.task, node=named, topic=topic, partition=partition, offset=offset,
             timestamp=timestamp, headers=() if record is None else record[3],
@@ -280,16 +282,15 @@ class TaskGraph:
         try:
             refused = self._handlers.judge(context, record, problem, in_sink=in_sink)
         except Exception as failure:
-            raise self.failed(node, failure, record) from failure
+            raise self.failed(node, failure, since) from failure
         if refused is None:
-            raise self.failed(node, problem, record) from problem
+            raise self.failed(node, problem, since) from problem
         self.dropped += 1
-        data = self.waited if data is None else data
         self._refused.append(refused if data is None else replace(refused, data=data))
 
-    def failed(self, node: str, problem: BaseException, record: Record | None = None) -> StopError:
+    def failed(self, node: str, problem: BaseException, since: int | None = None) -> StopError:
         """The error to raise for a problem in ``node``: names the node, and the record that was read, if one was.
-        ``record``: what the node was given.
+        ``since``: the timestamp of a record that had waited in an operator's store.
 
         Raises:
             RetriableError: ``problem`` is one.
@@ -301,7 +302,7 @@ class TaskGraph:
             what = function_failure(node, problem)
         topic, partition, offset = self.origin
         if offset is None:
-            where = "in a punctuator" if record is None else f"of a record that had waited since {record[2]}"
+            where = "in a punctuator" if since is None else f"of a record that had waited since {since}"
             return StopError(f"task {self.task}, {where}: {what}")
         return RecordError(what, task=str(self.task), topic=topic, partition=partition, offset=offset)
 

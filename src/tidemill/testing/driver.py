@@ -143,7 +143,9 @@ class TopologyTestDriver(Spelled):
 
     def advance_wall_clock_time(self, by: Duration) -> None:
         """Moves the wall clock on and runs the punctuators that are due."""
-        self.wall_clock_ms += milliseconds(by, "advance_wall_clock_time")
+        by_ms = milliseconds(by, "advance_wall_clock_time")
+        self._begin()
+        self.wall_clock_ms += by_ms
         self._pipe([])
 
     def refresh_dataframes(self) -> None:
@@ -204,8 +206,7 @@ class TopologyTestDriver(Spelled):
     def _store_now(self, name: str) -> object:
         """The store as the next read of it is to see it: windows and sessions expire by the time that it has seen so far."""
         topology = self._compiled.topology
-        if not self._batch:
-            self._pipe([])  # the stores are made by the first batch
+        self._begin()
         spec = self._compiled.steps[-1].stores.get(name)
         if spec is None:  # a global store: the worker holds it in memory
             rows = TaskRows(name, logged=False)
@@ -263,6 +264,11 @@ class TopologyTestDriver(Spelled):
 
     def _task_run(self, part: Subtopology) -> TaskRun:
         return TaskRun(task=TaskId(part.id, 0), directory=str(Path(self._folder) / f"{part.id}_0"), epoch="driver")
+
+    def _begin(self) -> None:
+        """The first batch makes the stores and the processors; their punctuators are due from what the clock shows then."""
+        if not self._batch:
+            self._pipe([])
 
     def _pipe(self, records: Sequence[RawRecord]) -> None:
         """One batch, then what it sent to topics that the topology reads, until nothing is left. A batch in which a function of
