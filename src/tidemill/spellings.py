@@ -28,6 +28,7 @@ _GIVEN_BY = {
     "TopologyBuilder": "the program makes, for processors without the DSL",
 }
 """The classes whose methods are looked for, the likeliest first, and where their objects come from."""
+_WITH_THE_STORE = "metadata_for_all_streams_clients(), of which those are meant that have it in state_store_names"
 _RENAMED = {
     "through": "repartition(), or to(topic) and builder.stream(topic)",
     "transform": "process(supplier)",
@@ -38,6 +39,9 @@ _RENAMED = {
     "branch": "split().branch(predicate, ...)",
     "with_": "the arguments key= and value= of the method that takes them",
     "as_": "Materialized(name=...), or name= of the method",
+    "all_metadata": "metadata_for_all_streams_clients()",
+    "all_metadata_for_store": _WITH_THE_STORE,
+    "streams_metadata_for_store": _WITH_THE_STORE,
     "keySerde": "key= of the method",
     "valueSerde": "value= of the method",
 }
