@@ -49,7 +49,7 @@ class Store(Spelled):
     logged: bool = True
     persistent: bool = True
     caching: bool = True
-    changelog_config: Mapping[str, str] = field(default_factory=dict)
+    changelog_config: Mapping[str, str] = field(default_factory=dict, hash=False)
     source_topic: str | None = None
     retention_ms: int | None = None
     """Retention of windows, sessions and buffers; history retention of a versioned store."""
