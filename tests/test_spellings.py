@@ -11,7 +11,26 @@ import pytest
 
 import tidemill
 import tidemill.testing
-from tidemill import KafkaStreams, Materialized, Record, Serdes, Stores, StreamsBuilder, Suppressed, TimeWindows, Windowed
+from tidemill import (
+    Joined,
+    KafkaStreams,
+    Materialized,
+    ReadOnlySessionStore,
+    ReadOnlyStore,
+    ReadOnlyVersionedStore,
+    ReadOnlyWindowStore,
+    Record,
+    Serdes,
+    Stores,
+    StreamJoined,
+    StreamsBuilder,
+    StreamsConfig,
+    Suppressed,
+    TableJoined,
+    TimeWindows,
+    Windowed,
+    WindowedSerdes,
+)
 from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import KTable
@@ -42,6 +61,20 @@ TABLE = StreamsBuilder().table("in")
     (STREAM, "start", r": start is a method of KafkaStreams, which .*KafkaStreams\(builder, config\)$"),
     (Windowed("k", 1, 2), "window", "Windowed has no window; it has end, key, start$"),
     (Record("k", 1, 2), "withValue", "Record has no withValue: write with_value$"),
+    (KafkaStreams, "setGlobalStateRestoreListener", ": write set_state_restore_listener$"),
+    (KafkaStreams, "allMetadata", r": write metadata_for_all_streams_clients\(\)$"),
+    (KafkaStreams, "streamsMetadataForStore", r": write metadata_for_all_streams_clients\(\), of which .* in state_store_names$"),
+    (Joined(), "withGracePeriod", "Joined has no withGracePeriod: write grace$"),
+    (StreamJoined, "with_", ": write the arguments key= and value= "),
+    (TableJoined, "withName", ": did you mean name"),
+    (WindowedSerdes, "timeWindowedSerdeFrom", ": write time_windowed_serde_from$"),
+    (Stores.key_value_store("s"), "withLoggingDisabled", "Store has no withLoggingDisabled: write logged=False$"),
+    (Serdes, "ByteArray", ": write bytes$"),
+    (ReadOnlyStore, "reverseAll", r": write all\(reverse=True\)$"),
+    (ReadOnlyWindowStore, "backwardFetch", r": write fetch_range\(key, first, last, reverse=True\)$"),
+    (ReadOnlySessionStore, "findSessions", ": write find_sessions$"),
+    (ReadOnlyVersionedStore, "getAsOf", ": write get_as_of$"),
+    (StreamsConfig, "APPLICATION_ID_CONFIG", ': settings are named by their text, such as "application.id"$'),
     (STREAM, "fliter", "KStream has no fliter: did you mean filter"),
     (StreamsBuilder, "xyzzy", "StreamsBuilder has no xyzzy; it has .*, stream, table$"),
 ])  # fmt: skip

@@ -9,6 +9,20 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
+from datetime import timedelta
+
+
+def seconds(timeout: float | timedelta) -> float:
+    """The limit of a wait as a program gives it.
+
+    Raises:
+        TypeError: it is neither a number of seconds nor a ``timedelta``.
+    """
+    if isinstance(timeout, timedelta):
+        return timeout.total_seconds()
+    if not isinstance(timeout, (int, float)):
+        raise TypeError(f"timeout is {timeout!r} of type {type(timeout).__name__}, expected seconds or a timedelta")
+    return timeout
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ _GIVEN_BY = {
     "TopologyBuilder": "the program makes, for processors without the DSL",
 }
 """The classes whose methods are looked for, the likeliest first, and where their objects come from."""
+_WITH_THE_STORE = "metadata_for_all_streams_clients(), of which those are meant that have it in state_store_names"
 _RENAMED = {
     "through": "repartition(), or to(topic) and builder.stream(topic)",
     "transform": "process(supplier)",
@@ -38,6 +39,23 @@ _RENAMED = {
     "branch": "split().branch(predicate, ...)",
     "with_": "the arguments key= and value= of the method that takes them",
     "as_": "Materialized(name=...), or name= of the method",
+    "all_metadata": "metadata_for_all_streams_clients()",
+    "all_metadata_for_store": _WITH_THE_STORE,
+    "streams_metadata_for_store": _WITH_THE_STORE,
+    "byte_array": "bytes",
+    "avro": "SchemaRegistry(url).avro(schema)",
+    "protobuf": "SchemaRegistry(url).protobuf(Message)",
+    "with_caching_disabled": "caching=False",
+    "with_caching_enabled": "caching=True, the default",
+    "with_logging_disabled": "logged=False",
+    "with_logging_enabled": "changelog_config=",
+    "with_key_serde": "key=",
+    "with_value_serde": "value=",
+    "with_retention": "retention=",
+    "reverse_range": "range(low, high, reverse=True)",
+    "reverse_all": "all(reverse=True)",
+    "backward_fetch": "fetch_range(key, first, last, reverse=True)",
+    "backward_all": "all(reverse=True)",
     "keySerde": "key= of the method",
     "valueSerde": "value= of the method",
 }
@@ -140,6 +158,8 @@ class UnknownNameError(AttributeError):
 
 
 def _instead(cls: type, name: str) -> str:
+    if name.isupper() and name.endswith("_CONFIG"):
+        return ': settings are named by their text, such as "application.id"'
     plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().rstrip("_")
     of_tuples = dir(tuple) if issubclass(cls, tuple) else ()
     own = [each for each in dir(cls) if not each.startswith("_") and each not in of_tuples]
@@ -147,8 +167,8 @@ def _instead(cls: type, name: str) -> str:
         return f": write {plain}"
     if name in _RENAMED or plain in _RENAMED:
         return f": write {_RENAMED.get(name) or _RENAMED[plain]}"
-    within = max((each for each in own if each in plain and len(each) > _SHORT), key=len, default=None)
-    if within is not None:  # of_size of ofSizeWithNoGrace, key_value_store of inMemoryKeyValueStore
+    within = max((each for each in own if _is_within(each, plain) and len(each) > _SHORT), key=len, default=None)
+    if within is not None:  # of_size of ofSizeWithNoGrace, set_state_restore_listener of setGlobalStateRestoreListener
         return f": write {within}"
     of_its_kind = sorted(_GIVEN_BY.items(), key=lambda given: ("Table" in given[0]) != ("Table" in cls.__name__))
     for other, origin in of_its_kind:
@@ -156,6 +176,12 @@ def _instead(cls: type, name: str) -> str:
             return f": {plain} is a method of {other}, which {origin}"
     near = difflib.get_close_matches(plain, own, n=3, cutoff=0.6)
     return f": did you mean {' or '.join(near)}?" if near else f"; it has {', '.join(own)}"
+
+
+def _is_within(short: str, name: str) -> bool:
+    """True if all words of ``short`` are in ``name``, in their order."""
+    words = iter(name.split("_"))
+    return all(word in words for word in short.split("_"))
 
 
 class _SpelledType(type):

@@ -249,6 +249,11 @@ PAIRS: list[tuple[Callable[[Any, Any], Any], str, str | None]] = [
 ]
 ROWS: list[tuple[Callable[[Any, Any], Any], str, str | None]] = [
     (lambda k, v: [(k, v)], "gives a list, expected an array Column", "F.array(F.struct(k, v))"),
+    (lambda k, v: [("x", v)], "gives a list, expected an array Column", "F.array(F.struct(F.lit('x'), v))"),
+    (
+        lambda k, v: [(k, v["name"]), ("x", v["at"])], "gives a list, expected an array Column",
+        "F.array(F.struct(k.alias('key'), v['name'].alias('value')), F.struct(F.lit('x').alias('key'), v['at'].alias('value')))",
+    ),
     (lambda k, v: (k, v), "gives a tuple, expected an array Column", "F.array(F.struct(k, v))"),
     (lambda k, v: [(k, tag) for tag in v["tags"]], EACH, "F.transform(v['tags'], lambda tag: F.struct(k, tag))"),
 ]

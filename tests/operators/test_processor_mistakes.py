@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.operators.harness import start
-from tidemill import Serdes
+from tidemill import Serdes, Stores, StreamsBuilder
 from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.errors import RecordError, StopError, TopologyError
 from tidemill.ids import TaskId
@@ -15,7 +15,7 @@ from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, P
 from tidemill.operators.record import Record
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.topology.key_value_serdes import KeyValueSerdes
-from tidemill.topology.nodes import Topology
+from tidemill.topology.nodes import Store, Topology
 
 TEXT = Serdes.string()
 
@@ -45,6 +45,20 @@ def test_a_processor_in_the_place_of_its_supplier_is_answered_with_what_to_give(
     one: Any = Does()
     with pytest.raises(TopologyError, match=r"got a processor, expected what makes one, .* give Does itself, or lambda: Does"):
         topology(one)
+
+
+def test_a_supplier_of_java_is_answered_with_its_parts_which_are_what_is_given() -> None:
+    class Supplier:
+        def get(self) -> Does:
+            return Does()
+
+        def stores(self) -> set[Store]:
+            return {Stores.key_value_store("seen", key=TEXT, value=TEXT, changelog_config={"segment.ms": "600000"})}
+
+    supplier, stream = Supplier(), StreamsBuilder().stream("in", key=TEXT, value=TEXT)
+    with pytest.raises(TopologyError, match=r"got an object with get\(\), .*: give its get, and its stores behind it$"):
+        stream.process(supplier)  # type: ignore[arg-type]
+    stream.process(supplier.get, *supplier.stores())
 
 
 def test_what_is_forwarded_in_init_is_refused_since_it_would_be_lost() -> None:

@@ -110,16 +110,36 @@ def test_a_negative_timestamp_without_an_extractor_is_an_error() -> None:
 
 def test_nodes_outside_get_their_records_handed_over_in_order() -> None:
     topology = built(lambda b: b.stream("in").group_by_key().count(store="c").to_stream().to("out", value=LONG))
-    graph = graph_of(topology, nodes={"KSTREAM-AGGREGATE-0000000002", "KSTREAM-AGGREGATE-0000000001"} & topology.nodes.keys())
     aggregate = next(name for name in topology.nodes if name.startswith("KSTREAM-AGGREGATE"))
+    to_stream = topology.children(aggregate)[0]
+    graph = graph_of(topology, nodes={aggregate}, exits={to_stream: KeyValueSerdes(key=STRING, value=LONG)})
     for value in ("a", "b"):
         graph.process(aggregate, Record("k", value, 5), FIRST)
-    to_stream = topology.children(aggregate)[0]
-    assert [(given.node, given.record.value, given.origin) for given in graph.take_handed_over()] == [
-        (to_stream, Change(1), FIRST), (to_stream, Change(2), FIRST),
+    assert [(given.node, given.key, given.value, given.record.value) for given in graph.take_handed_over()] == [
+        (to_stream, b"k", LONG.serialize(1), Change(1)), (to_stream, b"k", LONG.serialize(2), Change(2)),
     ]
     assert graph.take_produced() == []
     assert graph.take_handed_over() == []
+
+
+def test_a_value_that_is_changed_after_it_was_forwarded_leaves_as_it_was() -> None:
+    class Collects:
+        def init(self, context: ProcessorContext) -> None:
+            self.context, self.seen = context, {"n": 0}
+
+        def process(self, record: Record) -> None:
+            for _ in range(2):
+                self.seen["n"] += 1
+                self.context.forward(record.with_value(self.seen))
+
+    seen = Serdes.json("n bigint")
+    topology = built(lambda b: b.stream("in").process(Collects, value=seen).map_values(lambda v: v["n"]).to("out", value=LONG))
+    processor = next(name for name in topology.nodes if name.startswith("KSTREAM-PROCESSOR"))
+    columns = topology.children(processor)[0]
+    graph = graph_of(topology, nodes={processor}, exits={columns: KeyValueSerdes(key=STRING, value=seen)})
+    for _ in range(2):
+        graph.process(processor, Record("k", "v", 5), FIRST)
+    assert [given.value for given in graph.take_handed_over()] == [b'{"n":1}', b'{"n":2}', b'{"n":3}', b'{"n":4}']
 
 
 class _Scheduling:

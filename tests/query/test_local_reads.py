@@ -415,6 +415,8 @@ def test_metadata_of_a_key_names_partition_and_hosts(instance: Instance) -> None
     found = instance.queries.metadata_for_key("counts", C[0], None)
     assert (found.active_host, found.partition) == (THERE, 2)
     assert instance.queries.metadata_for_key("counts", C[0], lambda key, count: 1).active_host == HERE
+    with pytest.raises(QueryError, match=r"counts: the partitioner is .*, expected a function of .* no serde is needed"):
+        instance.queries.metadata_for_key("counts", C[0], Serdes.string())  # type: ignore[arg-type]
 
 
 def test_lags_are_those_of_the_files_and_none_for_a_running_active(instance: Instance) -> None:

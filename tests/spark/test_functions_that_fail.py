@@ -65,6 +65,14 @@ FAILING: dict[str, tuple[Callable[[KStream], object], type[TopologyError], str]]
         lambda s: s.to_table().filter(lambda k, v: v["amout"] > 3, name="spelt").to_stream().to("out"),
         TopologyError, r"filter spelt \(.*, line \d+\): Spark can't compute what the function gives: .*amout",
     ),
+    "a key that the default serde does not write": (
+        lambda s: s.select_key(lambda k, v: v["amount"]).group_by_key(name="sums").count(),
+        TopologyError, r"into \S+ \(topic sums-repartition\), key by default.key.serde: .* type double, but the serde string ",
+    ),
+    "structs of other names in an array": (
+        lambda s: s.flat_map(lambda k, v: F.array(F.struct(k, v["customer"]), F.struct(v["customer"], k)), name="two").to("out"),
+        TopologyError, r"flat_map two \(.*, line \d+\): .* give all of them the same, as in F.struct\(a.alias\(\"key\"\), ",
+    ),
     "a predicate that is no boolean": (
         lambda s: s.filter(lambda k, v: v["tags"], name="some").to("out"),
         TopologyError, r"filter some \(.*, line \d+\): the function gives array<string>, expected a boolean",

@@ -56,7 +56,7 @@ def wordcount() -> StreamsBuilder:
 
 
 def test_records_go_in_and_results_stores_and_internal_topics_can_be_read(topology_test_driver: Any) -> None:
-    driver = topology_test_driver(wordcount())
+    driver = topology_test_driver(wordcount(), {"bootstrap.servers": "dummy config"})
     lines = driver.create_input_topic("lines", TEXT, TEXT, start=100, advance=timedelta(milliseconds=10))
     counts = driver.create_output_topic("counts", TEXT, LONG)
     assert list(driver.store("counts").all()) == []

@@ -19,7 +19,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from tidemill.columns.counterparts import FUNCTIONS
 from tidemill.columns.functions import ColumnFunction, Expected
 from tidemill.columns.recorded import TextInArithmeticError, TextOfColumnError, has_text_of_column, is_text_of_column
-from tidemill.columns.rewriting import Names, of_columns, rewritten
+from tidemill.columns.rewriting import Names, literal, made, of_columns, rewritten
 from tidemill.columns.source_code import FunctionNode, SourcePlace, raised_by_python, text_of, where_defined, where_failed
 
 _TEXT_OF_COLUMN = "makes text of a Column"
@@ -279,8 +279,11 @@ def _of_value(use: ColumnFunction, value: object, what: str) -> Mistake:
 def _as_columns(use: ColumnFunction, body: ast.expr) -> str | None:
     """The array, struct or pair of what Python puts together."""
 
-    def arguments(parts: list[ast.expr]) -> str:
-        return ", ".join(ast.unparse(part) for part in parts)
+    def arguments(parts: list[ast.expr], *names: str) -> str:
+        columns = [literal(part, frozenset(parameters_of(use))) for part in parts]
+        if names:
+            columns = [made("{0}.alias({1})", each, ast.Constant(name)) for each, name in zip(columns, names, strict=False)]
+        return ", ".join(ast.unparse(each) for each in columns)
 
     match body:
         case ast.List(elts=[first, second]) if use.gives is Expected.PAIR:
@@ -289,8 +292,10 @@ def _as_columns(use: ColumnFunction, body: ast.expr) -> str | None:
             return f"({ast.unparse(key)}, {ast.unparse(only)})"
         case _ if use.gives is Expected.PAIR:
             return None
-        case ast.List(elts=[ast.Tuple(), *_] as rows) if use.operator == "flat_map":
-            return f"F.array({', '.join(f'F.struct({arguments(row.elts)})' for row in rows if isinstance(row, ast.Tuple))})"
+        case ast.List(elts=[ast.Tuple(), *others] as rows) if use.operator == "flat_map":
+            names = ("key", "value") if others else ()  # Spark wants the same names in each struct of an array
+            structs = (f"F.struct({arguments(row.elts, *names)})" for row in rows if isinstance(row, ast.Tuple))
+            return f"F.array({', '.join(structs)})"
         case ast.Tuple(elts=parts) if use.operator == "flat_map":
             return f"F.array(F.struct({arguments(parts)}))"
         case ast.List(elts=parts):

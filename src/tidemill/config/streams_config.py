@@ -51,6 +51,7 @@ from tidemill.config.values import (
     wrapper,
 )
 from tidemill.errors import ConfigError
+from tidemill.spellings import Spelled
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -77,7 +78,7 @@ _APPLICATION_ID = text_like(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StreamsConfig:
+class StreamsConfig(Spelled):
     """All settings, each as an attribute: ``commit.interval.ms`` is ``commit_interval_ms``. Make it with `of`.
 
     A setting whose name ends in a dot takes every name that begins so (``kafka.security.protocol``).

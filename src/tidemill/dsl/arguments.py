@@ -90,6 +90,11 @@ def supplier_of(supplier: UserFunction, operator: str) -> UserFunction:
             f"{operator}: supplier: got a processor, expected what makes one, since each task has its own: give {made} itself, "
             f"or lambda: {made}(...)"
         )
+    if not callable(supplier) and callable(getattr(supplier, "get", None)):
+        brought = ", and its stores behind it" if hasattr(supplier, "stores") else ""
+        raise TopologyError(
+            f"{operator}: supplier: got an object with get(), expected what makes a processor: give its get{brought}"
+        )
     return function_of(supplier, (), f"{operator}: supplier")
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tidemill.dsl.arguments import serde_or_none
 from tidemill.errors import TopologyError
+from tidemill.spellings import Spelled
 from tidemill.topology.durations import Duration
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Store
@@ -19,7 +20,7 @@ from tidemill.topology.values import Serde
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamJoined:
+class StreamJoined(Spelled):
     """Options of a stream-stream join (org.apache.kafka.streams.kstream.StreamJoined).
 
     ``name`` begins the names of the join's operators and repartitions, ``store_name`` those of its stores. ``key``, ``value`` and
@@ -40,7 +41,7 @@ class StreamJoined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
+class Joined(Spelled):
     """Options of a stream-table join (org.apache.kafka.streams.kstream.Joined).
 
     ``name`` names the join and its repartition; ``key``, ``value`` and ``other_value`` are serdes, as in ``StreamJoined``.
@@ -55,7 +56,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableJoined:
+class TableJoined(Spelled):
     """Options of a foreign-key join of two tables (org.apache.kafka.streams.kstream.TableJoined, KIP-213 and KIP-775).
 
     ``name`` begins the names of all that the join makes. ``partitioner(topic, key, value, partitions)`` says where the left

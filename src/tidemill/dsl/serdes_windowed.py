@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from tidemill.dsl.arguments import required_serde
 from tidemill.errors import SerdeError
+from tidemill.spellings import Spelled
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows, Windowed, Windows
@@ -111,7 +112,7 @@ def windowed_serde(key: Serde | None, windows: Windows) -> Serde | None:
             return SessionWindowedSerde(key)
 
 
-class WindowedSerdes:
+class WindowedSerdes(Spelled):
     """Serdes for the keys of windowed tables, named as in ``org.apache.kafka.streams.kstream.WindowedSerdes``."""
 
     @staticmethod

@@ -11,7 +11,7 @@ error is named. Leaves what a node does to its operator (``operation_table``), w
     graph.advance_wall_clock(now_ms)
     graph.flush()                # at the end of a batch, before what was written is taken
     graph.take_produced()        # what reached sinks, as bytes, in order
-    graph.take_handed_over()     # what goes to nodes outside of ``nodes``, decoded, in order
+    graph.take_handed_over()     # what goes to nodes outside of ``nodes``, the ``exits``, as bytes, in order
     graph.dropped                # grows with each dropped record
     graph.take_refused()         # records that exception handlers have skipped, which count as dropped
 
@@ -34,7 +34,16 @@ from tidemill.operators.function_failures import function_failure
 from tidemill.operators.node_context import NodeContext
 from tidemill.operators.operation_table import operator_of
 from tidemill.operators.punctuation import Punctuations
-from tidemill.operators.record import LATEST_TIME, UNKNOWN_TIME, Headers, Record, SourceRecord, extracted_time, invalid_timestamp
+from tidemill.operators.record import (
+    LATEST_TIME,
+    UNKNOWN_TIME,
+    Change,
+    Headers,
+    Record,
+    SourceRecord,
+    extracted_time,
+    invalid_timestamp,
+)
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
@@ -65,11 +74,13 @@ _produced_of: Callable[[_Sent], Produced] = partial(tuple.__new__, Produced)
 
 
 class HandedOver(NamedTuple):
-    """A record for ``node``, which is not run here; of a table, ``record.value`` is a ``Change``."""
+    """A record for ``node``, which is not run here, with its bytes as they were when it was forwarded: a function may change
+    the value after that. ``record`` is decoded; of a table, its value is a ``Change``."""
 
     node: str
+    key: bytes | None
+    value: bytes | None
     record: Record
-    origin: RecordMetadata
 
 
 _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], "UserFunction | None", bool]
@@ -79,6 +90,7 @@ _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], 
 class TaskGraph:
     """The operators of ``nodes`` (default: all) of one task, and their stores, made at their first use by ``rows(name)``.
 
+    ``exits``: the serdes of records for the nodes outside that get some.
     ``emitted``: up to which close times the windows of stores were emitted, as the task's commits say.
     ``partition_times``: the highest timestamp so far of each (topic, partition), given to timestamp extractors.
     """
@@ -91,6 +103,7 @@ class TaskGraph:
         rows: Callable[[str], Rows],
         default_serdes: KeyValueSerdes,
         nodes: Collection[str] | None = None,
+        exits: Mapping[str, KeyValueSerdes] = MappingProxyType({}),
         wall_clock: int = 0,
         stream_time: int = UNKNOWN_TIME,
         emit_interval_ms: int = 0,
@@ -117,7 +130,10 @@ class TaskGraph:
         self._entries: dict[str, Callable[[Record], None]] = {}
         self._readers: dict[str, _Reader] = {}
         for name in topology.nodes:
-            self._entries[name] = self._entry(name) if name in inside else self._exit(name)
+            if name in inside:
+                self._entries[name] = self._entry(name)
+            elif name in exits:
+                self._entries[name] = self._exit(name, exits[name])
         for name, context in self._contexts.items():
             if name in inside:
                 context.wire(tuple((child, self._entries[child]) for child in topology.children(name)))
@@ -342,9 +358,21 @@ class TaskGraph:
 
         return produce
 
-    def _exit(self, name: str) -> Callable[[Record], None]:
+    def _exit(self, name: str, serdes: KeyValueSerdes) -> Callable[[Record], None]:
+        key_serde, value_serde = serdes.settled
+        write_key, write_value = key_serde.serialize, value_serde.serialize
+
         def hand_over(record: Record) -> None:
-            self._handed_over.append(HandedOver(name, record, self.origin))
+            value = record[1]
+            try:
+                written = write_key(record[0]), write_value(value.new if type(value) is Change else value)
+            except SerdeError as problem:
+                raise RecordError(
+                    f"what goes to {name}, whose function works on columns, can't be written: {problem}", task=str(self.task),
+                    topic=self.origin.topic, partition=self.task.partition,
+                    offset=-1 if self.origin.offset is None else self.origin.offset,
+                ) from problem  # fmt: skip
+            self._handed_over.append(HandedOver(name, *written, record))
 
         return hand_over
 

@@ -130,6 +130,11 @@ class StoreQueries:
     def metadata_for_key(self, name: str, key: object, partitioner: Partitioner | None) -> KeyQueryMetadata:
         store = known_store(self.stores, name)
         self._instance.require_started()
+        if partitioner is not None and not callable(partitioner):
+            raise QueryError(
+                f"{name}: the partitioner is {partitioner!r}, expected a function of (the key's bytes, the number of "
+                "partitions); no serde is needed, the keys have the store's"
+            )
         place = partitioner or partition_of_key
         return self.owners(store, place(store.key_bytes(key), self.partition_count(store)))
 

@@ -17,11 +17,12 @@ from tidemill.query.store_html import store_html
 from tidemill.query.store_info import ValueAndTimestamp
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import at_one_commit
+from tidemill.spellings import Spelled
 from tidemill.topology.values import Key, TableRow
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ReadOnlyVersionedStore:
+class ReadOnlyVersionedStore(Spelled):
     """A versioned store (Kafka's VersionedKeyQuery and MultiVersionedKeyQuery). Times are ms; a version holds from its timestamp
     until the next one. Every call may raise InvalidStateStoreError: what it needs is being restored or is elsewhere."""
 

@@ -17,6 +17,7 @@ from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.position import Position
 from tidemill.query.store_html import store_html
 from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
+from tidemill.spellings import Spelled
 from tidemill.topology.values import Key, Serde, Value
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class StoreAccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ReadOnlyStore:
+class ReadOnlyStore(Spelled):
     """A key-value store; of a versioned store the newest versions. Every call may raise InvalidStateStoreError: what it needs is
     being restored or is elsewhere."""
 

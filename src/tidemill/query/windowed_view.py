@@ -21,13 +21,14 @@ from tidemill.query.store_html import store_html
 from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import WINDOWS, Kind, at_one_commit, is_windowed, kind_of, opened_store
+from tidemill.spellings import Spelled
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ReadOnlyWindowStore:
+class ReadOnlyWindowStore(Spelled):
     """A window store (Kafka's ReadOnlyWindowStore). Times are ms, both bounds included. Every call may raise
     InvalidStateStoreError: what it needs is being restored or is elsewhere. What has expired is not shown."""
 
@@ -101,7 +102,7 @@ class ReadOnlyWindowStore:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ReadOnlySessionStore:
+class ReadOnlySessionStore(Spelled):
     """A session store (Kafka's ReadOnlySessionStore). Errors as ``ReadOnlyWindowStore``."""
 
     copies: ReadOnlyStore

@@ -84,6 +84,7 @@ class TopologyTestDriver(Spelled):
         topics: Iterable[str] = (),
     ) -> None:
         settings = {"application.id": _APPLICATION, **(config or {})}
+        settings.pop("bootstrap.servers", None)  # nothing is connected to, and tests of Kafka Streams give any text
         program = StreamsConfig.read_slice(TopologyConfig, settings)
         self._exceptions = StreamsConfig.read_slice(ExceptionConfig, settings)
         spark = StreamsConfig.read_slice(SparkConfig, settings)

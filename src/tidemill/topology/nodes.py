@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tidemill.spellings import Spelled
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
@@ -34,7 +35,7 @@ class StoreKind(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Store:
+class Store(Spelled):
     """A state store: its kind, how its rows are written and whether it has a changelog.
 
     ``source_topic`` is the source topic that serves as changelog (``topology.optimization``), else None; where it is
@@ -48,7 +49,7 @@ class Store:
     logged: bool = True
     persistent: bool = True
     caching: bool = True
-    changelog_config: Mapping[str, str] = field(default_factory=dict)
+    changelog_config: Mapping[str, str] = field(default_factory=dict, hash=False)
     source_topic: str | None = None
     retention_ms: int | None = None
     """Retention of windows, sessions and buffers; history retention of a versioned store."""

@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -105,6 +106,16 @@ def when_released_in(state: State, scene: Scene, then: Callable[[], object]) -> 
                 left.pop()()
 
     now.changed = Released(threading.RLock())
+
+
+def test_a_timeout_is_seconds_or_a_timedelta(scene: Scene) -> None:
+    scene.may_end.set()
+    assert scene.streams.start().wait(State.RUNNING, timeout=timedelta(0)) is State.REBALANCING
+    with pytest.raises(TypeError, match="timeout is '5' of type str, expected seconds or a timedelta"):
+        scene.streams.close("5")  # type: ignore[arg-type]
+    assert scene.streams.state is State.REBALANCING
+    assert scene.streams.close(timedelta(seconds=LIMIT_S))
+    assert scene.streams.state is State.NOT_RUNNING
 
 
 def test_a_second_close_waits_until_the_first_has_ended_everything(scene: Scene) -> None:

@@ -85,10 +85,10 @@ def _columns(inputs: list[Input]) -> Records:
     )
 
 
-def _state(readers: dict[int, MemoryStores]) -> StepState:
+def _state(readers: dict[int, MemoryStores], value_serde: Any = STRING) -> StepState:
     store = StoreSpec(
         name="users-store", tag=9, subtopology=0, changelog="c", timestamped=True, persistent=True, logged=True,
-        key_serde=STRING, value_serde=STRING,
+        key_serde=STRING, value_serde=value_serde,
     )
     return StepState({TaskId(0, part): reader for part, reader in readers.items()}, {"users-store": store})
 
@@ -159,6 +159,21 @@ def test_each_record_sees_the_table_as_of_its_own_place(seed: int, left: bool) -
     assert _by_batches(topology, batches) == _by_operators(topology, inputs)
     in_pairs = _by_batches(topology, batches, in_pairs=True)
     assert in_pairs == _by_operators(_topology(left, _pair), inputs)
+
+
+def test_a_row_that_the_joiner_changes_is_as_it_is_stored_for_the_next_record() -> None:
+    def joiner(_event: int, user: dict[str, int]) -> str:
+        user["seen"] += 1
+        return str(user["seen"])
+
+    topology = _topology(left=False, joiner=joiner)
+    _, operation = _operation(topology, StreamTableJoin)
+    events = _columns([("events", 0, b"k", LONG.serialize(at), 5, at) for at in range(3)])
+    users = MemoryStores(TaskId(0, 0), {"users-store": {b"k": bytes(8) + b'{"seen":0}'}})
+    joined = join_with_table(
+        _node(topology, StreamTableJoin, LONG), operation, events, _state({0: users}, Serdes.json("seen bigint"))
+    )
+    assert joined.values == [b"1"] * 3
 
 
 def test_what_the_joiner_raises_says_the_node_and_the_record() -> None:

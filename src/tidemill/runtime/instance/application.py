@@ -10,13 +10,14 @@ import logging
 import os
 import threading
 from collections.abc import Mapping
+from datetime import timedelta
 from types import TracebackType
 
 from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ClientsConfig, StateConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.deadline import Deadline
+from tidemill.deadline import Deadline, seconds
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import ProcessId
@@ -57,7 +58,7 @@ log = logging.getLogger("tidemill.application")
 
 
 class KafkaStreams(Spelled):
-    """One instance. Use it as a context manager, or call ``start()`` and ``close()``.
+    """One instance. Use it as a context manager, or call ``start()`` and ``close()``. Timeouts are seconds or a ``timedelta``.
 
     Args:
         topology: what ``build()`` of a StreamsBuilder or TopologyBuilder gives, or the builder itself.
@@ -323,19 +324,19 @@ class KafkaStreams(Spelled):
         self._thread_changed()
         return None if thread is None else thread.name
 
-    def remove_stream_thread(self, timeout: float | None = None) -> str | None:
+    def remove_stream_thread(self, timeout: float | timedelta | None = None) -> str | None:
         """Ends one stream thread, which gives its tasks up and leaves the group, and returns its name; None if there is none,
         or the instance is neither RUNNING nor REBALANCING. Called in a listener, handler or ``foreach_batch``, it doesn't wait.
 
         Raises:
-            RetriableError: it has not ended within ``timeout`` s; it will.
+            RetriableError: it has not ended within ``timeout``; it will.
         """
-        thread = self._set.remove(timeout, teller=self._state.teller)
+        thread = self._set.remove(None if timeout is None else seconds(timeout), teller=self._state.teller)
         return None if thread is None else thread.name
 
-    def drain(self, timeout: float = DRAIN_LIMIT_S) -> bool:
+    def drain(self, timeout: float | timedelta = DRAIN_LIMIT_S) -> bool:
         """Drains the instance and closes it: other instances first restore copies of its tasks and then take them over, so that
-        each task pauses only for the hand-over. True once it is closed; False after ``timeout`` s: the instance then continues.
+        each task pauses only for the hand-over. True once it is closed; False after ``timeout``: the instance then continues.
 
         If the group's leader doesn't support drains (Kafka's own class, or an earlier version), the instance closes at once. In
         a place that must not wait (see ``close``) the drain begins, and the result is False.
@@ -344,11 +345,11 @@ class KafkaStreams(Spelled):
             DrainRefusedError: no other instance is in the group, another one drains, or this one does not run.
             RetriableError: the group is rebalancing, or its broker doesn't answer: try again.
         """
-        self._draining.begin(timeout)
+        self._draining.begin(seconds(timeout))
         return not self._is_waited_for(threading.current_thread()) and self._draining.wait()
 
-    def close(self, timeout: float = 60.0, *, leave_group: bool | None = None) -> bool:
-        """Finishes the current batches, commits, closes stores. True if all of this ended within ``timeout`` s.
+    def close(self, timeout: float | timedelta = 60.0, *, leave_group: bool | None = None) -> bool:
+        """Finishes the current batches, commits, closes stores. True if all of this ended within ``timeout``.
 
         ``leave_group``: True if the instance leaves the group at once, so that others take over its tasks immediately. False: it
         keeps its tasks until its session ends. None: as ``leave.group.on.close``, by default True except for static members.
@@ -357,7 +358,7 @@ class KafkaStreams(Spelled):
         handler of a stream thread, ``foreach_batch``, a signal's handler that has interrupted ``start`` or ``close``. There the
         result is False, and the instance ends as soon as the caller has returned.
         """
-        own = threading.current_thread()
+        own, timeout = threading.current_thread(), seconds(timeout)
         with self._state.changed:
             if self.state is State.NOT_RUNNING:
                 return True
@@ -413,9 +414,9 @@ class KafkaStreams(Spelled):
             raise StopError(f"this instance is {self.state.value}: close it, or call clean_up() before start()")
         remove_local_state(self.config.slice(StateConfig))
 
-    def wait(self, *states: State, timeout: float) -> State:
-        """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout`` s; the state it is in then."""
-        return self._state.wait(*states, timeout_s=timeout)
+    def wait(self, *states: State, timeout: float | timedelta) -> State:
+        """Waits until the instance is in one of ``states`` (or in ERROR), at most ``timeout``; the state it is in then."""
+        return self._state.wait(*states, timeout_s=seconds(timeout))
 
     def __enter__(self) -> KafkaStreams:
         return self.start() if self.state is State.CREATED else self

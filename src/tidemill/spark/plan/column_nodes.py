@@ -229,6 +229,10 @@ _OF_ANOTHER_FRAME = (
     "the function gives a column of a DataFrame ({}), which is none of its arguments: take those that it is called with, and "
     "join_dataframe for the rows of a DataFrame"
 )
+_NAMES_COUNT = (
+    "The names of fields are part of a struct's type: where several structs meet, give all of them the same, as in "
+    'F.struct(a.alias("key"), b.alias("value"))'
+)
 _SAID = {
     "MISSING_GROUP_BY": OF_AN_AGGREGATE,
     "MISSING_AGGREGATION": OF_AN_AGGREGATE,
@@ -271,6 +275,8 @@ def _sentence(error: AnalysisException) -> str:
     if condition.startswith("MISSING_ATTRIBUTES"):
         missing = (error.getMessageParameters() or {}).get("missingAttributes", "").replace('"', "").replace("`", "'")
         return _OF_ANOTHER_FRAME.format(missing)
+    if condition == "DATATYPE_MISMATCH.DATA_DIFF_TYPES" and '"STRUCT<' in said:
+        return f"{_CANT_COMPUTE}: {said}. {_NAMES_COUNT}"
     return _SAID.get(condition.partition(".")[0]) or f"{_CANT_COMPUTE}: {said}"
 
 

@@ -199,11 +199,12 @@ class SerdeInference:
     def enter(self, name: str, at: KeyValue) -> tuple[Encoded, Encoded | None]:
         """Settles what enters a node from a layer; gives key and value as they are written. Value None: it has none, since rows
         are counted there."""
-        node, is_counted = self.topology.nodes[name], False
+        node, is_counted, place = self.topology.nodes[name], False, name
         said, default = NO_SERDES, NO_SERDES  # what the column is, says its type
         if isinstance(node, SinkNode):
             said = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
             default = default if is_batch_sink(node) else self.default
+            place = f"{name} (topic {node.topic})" if node.topic and not is_batch_sink(node) else name
         elif name not in self.stages.part_of:
             assert isinstance(node, ProcessorNode)
             said, enters = self._as_stored(name)
@@ -213,16 +214,16 @@ class SerdeInference:
             said = said.otherwise(self._with_own_values(name, at))
         is_python = name in self.stages.part_of
 
-        def written(serde: Serde | None, side: str, column: Column, data_type: DataType) -> tuple[Serde, Encoded]:
-            where = f"into {name}, {side}"
-            chosen = serde or serde_for_type(data_type, where)
-            return chosen, encoded(before_it_is_written(chosen) if is_python else chosen, column, data_type, where)
+        def written(own: Serde | None, of_all: Serde | None, side: str, column: Column, kind: DataType) -> tuple[Serde, Encoded]:
+            where = f"into {place}, {side}" + (f" by default.{side}.serde" if of_all is not None and own is None else "")
+            chosen = own or of_all or serde_for_type(kind, where)
+            return chosen, encoded(before_it_is_written(chosen) if is_python else chosen, column, kind, where)
 
-        key_serde, key = written(said.key or default.key, "key", at.key, at.key_type)
+        key_serde, key = written(said.key, default.key, "key", at.key, at.key_type)
         if is_counted:
             self.entering[name] = KeyValueSerdes(key=key_serde, value=None)
             return key, None
-        value_serde, value = written(said.value or default.value, "value", at.value, at.value_type)
+        value_serde, value = written(said.value, default.value, "value", at.value, at.value_type)
         self.entering[name] = KeyValueSerdes(key=key_serde, value=value_serde)
         return key, value
 

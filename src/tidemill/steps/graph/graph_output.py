@@ -1,6 +1,6 @@
 """Output of a part of the topology in a batch: records to send by destination, records for columns by node.
 
-Decides which records share a list, since their order among each other counts, and the bytes of records for columns.
+Decides which records share a list, since their order among each other counts.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tidemill.errors import RecordError, SerdeError
 from tidemill.ids import TaskId
-from tidemill.operators.record import Change, Record
+from tidemill.operators.record import Record
 from tidemill.operators.task_graph import HandedOver, Produced
 from tidemill.steps.outputs import Destination, ToSink, ToTopic
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.step_spec import GraphExit, GraphSpec
+from tidemill.steps.step_spec import GraphSpec
 from tidemill.topology.nodes import SinkNode
 from tidemill.topology.partitioning import Partitioning
 
@@ -72,8 +71,7 @@ class GraphOutput:
                 self._made += 1
             _append(records, partition, made.key, made.value, made.record, offset, sequence)
         for given in handed_over:
-            key, value = _bytes_for_columns(given, self.spec.exits[given.node], task, offset)
-            _append(self._next_handed_on(given.node), partition, key, value, given.record, offset, sequence)
+            _append(self._next_handed_on(given.node), partition, given.key, given.value, given.record, offset, sequence)
 
     def put_all(self, task: TaskId, produced: Iterable[Produced]) -> None:
         """Adds all results of a task in a batch, where only their own order counts."""
@@ -122,16 +120,3 @@ def _append(
     records.sequences.append(sequence)
     assert records.headers is not None
     records.headers.append(record[3] or None)
-
-
-def _bytes_for_columns(given: HandedOver, exit_: GraphExit, task: TaskId, offset: int) -> tuple[bytes | None, bytes | None]:
-    key, value = given.record[0], given.record[1]
-    if type(value) is Change:
-        value = value.new
-    try:
-        return exit_.key_serde.serialize(key), exit_.value_serde.serialize(value)
-    except SerdeError as problem:
-        raise RecordError(
-            f"what goes to {given.node}, whose function works on columns, can't be written: {problem}",
-            task=str(task), topic=given.origin.topic, partition=task.partition, offset=offset,
-        ) from problem  # fmt: skip

@@ -22,6 +22,7 @@ from tidemill.steps.vector.retained_rows import ShownRows
 from tidemill.steps.vector.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
 from tidemill.task.partition_time import PartitionTime, Times, kept_by_processors
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 
 log = logging.getLogger("tidemill.operators")
 
@@ -129,6 +130,7 @@ def _made(
         rows=rows_of,
         default_serdes=spec.default_serdes,
         nodes=spec.inside,
+        exits={name: KeyValueSerdes(key=given.key_serde, value=given.value_serde) for name, given in spec.exits.items()},
         wall_clock=now_ms,
         stream_time=time.ms,
         emit_interval_ms=spec.emit_interval_ms,

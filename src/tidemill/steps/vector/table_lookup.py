@@ -21,6 +21,7 @@ from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.record_calls import function_failed
+from tidemill.steps.vector.retained_rows import IMMUTABLE
 from tidemill.topology.functions import OfColumns
 from tidemill.topology.join_operations import StreamTableJoin
 from tidemill.topology.spark_operations import makes_pairs
@@ -40,6 +41,7 @@ def join_with_table(node: NodeSpec, operation: StreamTableJoin, records: Records
     kept_with = state.stores[store].value_serde
     assert kept_with is not None
     decode = as_it_is if makes_pairs(operation) else kept_with.deserialize
+    keeps_values = makes_pairs(operation) or type(kept_with) in IMMUTABLE
     join = _TableLookup(node, operation, records)
     stored_keys = _stored_keys(node, records)
     changes_of = {} if changes is None else _by_part(changes)
@@ -48,7 +50,7 @@ def join_with_table(node: NodeSpec, operation: StreamTableJoin, records: Records
         keys = sorted({key for at in indexes if (key := stored_keys[at]) is not None and records.values[at] is not None})
         rows = dict(zip(keys, state.readers[task].get_many(store, keys), strict=True)) if keys else {}
         held: dict[bytes, bytes | None] = {key: row[_TIMESTAMP_SIZE:] for key, row in rows.items() if row is not None}
-        before = _Table(held, decode)
+        before = _Table(held, decode, keeps_values=keeps_values)
         join.run(task, indexes, stored_keys, before, _Changes(changes, changes_of.get(part, []), before))
     state.dropped += join.dropped
     return join.joined()
@@ -75,12 +77,15 @@ def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
 
 
 class _Table:
-    """The rows that records may see, as they are at one moment; read when they are first seen."""
+    """The rows that records may see, as they are at one moment; immutable values are read when they are first seen, others, which
+    a joiner may change, for each record."""
 
-    __slots__ = ("_decode", "_read", "rows")
+    __slots__ = ("_decode", "_keeps_values", "_read", "rows")
 
-    def __init__(self, rows: dict[bytes, bytes | None], decode: Callable[[bytes | None], object]) -> None:
-        self.rows, self._decode = rows, decode
+    def __init__(
+        self, rows: dict[bytes, bytes | None], decode: Callable[[bytes | None], object], *, keeps_values: bool
+    ) -> None:
+        self.rows, self._decode, self._keeps_values = rows, decode, keeps_values
         self._read: dict[bytes, object] = {}
 
     def put(self, key: bytes, row: bytes | None) -> None:
@@ -88,6 +93,8 @@ class _Table:
         self._read.pop(key, None)
 
     def get(self, key: bytes) -> object:
+        if not self._keeps_values:
+            return self._decode(self.rows.get(key))
         value = self._read.get(key, _UNREAD)
         if value is _UNREAD:
             value = self._read[key] = self._decode(self.rows.get(key))
