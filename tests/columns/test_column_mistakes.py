@@ -99,7 +99,14 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: v["name"].removesuffix(), f"calls .removesuffix(), {NOT_CALLABLE}", None),
     (lambda v: v["name"].strip().title(), f"calls .strip(), {NOT_CALLABLE}", "F.initcap(F.trim(v['name']))"),
     (lambda v: v["name"].replace("a", "b"), f"calls .replace(), {NOT_CALLABLE}", "F.replace(v['name'], F.lit('a'), F.lit('b'))"),
-    (lambda v: v["name"].zfill(9), f"calls .zfill(), {NOT_CALLABLE}", "F.lpad(v['name'], 9, '0')"),
+    (
+        lambda v: v["name"].zfill(9), f"calls .zfill(), {NOT_CALLABLE}",
+        "F.lpad(v['name'], F.greatest(F.length(v['name']), F.lit(9)), '0')",
+    ),
+    (
+        lambda v: v["name"].capitalize(), f"calls .capitalize(), {NOT_CALLABLE}",
+        "F.concat(F.upper(F.left(v['name'], F.lit(1))), F.lower(F.substr(v['name'], F.lit(2))))",
+    ),
     (lambda v: v["name"].isdigit(), f"calls .isdigit(), {NOT_CALLABLE}", "v['name'].rlike('^[0-9]+$')"),
     (lambda v: v["name"].encode(), f"calls .encode(), {NOT_CALLABLE}", "F.encode(v['name'], 'UTF-8')"),
     (lambda v: v["scores"].items(), f"calls .items(), {NOT_CALLABLE}", "F.map_entries(v['scores'])"),

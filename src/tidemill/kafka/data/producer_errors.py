@@ -85,7 +85,10 @@ def meaning_of(error: KafkaError, doing: str) -> TidemillError:
             f"the producer, or write smaller records."
         )
     if lacks_topic(error):
-        return StopError(f"{said}: the topic or partition does not exist; create it and start again.")
+        return StopError(
+            f"{said}: the topic or partition does not exist; create it, unless it is the application's own (a changelog or a "
+            "repartition topic, which the start creates), and start again."
+        )
     if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
         return StopError(f"{said}: the times of partitions are committed, too; raise the brokers' offset.metadata.max.bytes.")
     if code == KafkaError.INVALID_TIMESTAMP:
