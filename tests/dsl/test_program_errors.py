@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -49,6 +49,16 @@ def record(key: Any, value: Any) -> Any:
 
 def never(*_: Any) -> Any:
     raise AssertionError("a function of Python values was called")
+
+
+
+def _yields(*given: object) -> Iterator[object]:
+    yield given
+
+
+class _Yields:
+    def __call__(self, *given: object) -> Iterator[object]:
+        yield given
 
 
 PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
@@ -169,6 +179,12 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         ),
         "split 's-' has its default branch 's-one' already",
     ),
+    "a predicate that gives a generator, which is true": (
+        lambda b: b.stream("a").filter(per_record(_yields)), "filter: <function _yields .* has yield in it.* use flat_map",
+    ),
+    "an action that gives a generator": (lambda b: b.stream("a").foreach(_yields), "foreach: .* has yield in it"),
+    "a reducer that gives a generator": (lambda b: b.stream("a").group_by_key().reduce(_yields), "reduce: .* has yield in it"),
+    "a topic's name that is a generator": (lambda b: b.stream("a").to(_Yields()), "to: topic: .* has yield in it"),
     "windows without a size": (
         lambda b: b.stream("a").group_by_key().windowed_by(TimeWindows.of_size(0)), "TimeWindows: the size is 0",
     ),
@@ -329,6 +345,11 @@ def test_refused(what: str) -> None:
 
     with pytest.raises(TopologyError, match=message):
         build()
+
+
+def test_what_takes_several_results_takes_a_generator() -> None:
+    stream = StreamsBuilder().stream("a", key=Serdes.string(), value=Serdes.string())
+    stream.flat_map(per_record(_yields)).flat_map_values(per_record(_yields))
 
 
 def test_a_refused_operator_leaves_no_node_behind() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -80,6 +81,71 @@ def test_after_init_and_in_punctuators_it_is_forwarded() -> None:
 def test_what_is_no_record_can_not_be_forwarded(given: Any) -> None:
     run = start(topology(lambda: Does(each=lambda context, _record: context.forward(given))))
     with pytest.raises(RecordError, match=r"can't forward .* of type \w+, expected a Record: change the one that came"):
+        run.pipe(0, "in", b"k", b"v", 7)
+
+
+class AwaitsFirst:
+    async def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+
+class Returns:
+    """A processor whose ``process`` returns what is given."""
+
+    def __init__(self, given: Callable[[ProcessorContext, Record], Any]) -> None:
+        self.given = given
+
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> Any:
+        return self.given(self.context, record)
+
+
+async def _awaits(_context: ProcessorContext, record: Record) -> Record:
+    return record
+
+
+async def _awaits_and_yields(_context: ProcessorContext, record: Record) -> Any:
+    yield record
+
+
+RETURNED = {
+    "the record": (lambda _context, record: record, "process returned a record, which goes nowhere: hand it to context.forward"),
+    "several": (lambda _context, record: [record, record], "process returned records, which go nowhere"),
+    "a generator": (lambda context, record: (context.forward(each) for each in [record]), "process has yield or async in it"),
+    "a coroutine": (_awaits, "process has yield or async in it"),
+    "an async generator": (_awaits_and_yields, "process has yield or async in it"),
+}
+
+
+@pytest.mark.parametrize("what", RETURNED)
+def test_what_a_processor_returns_would_be_lost_and_is_refused(what: str) -> None:
+    given, expected = RETURNED[what]
+    run = start(topology(lambda: Returns(given)))
+    with pytest.raises(RecordError, match=expected):
+        run.pipe(0, "in", b"k", b"v", 7)
+
+
+@pytest.mark.parametrize("given", [None, 3, "v", [], ("k", "v"), {"k": "v"}])
+def test_what_is_no_record_may_be_returned(given: Any) -> None:
+    """As of a store's ``delete`` in the last line."""
+    run = start(topology(lambda: Returns(lambda context, record: context.forward(record) or given)))
+    run.pipe(0, "in", b"k", b"v", 7)
+    assert len(run.written) == 1
+
+
+def test_inits_and_punctuators_that_run_nothing_are_refused() -> None:
+    async def waits(*_given: object) -> None:
+        pass
+
+    with pytest.raises(StopError, match="the processor of calls could not be made: TypeError: init has yield or async in it"):
+        start(topology(AwaitsFirst))
+    run = start(topology(lambda: Does(first=lambda context: context.schedule(1, PunctuationType.STREAM_TIME, waits))))
+    with pytest.raises(Exception, match="the punctuator has yield or async in it"):
         run.pipe(0, "in", b"k", b"v", 7)
 
 

@@ -20,6 +20,8 @@ _SERDE_PARTS = ("name", "sql_type", "serialize", "deserialize")
 _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
 
+_OF_SEVERAL_RESULTS = ("flat_map", "flat_map_values")
+
 
 def function_of(
     function: UserFunction, expected: tuple[str, ...], operator: str, *, is_awaited: bool = False
@@ -190,6 +192,16 @@ def refuse_coroutines(function: object, operator: str) -> None:
         )
 
 
+def _refuse_generators(function: object, operator: str) -> None:
+    """What such a function returns is true as a predicate, and nothing runs until somebody takes its results."""
+    called = getattr(function, "__call__", None)  # noqa: B004
+    if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(called):
+        raise TopologyError(
+            f"{operator}: {function!r} has yield in it: calling it runs nothing. Give a function that returns its result, or use"
+            " flat_map or flat_map_values, which take several"
+        )
+
+
 def _signature(
     function: object, expected: tuple[str, ...], operator: str, *, is_awaited: bool = False
 ) -> inspect.Signature | None:
@@ -213,6 +225,8 @@ def _signature(
         )
     if not is_awaited:
         refuse_coroutines(function, operator)
+        if operator not in _OF_SEVERAL_RESULTS:
+            _refuse_generators(function, operator)
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):  # some callables written in C do not say

@@ -8,7 +8,7 @@ and ``close()``. A table's transformer has ``transform(key, value)`` instead of 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import suppress
 from enum import Enum
 from typing import Any, Protocol, TypeVar
@@ -35,7 +35,9 @@ class Processor(Protocol):
 
     @abstractmethod
     def process(self, record: Record, /) -> object:
-        """Handles a record. An exception stops the stream thread, unless an exception handler passes it over."""
+        """Handles a record. An exception stops the stream thread, unless an exception handler passes it over; so does a record
+        that is returned, since only what ``context.forward`` gets goes on.
+        """
 
 
 class ValueTransformerWithKey(Protocol):
@@ -162,7 +164,7 @@ class ProcessorContext(Spelled):
         )
 
     def schedule(
-        self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], None], *,
+        self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], object], *,
         start_time: Instant | None = None,
     ) -> Callable[[], None]:
         """Calls ``punctuator(time)``, time in ms, whenever ``interval`` (ms or timedelta) has passed by one of the clocks;
@@ -194,7 +196,7 @@ class ProcessorContext(Spelled):
 
         def punctuate(now: int) -> None:
             self.timestamp, self.headers, self.fixed_key = now, (), _ANY_KEY
-            punctuator(now)
+            refuse_what_would_be_lost(punctuator(now), "the punctuator")
 
         return self._context.schedule(every, punctuation_type is PunctuationType.WALL_CLOCK_TIME, punctuate, start_ms)
 
@@ -212,6 +214,24 @@ def _refuse_if(problem: str) -> None:
         raise ValueError(f"can't forward the record: {problem}")
 
 
+def refuse_what_would_be_lost(returned: object, who: str) -> None:
+    """What a processor returns goes nowhere: a record is lost, and a function with ``yield`` or ``async`` has not run at all.
+
+    Raises:
+        TypeError: it is a record, or such a function's result.
+    """
+    if returned is None:
+        return
+    if isinstance(returned, (Generator, Coroutine, AsyncGenerator)):
+        if isinstance(returned, Coroutine):
+            returned.close()  # or Python warns that it was never awaited
+        raise TypeError(f"{who} has yield or async in it: calling it runs nothing. Hand records to context.forward(record)")
+    if isinstance(returned, Record):
+        raise TypeError(f"{who} returned a record, which goes nowhere: hand it to context.forward(record)")
+    if isinstance(returned, (list, tuple)) and any(isinstance(each, Record) for each in returned):
+        raise TypeError(f"{who} returned records, which go nowhere: hand each to context.forward(record)")
+
+
 _alive: WeakValueDictionary[int, Any] = WeakValueDictionary()
 """Objects that suppliers have returned in this process, by identity, as long as they are referenced."""
 
@@ -224,7 +244,7 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
         init = getattr(made, "init", None)
         if init is not None:
             seen.is_in_init, seen.timestamp = True, context.wall_clock
-            init(seen)
+            refuse_what_would_be_lost(init(seen), "init")
         if not callable(getattr(made, does, None)):
             raise TypeError(f"its supplier gave {made!r}, which has no method {does}()")
     except TidemillError:
@@ -266,7 +286,9 @@ class ProcessorOperator:
         seen.timestamp, seen.headers = record[2], record[3]
         if self._fixed_key:
             seen.fixed_key = record[0]
-        self._call(record)
+        returned = self._call(record)
+        if returned is not None:  # here too, since a call for each record costs more than this
+            refuse_what_would_be_lost(returned, "process")
 
     def close(self) -> None:
         _close(self._processor)
@@ -288,7 +310,7 @@ class GlobalUpdate:
         key, value, timestamp, headers = record
         if self._processor is not None:
             self._seen.timestamp, self._seen.headers = timestamp, headers
-            self._processor.process(record)
+            refuse_what_would_be_lost(self._processor.process(record), "process")
         elif key is None or self._table.put(key, value, timestamp) is None:
             self._context.drop()
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from tidemill.errors import TopologyError
 from tidemill.operators.context import Context, Operator
 from tidemill.operators.operation_table import Runs, entry_of, operator_of, runs, works_on_columns
-from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, made_processor
+from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, made_processor, refuse_what_would_be_lost
 from tidemill.operators.record import Record
 from tidemill.topology import operations as op
 from tidemill.topology.functions import OfColumns, UserFunction
@@ -59,7 +59,7 @@ class WrappedOperator:
 
     def process(self, record: Record) -> None:
         self._seen.timestamp, self._seen.headers = record[2], record[3]
-        self._made.process(record)
+        refuse_what_would_be_lost(self._made.process(record), "process")
 
     def close(self) -> None:
         for closed in (self._made, self._operator):
