@@ -129,7 +129,15 @@ if TYPE_CHECKING:
     from tidemill.topology.nodes import Store, Topology
     from tidemill.topology.partitioning import StreamPartitioner
     from tidemill.topology.values import Serde
-    from tidemill.topology.windows import JoinWindows, SessionWindows, SlidingWindows, TimeWindows, UnlimitedWindows, Windowed
+    from tidemill.topology.windows import (
+        JoinWindows,
+        SessionWindows,
+        SlidingWindows,
+        TimeWindows,
+        UnlimitedWindows,
+        Windowed,
+        Windows,
+    )
 
 # kafka-python reads its schemas, as it is imported, by functions that Python 3.11 and 3.12 call deprecated: an error with -W.
 warnings.filterwarnings(
@@ -270,6 +278,7 @@ __all__ = [
     "Windowed",
     "WindowedCogroupedKStream",
     "WindowedSerdes",
+    "Windows",
     "load_toml",
     "of_columns",
     "per_batch",
@@ -401,6 +410,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
         "TimeWindows",
         "UnlimitedWindows",
         "Windowed",
+        "Windows",
     ),
 }
 _MODULES = {name: module for module, names in _EXPORTS.items() for name in names}

@@ -38,6 +38,7 @@ from tidemill import (
     Suppressed,
     TimeWindows,
     UnlimitedWindows,
+    Windows,
     of_columns,
     per_batch,
     per_record,
@@ -381,6 +382,10 @@ class Program:
         windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(UnlimitedWindows.of(start=int(a * 20)))
         self._windows(windowed.aggregate(lambda: 0, lambda k, v, total: total + len(str(v)), value=NUMBER), "number", of)
 
+    def _count_windows_of_ones_own(self, of: Made, a: float, _b: float) -> None:
+        windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(OddWindows(grace=int(a * 5)))
+        self._windows(windowed.count(**self._store(a)), "number", of)
+
     def _reduce_sessions(self, of: Made, a: float, _b: float) -> None:
         windowed = of.at.group_by_key(key=TEXT, value=SERDES[of.kind]).windowed_by(SessionWindows.of_inactivity_gap(4, grace=2))
         self._windows(windowed.reduce(_of_nulls_too(REDUCERS[of.kind]), **self._store(a)), of.kind, of)
@@ -541,6 +546,17 @@ class Program:
             self._table(table, "text", Same.NOTHING, of)
 
 
+class OddWindows(Windows):
+    """Windows of different lengths that overlap and leave times out."""
+
+    def __init__(self, *, grace: int) -> None:
+        super().__init__(size=6, grace=grace)
+
+    def windows_for(self, timestamp: int) -> list[tuple[int, int]]:
+        ten = timestamp // 10 * 10
+        return [(ten + start, ten + end) for start, end in ((0, 4), (3, 9), (5, 7)) if start <= timestamp % 10 < end]
+
+
 class Tells:
     """Says what its stores hold of a key."""
 
@@ -656,6 +672,7 @@ STREAM_STEPS = [
     _p._aggregate, _p._count_windows, _p._final_counts_of_windows, _p._reduce_windows, _p._count_sessions, _p._cogroup,
     _p._join_a_table, _p._join_a_stream, _p._outer_join_a_stream, _p._join_a_global_table, _p._process_with_stores,
     _p._process_on_schedule, _p._process_values, _p._count_sliding_windows, _p._aggregate_one_window, _p._reduce_sessions,
+    _p._count_windows_of_ones_own,
     _p._counts_of_closed_windows,
     _p._cogroup_windows, _p._to_a_topic_of_its_value, _p._join_itself, _p._join_a_table_as_of_then,
 ]  # fmt: skip

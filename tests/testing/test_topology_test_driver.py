@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from tests.operators.own_windows import Days, october
 from tests.state.test_lmdb import in_a_fork
 from tidemill import (
     Aggregators,
@@ -381,6 +382,20 @@ def test_a_data_frame_that_does_not_fit_is_refused(topology_test_driver: Any) ->
 
     assert "no column 'key'; it has id, name" in refused("key", "string")
     assert "records are looked up by a string, but the DataFrame's column id is a bigint" in refused("id", "bigint")
+
+
+def test_functions_of_columns_see_where_a_window_of_ones_own_ends(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    counted = builder.stream("in", key=TEXT, value=TEXT).group_by_key().windowed_by(Days()).count(store="days").to_stream()
+    counted.select_key(lambda day, _: F.concat_ws(" ", day["key"], day["start"], day["end"])).to("columns", key=TEXT, value=LONG)
+    counted.select_key(per_record(lambda day, _: f"{day.key} {day.start} {day.end}", TEXT)).to("python", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder)
+    times = [october(25, 0), october(25, 23), october(24, 23), october(26, 1)]
+    driver.create_input_topic("in", TEXT, TEXT).pipe_records([TestRecord("a", "x", time) for time in times], batch=None)
+    long_day, next_day = f"a {october(25, 0)} {october(26, 0)}", f"a {october(26, 0)} {october(27, 0)}"
+    expected = [(long_day, 1), (long_day, 2), (next_day, 1)]
+    assert driver.create_output_topic("columns", TEXT, LONG).read_key_values() == expected
+    assert driver.create_output_topic("python", TEXT, LONG).read_key_values() == expected
 
 
 def test_a_reduce_of_columns_makes_what_one_of_python_values_makes(topology_test_driver: Any) -> None:

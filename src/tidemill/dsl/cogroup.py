@@ -22,7 +22,7 @@ from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.naming import legal_name, numbered
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
+from tidemill.topology.windows import AnyWindows, SessionWindows, checked_windows
 
 if TYPE_CHECKING:
     from tidemill.dsl.grouped import KGroupedStream
@@ -59,17 +59,13 @@ class CogroupedKStream(Spelled):
             return replace(self, groups=replaced)
         return replace(self, groups=(*self.groups, (grouped, aggregator)))
 
-    def windowed_by(self, windows: Windows) -> WindowedCogroupedKStream:
+    def windowed_by(self, windows: AnyWindows) -> WindowedCogroupedKStream:
         """The streams cut into windows, or into sessions, to be aggregated in each.
 
         Raises:
             TopologyError: for what are no windows.
         """
-        if not isinstance(windows, (TimeWindows, SlidingWindows, SessionWindows)):
-            raise TopologyError(
-                f"windowed_by: expected TimeWindows, UnlimitedWindows, SlidingWindows or SessionWindows, got {windows!r}"
-            )
-        return WindowedCogroupedKStream(cogrouped=self, windows=windows)
+        return WindowedCogroupedKStream(cogrouped=self, windows=checked_windows(windows))
 
     def aggregate(
         self,
@@ -138,7 +134,7 @@ class WindowedCogroupedKStream(Spelled):
     """Cogrouped streams in windows. Keys of the table are ``Windowed`` (key, start and end in ms)."""
 
     cogrouped: CogroupedKStream
-    windows: Windows
+    windows: AnyWindows
 
     def aggregate(
         self,

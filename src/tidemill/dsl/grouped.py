@@ -25,7 +25,7 @@ from tidemill.topology.logical import LogicalNode, Process
 from tidemill.topology.nodes import Store
 from tidemill.topology.operations import Aggregate, Count, Operation, Reduce
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
+from tidemill.topology.windows import AnyWindows, SessionWindows, SlidingWindows, Windows, checked_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,25 +110,24 @@ class KGroupedStream(Spelled):
         return self._aggregated("KSTREAM-AGGREGATE-", operation, kept, asked, name)
 
     @overload
-    def windowed_by(self, windows: TimeWindows | SlidingWindows) -> TimeWindowedKStream: ...
+    def windowed_by(self, windows: Windows | SlidingWindows) -> TimeWindowedKStream: ...
     @overload
     def windowed_by(self, windows: SessionWindows) -> SessionWindowedKStream: ...
 
-    def windowed_by(
-        self, windows: TimeWindows | SlidingWindows | SessionWindows
-    ) -> TimeWindowedKStream | SessionWindowedKStream:
+    def windowed_by(self, windows: AnyWindows) -> TimeWindowedKStream | SessionWindowedKStream:
         """The group cut into windows of time, to be aggregated in each (``windowedBy``).
 
-        ``TimeWindows`` (tumbling, hopping), ``UnlimitedWindows`` and ``SlidingWindows`` give a ``TimeWindowedKStream``,
-        ``SessionWindows`` a ``SessionWindowedKStream``. Keys of the results are ``Windowed``: key, start and end in ms.
+        ``TimeWindows`` (tumbling, hopping), ``UnlimitedWindows``, ``SlidingWindows`` and windows of your own, which derive from
+        ``Windows``, give a ``TimeWindowedKStream``, ``SessionWindows`` a ``SessionWindowedKStream``. Keys of the results are
+        ``Windowed``: key, start and end in ms.
+
+        Raises:
+            TopologyError: for what are no windows.
         """
+        windows = checked_windows(windows)
         if isinstance(windows, SessionWindows):
             return SessionWindowedKStream(grouped=self, windows=windows)
-        if isinstance(windows, (TimeWindows, SlidingWindows)):
-            return TimeWindowedKStream(grouped=self, windows=windows)
-        raise TopologyError(
-            f"windowed_by: expected TimeWindows, UnlimitedWindows, SlidingWindows or SessionWindows, got {windows!r}"
-        )
+        return TimeWindowedKStream(grouped=self, windows=windows)
 
     def cogroup(self, aggregator: AggregatorFunction) -> CogroupedKStream:
         """Begins an aggregate of several grouped streams, of which this one goes in with ``aggregator(key, value, aggregate)``

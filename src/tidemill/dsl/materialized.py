@@ -17,7 +17,7 @@ from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows, Windows
+from tidemill.topology.windows import MAX_TIME, AnyWindows, SessionWindows, SlidingWindows, Windows, own_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +131,7 @@ def window_store_of(
     recorder: Recorder,
     asked: Materialized | None,
     prefix: str,
-    windows: Windows,
+    windows: AnyWindows,
     *,
     key: Serde | None = None,
     value: Serde | None = None,
@@ -159,6 +159,7 @@ def window_store_of(
         changelog_config=asked.changelog_config,
         retention_ms=kept,
         window_size_ms=_size(windows),
+        own_windows=own_windows(windows),
         with_headers=bool(asked.headers),
         left_open=_left_open(asked),
     )
@@ -173,9 +174,9 @@ def _name(recorder: Recorder, asked: Materialized, prefix: str) -> str:
     return asked.name if asked.name is not None else recorder.store_name(prefix)
 
 
-def _size(windows: Windows) -> int | None:
+def _size(windows: AnyWindows) -> int | None:
     match windows:
-        case TimeWindows(size=size):
+        case Windows(size=size):
             return MAX_TIME if size is None else size
         case SlidingWindows(difference=difference):
             return difference

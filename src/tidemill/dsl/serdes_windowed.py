@@ -17,7 +17,7 @@ from tidemill.errors import SerdeError
 from tidemill.spellings import Spelled
 from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.values import Serde, Value
-from tidemill.topology.windows import MAX_TIME, SessionWindows, SlidingWindows, TimeWindows, Windowed, Windows
+from tidemill.topology.windows import MAX_TIME, AnyWindows, SessionWindows, SlidingWindows, Windowed, Windows, own_windows
 
 _LONG = Struct(">q")
 _TWO_LONGS = Struct(">qq")
@@ -26,10 +26,11 @@ _LONG_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class TimeWindowedSerde:
-    """Keys in windows of ``size`` ms (of sliding windows: the time difference)."""
+    """Keys in windows of ``size`` ms (of sliding windows: the time difference), or in the program's own."""
 
     inner: Serde
     size: int
+    own_windows: Windows | None = None
     name: ClassVar[str] = "time_windowed"
     window_bytes: ClassVar[int] = 8
 
@@ -47,7 +48,7 @@ class TimeWindowedSerde:
             return None
         _check_length(self.name, data, 8)
         start = _LONG.unpack_from(data, len(data) - 8)[0]
-        end = min(start + self.size, _LONG_MAX)
+        end = min(start + self.size, _LONG_MAX) if self.own_windows is None else self.own_windows.end_of(start)
         _check_times(self.name, start, end)
         return Windowed(self.inner.deserialize(data[:-8]), start, end)
 
@@ -99,13 +100,13 @@ def from_spark(value: Mapping[str, Value] | None, inner: Serde) -> Windowed | No
     return Windowed(key, value["start"], value["end"])
 
 
-def windowed_serde(key: Serde | None, windows: Windows) -> Serde | None:
+def windowed_serde(key: Serde | None, windows: AnyWindows) -> Serde | None:
     """The serde of keys in windows; None where that of the keys is not known."""
     if key is None:
         return None
     match windows:
-        case TimeWindows(size=size):
-            return TimeWindowedSerde(key, MAX_TIME if size is None else size)
+        case Windows(size=size):
+            return TimeWindowedSerde(key, MAX_TIME if size is None else size, own_windows(windows))
         case SlidingWindows(difference=difference):
             return TimeWindowedSerde(key, difference)
         case SessionWindows():

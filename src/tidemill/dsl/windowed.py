@@ -23,7 +23,7 @@ from tidemill.topology import operations as op
 from tidemill.topology.logical import Process
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows, Windows
+from tidemill.topology.windows import AnyWindows, SessionWindows, SlidingWindows, TimeWindows, Windows
 
 if TYPE_CHECKING:
     from tidemill.dsl.grouped import KGroupedStream
@@ -54,18 +54,24 @@ class TimeWindowedKStream(Spelled):
     """
 
     grouped: KGroupedStream
-    windows: TimeWindows | SlidingWindows
+    windows: Windows | SlidingWindows
     emit: EmitStrategy = EmitStrategy.ON_WINDOW_UPDATE
 
     def emit_strategy(self, emit: EmitStrategy) -> TimeWindowedKStream:
         """The same windows, whose results are sent as ``emit`` says: at each change, or once when window and grace are over.
 
         Raises:
-            TopologyError: ``ON_WINDOW_CLOSE`` of unlimited windows, which never close.
+            TopologyError: ``ON_WINDOW_CLOSE`` of unlimited windows, which never close, and of windows of your own.
         """
         emit = _checked_strategy(emit)
-        if emit is EmitStrategy.ON_WINDOW_CLOSE and isinstance(self.windows, TimeWindows) and self.windows.size is None:
-            raise TopologyError("emit_strategy: unlimited windows never close; use ON_WINDOW_UPDATE")
+        if emit is EmitStrategy.ON_WINDOW_CLOSE and isinstance(self.windows, Windows):
+            if self.windows.size is None:
+                raise TopologyError("emit_strategy: unlimited windows never close; use ON_WINDOW_UPDATE")
+            if not isinstance(self.windows, TimeWindows):
+                raise TopologyError(
+                    f"emit_strategy: ON_WINDOW_CLOSE is for TimeWindows, SlidingWindows and SessionWindows, got"
+                    f" {type(self.windows).__name__}; use suppress(Suppressed.until_window_closes()) on the table instead"
+                )
         return replace(self, emit=emit)
 
     def count(self, *, store: str | Materialized | None = None, name: str | None = None) -> KTable:
@@ -199,7 +205,7 @@ class SessionWindowedKStream(Spelled):
         return self.grouped.into_table(made, effect, kept, queryable=queryable_name(asked))
 
 
-def windowed_process(operation: op.WindowAggregate | op.SessionAggregate, windows: Windows, kept: Store) -> Process:
+def windowed_process(operation: op.WindowAggregate | op.SessionAggregate, windows: AnyWindows, kept: Store) -> Process:
     """The processor of a windowed aggregation, with the serde of its windowed keys where that of the keys is known."""
     if operation.emit_final:
         kept = replace(kept, caching=False, time_ordered=True, indexed_by_key=isinstance(windows, SlidingWindows))
@@ -209,7 +215,7 @@ def windowed_process(operation: op.WindowAggregate | op.SessionAggregate, window
     )
 
 
-def _counting_store(grouped: KGroupedStream, windows: Windows, asked: Materialized | None, *, takes_two: bool) -> Store:
+def _counting_store(grouped: KGroupedStream, windows: AnyWindows, asked: Materialized | None, *, takes_two: bool) -> Store:
     if takes_two and asked is not None and asked.name is None:
         grouped.recorder.take_index()  # as in KGroupedStream.count; but not for sliding windows
     return window_store_of(grouped.recorder, asked, _COUNT, windows, key=grouped.key_serde, value=Serdes.long())

@@ -1,4 +1,4 @@
-"""Aggregations in tumbling, hopping and unlimited windows (KStreamWindowAggregate).
+"""Aggregations in tumbling, hopping and unlimited windows, and in those of the program's own (KStreamWindowAggregate).
 
 Null keys are dropped; null values are not, the aggregation gets them. A window takes records while its end is later than
 stream time - grace, where stream time is the highest timestamp that this operator has seen with a key; each window that a
@@ -6,6 +6,8 @@ record comes too late for counts as a drop. The result's timestamp is the later 
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import NONE_YET, CloseRounds
@@ -15,15 +17,7 @@ from tidemill.operators.window_store import TimestampedWindowStore
 from tidemill.operators.windowed_aggregation import has_for_itself, steps_of
 from tidemill.topology import operations as op
 from tidemill.topology.values import TableRow, is_immutable
-from tidemill.topology.windows import TimeWindows, Windowed
-
-
-def window_starts(windows: TimeWindows, timestamp: int) -> range:
-    """The starts of the windows that ``timestamp`` lies in, in their order."""
-    if windows.size is None:
-        return range(windows.start, windows.start + (timestamp >= windows.start))
-    advance = windows.advance
-    return range(max(0, timestamp - windows.size + advance) // advance * advance, timestamp + 1, advance)
+from tidemill.topology.windows import TimeWindows, Windowed, Windows
 
 
 class TimeWindowAggregate:
@@ -32,11 +26,11 @@ class TimeWindowAggregate:
     get_as_of: AsOfGetter | None = None
 
     def __init__(self, operation: op.WindowAggregate, context: Context) -> None:
-        assert isinstance(operation.windows, TimeWindows)
-        self._windows = operation.windows
-        self._size = LONG_MAX if operation.windows.size is None else operation.windows.size
-        self._advance, self._grace = operation.windows.advance, operation.windows.grace
-        self._is_tumbling = self._advance == operation.windows.size
+        windows = operation.windows
+        assert isinstance(windows, Windows)
+        self._windows_at, self._advance = windows.windows_at, windows.advance if isinstance(windows, TimeWindows) else 0
+        self._size, self._grace = LONG_MAX if windows.size is None else windows.size, windows.grace
+        self._is_tumbling = self._advance == windows.size
         self._begin, self._add, _ = steps_of(operation.aggregation)
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
@@ -53,10 +47,13 @@ class TimeWindowAggregate:
         if timestamp > clock.stream_time:
             clock.stream_time = timestamp
         close_time = clock.stream_time - self._grace
-        size, raw = self._size, store.encode_key(key) or b""
-        starts = (timestamp - timestamp % size,) if self._is_tumbling else window_starts(self._windows, timestamp)
-        for start in starts:
-            end = min(start + size, LONG_MAX)
+        raw = store.encode_key(key) or b""
+        if self._is_tumbling:
+            begin = timestamp - timestamp % self._size
+            windows: Iterable[tuple[int, int]] = ((begin, min(begin + self._size, LONG_MAX)),)
+        else:
+            windows = self._windows_at(timestamp)
+        for start, end in windows:
             if end <= close_time:
                 self._drop()
                 continue

@@ -31,7 +31,7 @@ class WindowStore:
     def __init__(self, store: Store, rows: Rows) -> None:
         retention = DAY_MS if store.retention_ms is None else store.retention_ms
         self.name = store.name
-        self.size = LONG_MAX if store.window_size_ms is None else store.window_size_ms
+        self._size, self._own_windows = LONG_MAX if store.window_size_ms is None else store.window_size_ms, store.own_windows
         self._rows = rows
         self._log = rows.log
         self._duplicates, self._is_persistent = store.retain_duplicates, store.persistent
@@ -162,7 +162,8 @@ class WindowStore:
         return require_key(self.encode_key(key), "window")
 
     def window(self, key: bytes, start: int) -> Windowed:
-        return Windowed(self.decode_key(key), start, min(start + self.size, LONG_MAX))
+        end = min(start + self._size, LONG_MAX) if self._own_windows is None else self._own_windows.end_of(start)
+        return Windowed(self.decode_key(key), start, end)
 
     # --- for operators --------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from tidemill.topology.functions import UserFunction
 from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
+from tidemill.topology.windows import Windows
 
 
 class StoreKind(Enum):
@@ -54,6 +55,8 @@ class Store(Spelled):
     retention_ms: int | None = None
     """Retention of windows, sessions and buffers; history retention of a versioned store."""
     window_size_ms: int | None = None
+    own_windows: Windows | None = field(default=None, compare=False)
+    """The program's own windows, which know where one ends; None: ``window_size_ms`` after its start."""
     retain_duplicates: bool = False
     """True for window stores with several rows of one key and time (join stores)."""
     with_headers: bool = False

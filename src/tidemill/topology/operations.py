@@ -38,7 +38,7 @@ from tidemill.topology.join_operations import (
     TableTableJoin,
 )
 from tidemill.topology.spark_operations import ChangedValues, DataFrameJoin, ForeachBatch, HeldAggregates, MergedAggregates
-from tidemill.topology.windows import SessionWindows, SlidingWindows, TimeWindows
+from tidemill.topology.windows import SessionWindows, SlidingWindows, Windows
 
 # --- streams, record by record ------------------------------------------------------------------------------------
 
@@ -233,7 +233,7 @@ class WindowAggregate:
     """
 
     store: str
-    windows: TimeWindows | SlidingWindows
+    windows: Windows | SlidingWindows
     aggregation: Aggregation
     emit_final: bool = False
 

@@ -6,7 +6,9 @@ aggregate in a window, and its store has the retention of the rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import NamedTuple
 
 from tidemill.errors import TopologyError
@@ -34,8 +36,72 @@ class Windowed(NamedTuple):
         return f"[{self.key}@{self.start}/{self.end}]"
 
 
+class Windows(Spelled):
+    """Windows of your own, such as days of a time zone: derive from it and give ``windows_for``
+    (org.apache.kafka.streams.kstream.Windows). ``TimeWindows`` and ``UnlimitedWindows`` are those of the library.
+
+    Stores keep the start of a window only. Its end is that of the window which ``windows_for(start)`` gives with this start, or
+    else ``size`` later, as in Kafka Streams.
+    """
+
+    size: int | None
+    grace: int
+
+    def __init__(self, *, size: Duration, grace: Duration = 0) -> None:
+        """``size``: the length of the longest window. Late records count until ``grace`` after a window's end. ms or timedelta.
+
+        Raises:
+            TopologyError: a size below 1 ms, a negative grace, a class without ``windows_for``.
+        """
+        made = type(self)
+        if made.windows_for is Windows.windows_for:
+            raise TopologyError(f"{made.__name__}: windows_for is missing; derive from Windows and give windows_for(timestamp)")
+        self.size = milliseconds(size, f"{made.__name__}: size")
+        if self.size == 0:
+            raise TopologyError(f"{made.__name__}: the size is 0; give the length of the longest window, at least 1 ms")
+        self.grace = milliseconds(grace, f"{made.__name__}: grace")
+
+    @property
+    def retention(self) -> int:
+        """Retention of a store of windows, in ms: until the last of their records may have come."""
+        return MAX_TIME if self.size is None else self.size + self.grace
+
+    def windows_for(self, timestamp: int) -> Iterable[tuple[int, int]] | Mapping[int, int]:
+        """Start and end of each window that a record of this time is in, ``[start, end)`` in ms since the epoch, in their
+        order. The same time must always give the same windows: a record may be processed again.
+        """
+        raise NotImplementedError
+
+    def windows_at(self, timestamp: int) -> Iterable[tuple[int, int]]:
+        """What ``windows_for`` gives, checked, each start once.
+
+        Raises:
+            ValueError: what is no window, or one that is longer than ``size``: its rows would be deleted while it is open.
+        """
+        given, name = self.windows_for(timestamp), type(self).__name__
+        try:
+            found = {index(start): index(end) for start, end in (given.items() if isinstance(given, Mapping) else given)}
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{name}: windows_for({timestamp}) gave {given!r}, expected pairs of start and end, in ms as int"
+            ) from None
+        assert self.size is not None
+        for start, end in found.items():
+            if not 0 <= start < end <= MAX_TIME or end - start > self.size:
+                raise ValueError(
+                    f"{name}: windows_for({timestamp}) gave a window from {start} to {end}, expected a start from 0 on and an"
+                    f" end at most {self.size} ms later, which is the size"
+                )
+        return found.items()
+
+    def end_of(self, start: int) -> int:
+        """The end of the window that begins at ``start``."""
+        assert self.size is not None
+        return dict(self.windows_at(start)).get(start, min(start + self.size, MAX_TIME))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeWindows(Spelled):
+class TimeWindows(Windows):
     """Tumbling (``advance`` = ``size``) and hopping windows, in ms (org.apache.kafka.streams.kstream.TimeWindows).
 
     Aligned to the epoch: a window starts at each multiple of ``advance``, never below 0. ``size`` None: one window from ``start``
@@ -66,10 +132,18 @@ class TimeWindows(Spelled):
             )
         return cls(size=size_ms, advance=advance_ms, grace=milliseconds(grace, "TimeWindows: grace"))
 
-    @property
-    def retention(self) -> int:
-        """Retention of a store of windows, in ms: until the last of their records may have come."""
-        return MAX_TIME if self.size is None else self.size + self.grace
+    def __init_subclass__(cls) -> None:
+        raise TypeError(f"{cls.__name__}: TimeWindows is final; derive from Windows and give windows_for(timestamp)")
+
+    def windows_for(self, timestamp: int) -> Iterable[tuple[int, int]]:
+        """Start and end of each window that ``timestamp`` lies in, in their order."""
+        size, advance = self.size, self.advance
+        if size is None:
+            return ((self.start, MAX_TIME),) if timestamp >= self.start else ()
+        starts = range(max(0, timestamp - size + advance) // advance * advance, timestamp + 1, advance)
+        return [(start, min(start + size, MAX_TIME)) for start in starts]
+
+    windows_at = windows_for
 
 
 class UnlimitedWindows(Spelled):
@@ -134,8 +208,26 @@ class SessionWindows(Spelled):
         return self.gap + self.grace
 
 
-Windows = TimeWindows | SlidingWindows | SessionWindows
+AnyWindows = Windows | SlidingWindows | SessionWindows
 """Those of aggregations."""
+
+
+def own_windows(windows: AnyWindows) -> Windows | None:
+    """``windows`` if they are the program's own, else None."""
+    return windows if isinstance(windows, Windows) and not isinstance(windows, TimeWindows) else None
+
+
+def checked_windows(given: object) -> AnyWindows:
+    """``given`` if an aggregation can be windowed by it, else TopologyError."""
+    if not isinstance(given, (Windows, SlidingWindows, SessionWindows)):
+        raise TopologyError(
+            "windowed_by: expected TimeWindows, UnlimitedWindows, SlidingWindows, SessionWindows, or an object of a class"
+            f" that derives from Windows, got {given!r}"
+        )
+    if isinstance(given, Windows) and (missing := [name for name in ("size", "grace") if not hasattr(given, name)]):
+        made = type(given).__name__
+        raise TopologyError(f"windowed_by: {made} has no {missing[0]}; its __init__ calls super().__init__(size=...)")
+    return given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
