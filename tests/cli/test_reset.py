@@ -24,7 +24,7 @@ builder = StreamsBuilder()
 lines = builder.stream("{name}-in", key=Serdes.string(), value=Serdes.string())
 rates = builder.global_table("{name}-rates", key=Serdes.string(), value=Serdes.string())
 words = lines.left_join(rates, lambda word, rate: word, selector=lambda key, word: word)
-words.group_by(lambda k, v: v).count(store="counts").to_stream().to("{name}-out")
+words.group_by(lambda k, v: v).count(store="counts").to_stream().to("{name}-out-changelog")
 config = {{"application.id": "{name}", "bootstrap.servers": "{servers}", "state.dir": "{state}"}}
 """
 FIRST_MS = 1_700_000_000_000
@@ -66,7 +66,7 @@ class Stopped:
 def stopped(bootstrap_servers: str, tmp_path: Path, unique_name: Callable[[str], str]) -> Stopped:
     name = unique_name("reset")
     admin = Admin({"bootstrap.servers": bootstrap_servers})
-    ends = ("-in", "-out", "-rates", "-counts-repartition", "-counts-changelog", "-v1-counts-changelog")
+    ends = ("-in", "-out-changelog", "-rates", "-counts-repartition", "-counts-changelog", "-v1-counts-changelog")
     admin.create_topics([TopicSpec(name=name + end, partitions=2) for end in ends])
     made = Stopped(name, admin, bootstrap_servers, tmp_path / "app.py", tmp_path / "state")
     made.file.write_text(PROGRAM.format(name=name, servers=bootstrap_servers, state=made.state))
@@ -104,7 +104,7 @@ def test_without_execute_it_is_only_said(stopped: Stopped, capsys: pytest.Captur
 def test_executed_inputs_begin_anew_internal_topics_go_and_nothing_else(stopped: Stopped) -> None:
     assert stopped.reset("--execute") == 0
     assert stopped.committed == [2, 0]
-    theirs = {"-in", "-out", "-rates"}
+    theirs = {"-in", "-out-changelog", "-rates"}
     assert until(lambda: stopped.own_topics == {*theirs, "-v1-counts-changelog"})  # a broker hears of it a moment later
     assert (stopped.state / stopped.name / "1_0").exists(), "only where --local-state is given"
     assert stopped.reset("--execute", "--local-state", "--earlier-topics") == 0, "a second time"
@@ -216,7 +216,7 @@ def test_what_cannot_be_meant_is_refused(
 
 @pytest.mark.broker
 def test_a_partition_that_is_not_asked_for_keeps_its_offset(stopped: Stopped) -> None:
-    other = TopicPartition(f"{stopped.name}-out", 0)
+    other = TopicPartition(f"{stopped.name}-out-changelog", 0)
     stopped.admin.set_committed_offsets(stopped.name, {other: 5})
     assert stopped.reset("--execute", "--input-topics", f"{stopped.name}-in") == 0
     assert stopped.admin.committed_offsets(stopped.name)[other] == 5

@@ -99,9 +99,9 @@ def plan_reset(
             "that have them (bootstrap.servers)"
         )
     internal = {*known.internal_topics, *(t for stores in known.changelogs.values() for t in stores.values())}
-    read = {*sources, *global_topics(topology)}
-    internal -= read
-    unknown = {topic for topic in there - internal - read if looks_internal(topic, application)}
+    internal -= {*sources, *global_topics(topology)}
+    of_others = {*sources, *global_topics(topology), *_written(topology)}
+    unknown = {topic for topic in there - internal - of_others if looks_internal(topic, application)}
     if with_earlier:
         internal, unknown = internal | unknown, set()
     directory = None if state_dir is None else StateDirectory(state_dir, application)
@@ -121,14 +121,17 @@ def plan_reset(
 def _require_decided(topology: Topology, topics: Collection[str]) -> None:
     """ConfigError if the program also writes one of ``topics``: read again, it has what it held twice, as the program writes that
     again; but it may have records of others, which only an operator knows."""
-    written = {node.topic for node in topology.nodes.values() if isinstance(node, SinkNode)}
-    both = sorted(written.intersection(topics))
+    both = sorted(_written(topology).intersection(topics))
     if both:
         named = ",".join(both)
         raise ConfigError(
             f"the program reads and writes {', '.join(both)}: add --intermediate-topics {named} to begin at the end, since what "
             "the program has written there is written again; or name all inputs that are to be read again in --input-topics"
         )
+
+
+def _written(topology: Topology) -> set[str]:
+    return {node.topic for node in topology.nodes.values() if isinstance(node, SinkNode)}
 
 
 def carry_out(plan: ResetPlan, admin: Admin) -> None:
