@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from tests.operators.own_windows import Days, october
 from tests.query.stand_ins import PARTITIONS, Reply, ask, host_map, store_info
 from tests.query.test_local_reads import HERE as THIS
 from tests.query.test_local_reads import THERE as OTHER
@@ -39,8 +40,11 @@ SERDES: dict[str, Any] = {"key_serde": Serdes.string(), "value_serde": Serdes.lo
 WINDOWS = Store(name="windows", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=100, retention_ms=200_000, **SERDES)
 PLAIN = Store(name="plain", kind=StoreKind.WINDOW, window_size_ms=100, retention_ms=200_000, **SERDES)
 SESSIONS = Store(name="sessions", kind=StoreKind.SESSION, retention_ms=200_000, **SERDES)
+DAYS = Store(
+    name="days", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=Days().size, own_windows=Days(), retention_ms=1 << 40, **SERDES
+)
 FACTS = {
-    store.name: store_info(store.name, timestamped=False, store=store) for store in (WINDOWS, PLAIN, SESSIONS)
+    store.name: store_info(store.name, timestamped=False, store=store) for store in (WINDOWS, PLAIN, SESSIONS, DAYS)
 } | {"counts": store_info(store=Store(name="counts", kind=StoreKind.TIMESTAMPED_KEY_VALUE, **SERDES))}
 
 
@@ -255,6 +259,14 @@ def test_windows_and_sessions_of_a_key_are_reported_over_http(instance: Instance
     assert ask(app, f"/stores/sessions/{HERE}?from=1501").status == 404
     assert ask(app, f"/stores/windows/{ALSO_HERE}").status == 404
     assert "no window or session of this key" in ask(app, f"/stores/windows/{HERE}?from=5&to=1").json["error"]
+
+
+def test_windows_of_ones_own_end_where_they_do(instance: Instance) -> None:
+    _put_windows(instance, DAYS, HERE, (october(25, 0), october(26, 0)), 0)
+    days = [(october(25, 0), october(26, 0)), (october(26, 0), october(27, 0))]
+    assert [(window.start, window.end) for window, _ in _windows(instance, "days").all()] == days
+    found = _windows_of(ask(_app(instance), f"/stores/days/{HERE}?from=0"))
+    assert [(window["start"], window["end"]) for window in found] == days
 
 
 def test_windows_that_are_elsewhere_are_asked_for_there(instance: Instance, tmp_path: Path) -> None:
