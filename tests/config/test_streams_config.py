@@ -74,6 +74,17 @@ def test_each_exception_handler_may_be_a_function(what: str) -> None:
         StreamsConfig.of({**NEEDED, name: int})
 
 
+def test_a_handler_as_a_class_of_java_s_form_is_answered_with_its_method() -> None:
+    class Skips:
+        def handle(self, context: object, record: object, error: Exception) -> str:
+            return "continue"
+
+    for given in (Skips, Skips()):
+        with pytest.raises(ConfigError, match=r"or module:function; give its method, Skips\(\)\.handle$"):
+            StreamsConfig.of({**NEEDED, "processing.exception.handler": given})
+    assert callable(StreamsConfig.of({**NEEDED, "processing.exception.handler": Skips().handle}).processing_exception_handler)
+
+
 @pytest.mark.parametrize("name", ["state.dir", "task.assignor.class", "errors.dead.letter.queue.topic.name"])
 def test_an_empty_text_is_no_value_of_a_setting_that_needs_one(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{re.escape(name)} is '', expected the"):

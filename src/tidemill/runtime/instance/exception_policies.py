@@ -69,6 +69,6 @@ def _handler(name: str, setting: Any, topic: str | None) -> ExceptionResponse | 
     if not isinstance(setting, str):
         return setting  # a function, as the setting's reader has seen
     found = imported(name, setting, "module:function")
-    if not callable(found):
+    if not callable(found) or isinstance(found, type):
         raise ConfigError(f"{name}={setting} is {found!r}, expected a function of (context, record, error)")
     return found
