@@ -65,6 +65,26 @@ def test_a_new_name_wins_over_the_old_one_wherever_it_is_given(what: str, old_fi
         StreamsConfig.of({**NEEDED, new: "continue", old: "perhaps"})
 
 
+@pytest.mark.parametrize("what", ["deserialization", "processing", "production"])
+def test_each_exception_handler_may_be_a_function(what: str) -> None:
+    name = f"{what}.exception.handler"
+    for handler in (print, "module:function"):
+        assert getattr(StreamsConfig.of({**NEEDED, name: handler}), f"{what}_exception_handler") == handler
+    with pytest.raises(ConfigError, match=f"{name} is <class 'int'>, expected fail or continue or dead-letter, a function, or"):
+        StreamsConfig.of({**NEEDED, name: int})
+
+
+def test_a_handler_as_a_class_of_java_s_form_is_answered_with_its_method() -> None:
+    class Skips:
+        def handle(self, context: object, record: object, error: Exception) -> str:
+            return "continue"
+
+    for given in (Skips, Skips()):
+        with pytest.raises(ConfigError, match=r"or module:function; give its method, Skips\(\)\.handle$"):
+            StreamsConfig.of({**NEEDED, "processing.exception.handler": given})
+    assert callable(StreamsConfig.of({**NEEDED, "processing.exception.handler": Skips().handle}).processing_exception_handler)
+
+
 @pytest.mark.parametrize("name", ["state.dir", "task.assignor.class", "errors.dead.letter.queue.topic.name"])
 def test_an_empty_text_is_no_value_of_a_setting_that_needs_one(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{re.escape(name)} is '', expected the"):

@@ -19,11 +19,12 @@ from tests.operators.vector_values import writer
 from tests.steps.memory_stores import MemoryStores
 from tidemill import Serdes
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.operators.stores import store_of
 from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
 from tidemill.steps.commit.restored import restored_writes
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.middle_step import run_middle_step
@@ -125,7 +126,7 @@ class Worker:
     output: PlacedOutput = field(default_factory=lambda: PlacedOutput(1))
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
     graphs: KeptGraphs = field(default_factory=KeptGraphs)
-    unreadable: Unreadable = field(default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={}))
+    unreadable: Unreadable = field(default_factory=lambda: Unreadable(handler=ExceptionResponse.FAIL, topic=None, expected={}))
     handed_over: list[tuple[str, pa.Table]] = field(default_factory=list)
     may_commit: bool = True
 

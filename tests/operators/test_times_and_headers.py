@@ -25,7 +25,7 @@ from tidemill.errors import RecordError
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.record import Record
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.testing.worker import Message
 from tidemill.topology.nodes import Store
 from tidemill.topology.windows import Windowed
@@ -57,8 +57,8 @@ def test_a_negative_timestamp_ends_the_thread_with_the_record_s_name(timestamp: 
 
 
 @pytest.mark.parametrize("is_python", [False, True], ids=["read in the source step", "read in a part"])
-@pytest.mark.parametrize("handler", list(OnUnreadable))
-def test_an_unreadable_record_is_skipped_whatever_its_timestamp(handler: OnUnreadable, *, is_python: bool) -> None:
+@pytest.mark.parametrize("handler", list(ExceptionResponse))
+def test_an_unreadable_record_is_skipped_whatever_its_timestamp(handler: ExceptionResponse, *, is_python: bool) -> None:
     """Kafka Streams deserializes a record before it asks for its time."""
     builder = StreamsBuilder()
     numbers = builder.stream("in", key=STRING, value=Serdes.long())
@@ -67,12 +67,12 @@ def test_an_unreadable_record_is_skipped_whatever_its_timestamp(handler: OnUnrea
     for worker in run._workers:
         worker.unreadable = Unreadable(handler=handler, topic="dead", expected={0: "a long"})
     records = [("in", b"k", number, 5), ("in", b"k", b"no long", -1), ("in", b"k", number, 6)]
-    if handler is OnUnreadable.FAIL:
+    if handler is ExceptionResponse.FAIL:
         with pytest.raises(AssertionError, match="in-0 at offset 1: found a key of 1 bytes and a value of 7 bytes"):
             run.pipe(records)
         return
     run.pipe(records)
-    letters = [(b"no long", 0)] if handler is OnUnreadable.DEAD_LETTER else []
+    letters = [(b"no long", 0)] if handler is ExceptionResponse.DEAD_LETTER else []
     assert [(value, at) for _topic, _key, value, at, *_ in run.written] == [(number, 5), (number, 6), *letters]
     with pytest.raises(RecordError, match="in-0 at offset 3: KSTREAM-SOURCE-0000000000: the record's timestamp is -1"):
         run.pipe([("in", b"k", number, -1)])
@@ -216,7 +216,7 @@ def test_an_exception_handler_goes_on_without_what_has_no_timestamp_or_wrong_hea
     run = StepRun(calling(PLAIN, forward).build())
     for worker in run._workers:
         handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE)
-        worker.unreadable = Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={}, handlers=handlers)
+        worker.unreadable = Unreadable(handler=ExceptionResponse.FAIL, topic=None, expected={}, handlers=handlers)
         worker.graphs.handlers = handlers
     run.pipe([("in", b"k", value, 5) for value in (b"a", b"c", b"b")])
     assert [value for topic, _, value, *_ in run.written if topic == "out"] == [b"c"]
@@ -236,9 +236,9 @@ def unreadable_headers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("extractor", [None, lambda record, _: record.timestamp + len(record.headers)])
-@pytest.mark.parametrize("handler", list(OnUnreadable))
+@pytest.mark.parametrize("handler", list(ExceptionResponse))
 def test_headers_that_cannot_be_read_make_an_unreadable_record(
-    monkeypatch: pytest.MonkeyPatch, handler: OnUnreadable, extractor: Extractor | None
+    monkeypatch: pytest.MonkeyPatch, handler: ExceptionResponse, extractor: Extractor | None
 ) -> None:
     unreadable_headers(monkeypatch)
     builder = StreamsBuilder()
@@ -247,14 +247,14 @@ def test_headers_that_cannot_be_read_make_an_unreadable_record(
     for worker in run._workers:
         worker.unreadable = Unreadable(handler=handler, topic="dead", expected={0: "strings"})
     records = [("in", b"good", b"1", 5, (("own", b"x"),)), ("in", b"bad", b"2", 5, (("own", b"x"),)), ("in", b"good", b"3", 5)]
-    if handler is OnUnreadable.FAIL:
+    if handler is ExceptionResponse.FAIL:
         with pytest.raises(AssertionError, match=r"in-0 at offset 1: found a header whose name is no UTF-8"):
             run.pipe(records)
         return
     run.pipe(records)
     assert [value for topic, _, value, *_ in run.written if topic == "out"] == [b"1", b"3"]
     letters = [(key, value, dict(headers)) for topic, key, value, _, headers, _ in run.written if topic == "dead"]
-    assert [(key, value) for key, value, _ in letters] == ([(b"bad", b"2")] if handler is OnUnreadable.DEAD_LETTER else [])
+    assert [(key, value) for key, value, _ in letters] == ([(b"bad", b"2")] if handler is ExceptionResponse.DEAD_LETTER else [])
     for _, _, headers in letters:
         assert headers["__streams.errors.message"] == b"found a header whose name is no UTF-8"
         assert not [name for name in headers if name.startswith("tidemill")]

@@ -21,13 +21,14 @@ from pyspark.sql import SparkSession
 
 from tests.operators.step_harness import set_emit_interval
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.runtime.worker.worker import run_of_task
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
@@ -75,7 +76,7 @@ class WorkerContext:
         self.output = KeptOutput()
         self.continuity: dict[TopicPartition, int] = {}
         self.graphs = KeptGraphs()
-        self.unreadable = Unreadable(handler=OnUnreadable(handler), topic="dead-letters", expected=sources)
+        self.unreadable = Unreadable(handler=ExceptionResponse(handler), topic="dead-letters", expected=sources)
 
     def records(self) -> list[RawRecord]:
         with open(self._address) as file:

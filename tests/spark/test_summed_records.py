@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from tests.operators.step_harness import PlacedOutput
 from tidemill import Serdes
 from tidemill.ids import TopicPartition
+from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.steps.commit.produce import produce_batch
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable, unreadable_records
+from tidemill.steps.commit.unreadable import Unreadable, unreadable_records
 from tidemill.steps.outputs import Destination, Outputs, ToSink, ToTopic
 from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE
@@ -92,7 +93,7 @@ def test_a_sum_that_is_none_is_a_record_that_can_not_be_read(value: bytes | None
 
 
 def test_it_is_said_what_a_sum_has_to_be() -> None:
-    policy = Unreadable(handler=OnUnreadable.CONTINUE, topic=None, expected={2: "a key of string"})
+    policy = Unreadable(handler=ExceptionResponse.CONTINUE, topic=None, expected={2: "a key of string"})
     rows = pa.Table.from_pylist(read([RawRecord(TOPIC, b"k", b"abc", 7, (FORGED,))]))
     error, aside = unreadable_records(rows, {2: Origin(subtopology=1, topics=(TOPIC,))}, policy)
     assert aside is None

@@ -12,7 +12,8 @@ from tests.steps.memory_stores import MemoryStores
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import BatchLostError
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.operators.exception_handlers import ExceptionResponse
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.order import sequence
@@ -64,7 +65,7 @@ def count_spec(operation: Operation | None = None, value_serde: Any = None) -> S
                 value_serde=stored,
             )
         },
-        sources={0: Origin(subtopology=0, topics=("in",))},
+        sources={0: Origin(subtopology=0, topics=("in",), node="source")},
     )
 
 
@@ -133,7 +134,7 @@ class Context:
     continuity: dict[TopicPartition, int] = field(default_factory=dict)
     graphs: KeptGraphs = field(default_factory=KeptGraphs)
     unreadable: Unreadable = field(
-        default_factory=lambda: Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={0: "a long"})
+        default_factory=lambda: Unreadable(handler=ExceptionResponse.FAIL, topic=None, expected={0: "a long"})
     )
     now: BatchRequest | None = None
     incarnation: int = 0

@@ -5,14 +5,17 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 from itertools import pairwise
+from typing import cast
 
 import pytest
 
 from tests.steps.step_fixtures import COUNT_TAG, INPUT, LOST, SINK_TAG, TASK, Context, Crash, batch, count_spec, rows_batch, word
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import CommitRefusedError, FencedError, RetriableError, StateDiskError
+from tidemill.errors import CommitRefusedError, FencedError, RetriableError, SerdeError, StateDiskError
 from tidemill.ids import TopicPartition
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandler, ExceptionResponse
+from tidemill.operators.record import Record
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
 from tidemill.task.batch import BatchRequest, Outcome, PartitionStats, TaskRun
 from tidemill.task.commit import ORDER, CommitStep
@@ -285,14 +288,14 @@ def test_what_may_work_later_costs_the_batch_and_not_the_thread() -> None:
     assert context.output.committed == []
 
 
-def unreadable(handler: OnUnreadable) -> tuple[Context, dict[str, object]]:
+def unreadable(handler: ExceptionResponse | ExceptionHandler) -> tuple[Context, dict[str, object]]:
     policy = Unreadable(handler=handler, topic="dead", expected={0: "a long"})
     row = {"node": UNREADABLE, "part": 0, "off": 4, "seq": 0, "ts": 1, "n": 0, "key": b"k", "value": b"xyz"}
     return Context(unreadable=policy), row
 
 
 def test_unreadable_records_stop_with_topic_partition_offset_and_reason() -> None:
-    context, row = unreadable(OnUnreadable.FAIL)
+    context, row = unreadable(ExceptionResponse.FAIL)
     report = context.run([row])
     assert report.outcome is Outcome.STOPPED
     assert "in-0 at offset 4" in report.message
@@ -300,16 +303,61 @@ def test_unreadable_records_stop_with_topic_partition_offset_and_reason() -> Non
 
 
 def test_unreadable_records_can_be_passed_over() -> None:
-    context, row = unreadable(OnUnreadable.CONTINUE)
+    context, row = unreadable(ExceptionResponse.CONTINUE)
     report = context.run([row, word("a", 5)], ends={INPUT: 6})
     assert (report.outcome, report.skipped, report.dropped) == (Outcome.COMMITTED, 1, 1)
     assert counts(context) == {"a": 1}
 
 
 def test_unreadable_records_can_be_put_aside_as_they_came() -> None:
-    context, row = unreadable(OnUnreadable.DEAD_LETTER)
+    context, row = unreadable(ExceptionResponse.DEAD_LETTER)
     context.run([row])
     assert [(t, k, v) for t, k, v, _ in context.output.committed] == [("dead", b"k", b"xyz")]
+
+
+def test_a_function_decides_about_each_unreadable_record_in_their_order() -> None:
+    asked: list[tuple[ErrorContext, Record | None, Exception]] = []
+
+    def judged(context: ErrorContext, record: Record | None, error: Exception) -> ExceptionResponse:
+        asked.append((context, record, error))
+        return ExceptionResponse.CONTINUE if context.offset == 3 else ExceptionResponse.DEAD_LETTER
+
+    context, row = unreadable(judged)
+    earlier = {**row, "off": 3, "value": b"?"}
+    report = context.run([row, earlier, word("a", 5)], ends={INPUT: 6})
+    assert (report.outcome, report.skipped, counts(context)) == (Outcome.COMMITTED, 2, {"a": 1})
+    assert [(k, v) for t, k, v, _ in context.output.committed if t == "dead"] == [(b"k", b"xyz")]
+    assert [(str(at.task), at.node, at.topic, at.partition, at.offset, at.timestamp) for at, _, _ in asked] == [
+        ("0_0", "source", "in", 0, offset, 1) for offset in (3, 4)
+    ]
+    assert [record for _, record, _ in asked] == [Record(b"k", value, 1, ()) for value in (b"?", b"xyz")]
+    assert [type(error) for _, _, error in asked] == [SerdeError, SerdeError]
+    assert "3 bytes, expected a long" in str(asked[1][2])
+
+
+@pytest.mark.parametrize(("answer", "said"), [
+    (ExceptionResponse.FAIL, "3 bytes, expected a long. Correct the serde: deserialization.exception.handler has answered FAIL"),
+    (None, "deserialization.exception.handler returned None, expected one of ExceptionResponse.FAIL"),
+    (ZeroDivisionError("why"), "deserialization.exception.handler failed: ZeroDivisionError: why (asked about SerdeError"),
+])  # fmt: skip
+def test_a_function_that_fails_or_answers_fail_stops_with_the_record_it_was_asked_about(answer: object, said: str) -> None:
+    def judged(context: ErrorContext, record: Record | None, error: Exception) -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    context, row = unreadable(cast("ExceptionHandler", judged))
+    report = context.run([row])
+    assert report.outcome is Outcome.STOPPED
+    assert "task 0_0, in-0 at offset 4: " in report.message
+    assert said in report.message
+
+
+def test_a_function_that_asks_for_a_letter_without_a_topic_for_them_stops() -> None:
+    policy = Unreadable(handler=lambda *asked: ExceptionResponse.DEAD_LETTER, topic=None, expected={0: "a long"})
+    report = Context(unreadable=policy).run([unreadable(ExceptionResponse.FAIL)[1]])
+    assert report.outcome is Outcome.STOPPED
+    assert "asks for a dead letter: set errors.dead.letter.queue.topic.name" in report.message
 
 
 def test_the_marker_is_a_row_below_zero_so_that_no_node_ever_takes_it() -> None:

@@ -14,7 +14,7 @@ from tests.operators.step_harness import StepRun
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import TopologyError
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToSink, ToTopic
 from tidemill.steps.rows.records import ANY_PARTITION, Records
@@ -53,7 +53,7 @@ def with_dead_letters(builder: StreamsBuilder, topic: str) -> StepRun:
     run = StepRun(builder.build())
     aside = ExceptionHandlers(processing=ExceptionResponse.DEAD_LETTER, dead_letter_topic=topic)
     for worker in run._workers:
-        worker.unreadable = Unreadable(handler=OnUnreadable.DEAD_LETTER, topic=topic, expected=EXPECTED, handlers=aside)
+        worker.unreadable = Unreadable(handler=ExceptionResponse.DEAD_LETTER, topic=topic, expected=EXPECTED, handlers=aside)
         worker.graphs = KeptGraphs(aside)
     return run
 

@@ -18,6 +18,7 @@ from tidemill import (
     Aggregators,
     BatchId,
     EmitStrategy,
+    ExceptionResponse,
     JoinWindows,
     Materialized,
     ProcessorContext,
@@ -476,6 +477,24 @@ def test_configuration_holds(topology_test_driver: Any) -> None:
     driver.create_input_topic("in", TEXT, LONG).pipe_input("k", 5)
     assert driver.create_output_topic("out", TEXT, LONG).read_key_values() == [("k", 5)]
     assert driver.skipped == 1
+
+
+def test_a_function_decides_about_records_that_a_serde_cannot_read(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=LONG, name="longs").to("out")
+
+    def handler(context: Any, record: Any, error: Exception) -> ExceptionResponse:
+        at = (context.node, str(context.task), context.topic, context.offset, context.headers, type(error).__name__)
+        expected = ("longs", "0_0", "in", context.offset, (("h", b"1"),), "SerdeError")
+        return ExceptionResponse.CONTINUE if at == expected and record.value == b"skip" else ExceptionResponse.FAIL
+
+    driver = topology_test_driver(builder, {"deserialization.exception.handler": handler})
+    records = driver.create_input_topic("in", TEXT, TEXT)
+    records.pipe_input("k", "skip", headers=[("h", b"1")])
+    driver.create_input_topic("in", TEXT, LONG).pipe_input("k", 5)
+    assert driver.create_output_topic("out", TEXT, LONG).read_key_values() == [("k", 5)]
+    with pytest.raises(StopError, match=r"in-0 at offset 2: .*the value can't be read: .*has answered FAIL"):
+        records.pipe_input("k", "fail", headers=[("h", b"1")])
 
 
 def numbers_of_text() -> StreamsBuilder:

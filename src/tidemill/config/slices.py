@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from tidemill.config.values import (
     ClientSettings,
-    DeserializationHandler,
     OffsetReset,
     OffsetResetByDuration,
     ProcessingGuarantee,
@@ -106,7 +105,7 @@ class StateConfig:
 class ExceptionConfig:
     """Settings of exception handlers, and the dead-letter topic."""
 
-    deserialization_exception_handler: DeserializationHandler
+    deserialization_exception_handler: object
     processing_exception_handler: object
     processing_exception_handler_global_enabled: bool
     production_exception_handler: object

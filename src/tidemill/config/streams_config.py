@@ -184,9 +184,9 @@ class StreamsConfig(Spelled):
     )  # fmt: skip
     default_key_serde: object = _setting("default.key.serde", anything, None, "Serde of keys: a name or an object.")
     default_value_serde: object = _setting("default.value.serde", anything, None, "Serde of values, likewise.")
-    deserialization_exception_handler: DeserializationHandler = _setting(
+    deserialization_exception_handler: object = _setting(
         "deserialization.exception.handler",
-        one_of(DeserializationHandler, JAVA_HANDLERS),
+        handler_or(one_of(DeserializationHandler, JAVA_HANDLERS)),
         DeserializationHandler.FAIL,
         "Handler for records that a serde can't read.",
     )

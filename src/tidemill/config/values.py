@@ -268,7 +268,9 @@ def handler_or(known: Reader) -> Reader:
         try:
             return known(value)
         except ValueError as error:
-            raise ValueError(f"{error}, a function, or module:function") from None
+            cls = value if isinstance(value, type) else type(value)
+            method = f"; give its method, {cls.__name__}().handle" if hasattr(cls, "handle") else ""
+            raise ValueError(f"{error}, a function, or module:function{method}") from None
 
     return read
 

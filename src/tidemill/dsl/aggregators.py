@@ -56,7 +56,7 @@ class Aggregators:
     itself.
 
     Each gives an ``Aggregator``, to be unpacked: ``group.aggregate(*Aggregators.mean(lambda order: order["amount"]))``. Nulls
-    that ``of`` gives are skipped.
+    that ``of`` gives are skipped; where ``min`` and ``max`` are to aggregate sliding windows, filter them out above the group.
 
     Raises:
         TopologyError: for a limit or a precision outside its bounds, for what is no serde, or no function of a value.

@@ -1,9 +1,9 @@
-"""Records that a function or a serde fails on: Kafka Streams' processing and production exception handlers.
+"""Records that a function or a serde fails on: Kafka Streams' exception handlers.
 
 Decides whether a task continues without such a record (``processing.exception.handler``, KIP-1033;
-``production.exception.handler`` for what a sink can't write) and whether the record goes to the dead letter queue (KIP-1034).
-Leaves finding errors and writing the queue to others. What the node did before it failed on the record stays, as in Kafka
-Streams.
+``production.exception.handler`` for what a sink can't write) and whether the record goes to the dead letter queue (KIP-1034),
+and how a handler of the user's is asked. Leaves finding errors and writing the queue to others, and what
+``deserialization.exception.handler`` is asked about. What the node did before it failed on the record stays, as in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -107,13 +107,11 @@ class ExceptionHandlers:
         if not isinstance(problem, Exception):
             return None
         which = "production.exception.handler" if in_sink else "processing.exception.handler"
-        response = self._response(self.production if in_sink else self.processing, which, context, record, problem)
+        handler = self.production if in_sink else self.processing
+        response = response_of(handler, which, self.dead_letter_topic, context, record, problem)
         if response is ExceptionResponse.FAIL:
             return None
         is_letter = response is ExceptionResponse.DEAD_LETTER
-        if is_letter and self.dead_letter_topic is None:
-            found = f"{which} asks for a dead letter: set errors.dead.letter.queue.topic.name"
-            raise HandlerFailedError(f"{found} (asked about {_shown(problem)})")
         return Refused(
             context=context,
             error=_class_of(problem),
@@ -122,28 +120,38 @@ class ExceptionHandlers:
             is_letter=is_letter,
         )
 
-    @staticmethod
-    def _response(
-        handler: ExceptionResponse | ExceptionHandler,
-        which: str,
-        context: ErrorContext,
-        record: Record | None,
-        problem: Exception,
-    ) -> ExceptionResponse:
-        if isinstance(handler, ExceptionResponse):
-            return handler
+
+def response_of(
+    handler: ExceptionResponse | ExceptionHandler,
+    which: str,
+    dead_letter_topic: str | None,
+    context: ErrorContext,
+    record: Record | None,
+    problem: Exception,
+) -> ExceptionResponse:
+    """The handler's answer about ``problem``; ``which``: the handler's setting.
+
+    Raises:
+        RetriableError: the handler's.
+        HandlerFailedError: the handler failed, or asks for a dead letter where no topic for them is set.
+    """
+    asked = f"(asked about {_shown(problem)})"
+    answer: object = handler
+    if not isinstance(handler, ExceptionResponse):
         try:
-            response: object = handler(context, record, problem)
+            answer = handler(context, record, problem)
         except RetriableError:
             raise
         except BaseException as failure:
-            raise HandlerFailedError(f"{which} failed: {_shown(failure)} (asked about {_shown(problem)})") from failure
-        try:
-            return ExceptionResponse(response)
-        except ValueError:
-            expected = ", ".join(f"ExceptionResponse.{answer.name}" for answer in ExceptionResponse)
-            found = f"{which} returned {response!r}, expected one of {expected}"
-            raise HandlerFailedError(f"{found} (asked about {_shown(problem)})") from None
+            raise HandlerFailedError(f"{which} failed: {_shown(failure)} {asked}") from failure
+    try:
+        response = ExceptionResponse(answer)
+    except ValueError:
+        expected = ", ".join(f"ExceptionResponse.{response.name}" for response in ExceptionResponse)
+        raise HandlerFailedError(f"{which} returned {answer!r}, expected one of {expected} {asked}") from None
+    if response is ExceptionResponse.DEAD_LETTER and dead_letter_topic is None:
+        raise HandlerFailedError(f"{which} asks for a dead letter: set errors.dead.letter.queue.topic.name {asked}")
+    return response
 
 
 def _shown(problem: BaseException) -> str:

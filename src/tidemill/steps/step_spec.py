@@ -209,10 +209,12 @@ class GraphSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
     """A source node's sub-topology with its topics, by the index that ``seq`` has, for messages about records that can't be read
-    or processed; ``columns``: the nodes below it whose functions work on Columns. The serdes are for exception handlers."""
+    or processed; ``columns``: the nodes below it whose functions work on Columns. Its name and the serdes are for exception
+    handlers."""
 
     subtopology: int
     topics: tuple[str, ...]
+    node: str = ""
     columns: tuple[str, ...] = ()
     key_serde: Serde | None = None
     value_serde: Serde | None = None

@@ -35,3 +35,5 @@ def test_a_handler_is_a_function_or_its_name_and_nothing_else() -> None:
     assert named.processing is given.processing is json.dumps
     with pytest.raises(ConfigError, match=r"production\.exception\.handler=json:__name__ is 'json', expected a function of"):
         exception_handlers_of(StreamsConfig.of({**NEEDED, "production.exception.handler": "json:__name__"}))
+    with pytest.raises(ConfigError, match=r"handler=json:JSONEncoder is <class 'json.*'>, expected a function of"):
+        exception_handlers_of(StreamsConfig.of({**NEEDED, "production.exception.handler": "json:JSONEncoder"}))

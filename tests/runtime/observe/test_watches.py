@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from tidemill import KafkaStreams, StreamsBuilder
-from tidemill.errors import StopError, StreamsNotStartedError
+from tidemill import KafkaStreams, Serdes, StateRestoreListener, StreamsBuilder
+from tidemill.errors import StopError, StreamsNotStartedError, TopologyError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.instance.instance_state import InstanceState, State
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost, RebalanceWatch
 from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.observe.restore_watch import RestoreWatch
 from tidemill.task.lifecycle import ActiveTask, Bounds, Phase
-from tidemill.task.progress import SuspendReason
+from tidemill.task.progress import RestoreStarted, RestoreSuspended, SuspendReason
 from tidemill.task.standby import StandbyBounds, StandbyTask
 
 ONE, TWO = TaskId(1, 0), TaskId(1, 1)
@@ -133,6 +133,49 @@ def test_a_listener_that_raises_stops_its_thread_but_not_the_end_of_one() -> Non
     with pytest.raises(StopError, match=r"UpdateStarted of s \(log-0\): ValueError: no such luck"):
         watch.update({}, copy(3))
     watch.end()
+
+
+class Restores:
+    """The methods that Java's listener has to have."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[object, ...]] = []
+
+    def on_restore_start(self, *arguments: object) -> None:
+        self.calls.append(arguments)
+
+    on_batch_restored = on_restore_end = on_restore_start
+
+
+class Standbys:
+    def on_update_start(self, *arguments: object) -> None: ...
+
+    on_batch_loaded = on_update_start
+
+
+def test_a_listener_without_on_restore_suspended_hears_the_rest() -> None:
+    listener, listeners = Restores(), RestoreListeners()
+    listeners.set_restore(cast("StateRestoreListener", listener))
+    listeners.notify(RestoreStarted(partition=LOG, store="s", task=ONE, start=3, end=9))
+    listeners.notify(RestoreSuspended(partition=LOG, store="s", task=ONE, total=2))
+    assert listener.calls == [(LOG, "s", 3, 9)]
+
+
+@pytest.mark.parametrize(("call", "given", "said"), [
+    ("set_state_restore_listener", print, "has no on_restore_start, on_batch_restored, on_restore_end: give an object with the"),
+    ("set_state_restore_listener", Restores, r"got the class Restores, expected an object: give Restores\(\)"),
+    ("set_standby_update_listener", Standbys(), "has no on_update_suspended: .* of StandbyUpdateListener, on_update_start, on_"),
+    ("set_state_listener", Restores(), r"set_state_listener: expected a function of \(new, old\), got <.*Restores"),
+    ("set_state_listener", lambda new: None, r"can't be called with \(new, old\)"),
+    ("set_uncaught_exception_handler", Restores(), r"set_uncaught_exception_handler: expected a function of \(error\), got"),
+    ("set_uncaught_exception_handler", lambda: None, r"can't be called with \(error\)"),
+])  # fmt: skip
+def test_what_can_not_be_called_later_is_refused_when_it_is_set(call: str, given: object, said: str) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=Serdes.string(), value=Serdes.string()).to("out")
+    streams = KafkaStreams(builder, {"application.id": "app", "bootstrap.servers": "none:1"})
+    with pytest.raises(TopologyError, match=said):
+        getattr(streams, call)(given)
 
 
 def test_a_rebalance_costs_a_task_its_longest_time_without_a_batch() -> None:

@@ -11,7 +11,7 @@ from tests.operators.step_harness import StepRun
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.task.raw_records import RecordColumns
 from tidemill.testing.topics import RawRecord
@@ -26,7 +26,7 @@ def run_of(builder: StreamsBuilder, handlers: ExceptionHandlers) -> StepRun:
     run = StepRun(builder.build())
     for worker in run._workers:
         worker.unreadable = Unreadable(
-            handler=OnUnreadable.FAIL, topic=handlers.dead_letter_topic, expected={}, handlers=handlers
+            handler=ExceptionResponse.FAIL, topic=handlers.dead_letter_topic, expected={}, handlers=handlers
         )
         worker.graphs = KeptGraphs(handlers)
     return run

@@ -14,7 +14,7 @@ from tidemill.ids import TopicPartition
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.stages import stages
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.middle_step import run_middle_step
@@ -47,7 +47,7 @@ def two_steps(run: StepRun) -> StepRun:
 
 
 def _going_on() -> Unreadable:
-    return Unreadable(handler=OnUnreadable.CONTINUE, topic=None, expected={0: "", 1: "", 2: ""})
+    return Unreadable(handler=ExceptionResponse.CONTINUE, topic=None, expected={0: "", 1: "", 2: ""})
 
 
 def test_functions_of_columns_may_stand_below_a_join_with_a_global_table() -> None:
@@ -243,7 +243,7 @@ def test_a_record_of_a_global_topic_that_cannot_be_read_is_counted_and_gets_no_d
     """Each thread of each instance would send one, at each start."""
     run = StepRun(program())
     expected = {0: "", 1: "", 2: ""}
-    run._workers[0].unreadable = Unreadable(handler=OnUnreadable.DEAD_LETTER, topic="dead", expected=expected)
+    run._workers[0].unreadable = Unreadable(handler=ExceptionResponse.DEAD_LETTER, topic="dead", expected=expected)
     report = run._run([("rows", b"a", b"no long", 1, ()), ("events", b"a", b"x", 2, ())], 0)
     assert (report.skipped, report.dropped) == (1, 1)
     assert "rows-0 at offset 0" in report.message

@@ -11,11 +11,12 @@ import pytest
 from tests.operators.step_harness import StepRun, Worker
 from tidemill import PunctuationType, Record, Serdes, SessionWindows, StreamsBuilder, TimeWindows, TopologyBuilder, per_record
 from tidemill.ids import TopicPartition
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.operators.exception_handlers import ExceptionResponse
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.task.partition_time import PartitionTime, from_metadata
 
 STRING = Serdes.string()
-_CONTINUE = Unreadable(handler=OnUnreadable.CONTINUE, topic=None, expected={0: ""})
+_CONTINUE = Unreadable(handler=ExceptionResponse.CONTINUE, topic=None, expected={0: ""})
 
 
 class Clocked:

@@ -15,7 +15,8 @@ from tests.operators.step_harness import StepRun
 from tests.steps.drawn_bytes import BYTES_FOR, SERDES
 from tidemill import Serdes, StreamsBuilder, Windowed, WindowedSerdes, per_record
 from tidemill.errors import ConfigError, RetriableError, SerdeError
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.operators.exception_handlers import ExceptionResponse
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
 from tidemill.steps.rows.intake import Intake, intake_of
 
@@ -78,7 +79,7 @@ def test_operators_read_refuse_and_write_what_the_serde_does(data: st.DataObject
     stream.map_values(per_record(lambda value: value, serde=serde)).to("out", key=serde, value=serde)
     run = StepRun(builder.build())
     for worker in run._workers:
-        worker.unreadable = Unreadable(handler=OnUnreadable.CONTINUE, topic=None, expected={0: ""})
+        worker.unreadable = Unreadable(handler=ExceptionResponse.CONTINUE, topic=None, expected={0: ""})
     pairs = data.draw(st.lists(st.tuples(st.none() | BYTES_FOR[name], st.none() | BYTES_FOR[name]), min_size=1, max_size=6))
     run.pipe([("in", *pair, 0, ()) for pair in pairs])
     expected = [tuple(read_by(serde, side) for side in pair) for pair in pairs]

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from tidemill.config.slices import ClientsConfig, StateConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.deadline import Deadline, seconds
+from tidemill.dsl.arguments import function_of
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import ProcessId
@@ -231,24 +232,24 @@ class KafkaStreams(Spelled):
     def set_state_listener(self, listener: StateListener) -> None:
         """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block. An exception
         that it raises is logged and changes nothing."""
-        self._state.listeners.append(listener)
+        self._state.listeners.append(function_of(listener, ("new", "old"), "set_state_listener"))
 
     def set_state_restore_listener(self, listener: StateRestoreListener) -> None:
         """Kafka Streams' setGlobalStateRestoreListener: called for the restoring of every active task's stores here. StopError
         once it was started, as below."""
         self._require_created("listeners of restoring are set")
-        self._listeners.restore = listener
+        self._listeners.set_restore(listener)
 
     def set_standby_update_listener(self, listener: StandbyUpdateListener) -> None:
         """Listener to the updates of this instance's standby and warm-up tasks (KIP-988)."""
         self._require_created("listeners of standbys are set")
-        self._listeners.standby = listener
+        self._listeners.set_standby(listener)
 
     def set_uncaught_exception_handler(self, handler: UncaughtExceptionHandler) -> None:
         """``handler(error)`` decides, on the thread that has failed, how the instance goes on (KIP-671). Without a handler the
         instance ends in ERROR. StopError once it was started."""
         self._require_created("the handler of uncaught exceptions is set")
-        self._handler = handler
+        self._handler = function_of(handler, ("error",), "set_uncaught_exception_handler")
 
     def _require_created(self, what: str) -> None:
         if self.state is not State.CREATED:

@@ -14,7 +14,7 @@ from tidemill.errors import ConfigError
 from tidemill.operators.exception_handlers import ExceptionHandler, ExceptionHandlers, ExceptionResponse
 from tidemill.runtime.instance.imported import imported
 from tidemill.spark.plan.compiled_topology import CompiledTopology
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.topology.nodes import SourceNode
 from tidemill.topology.values import Serde
 
@@ -35,9 +35,11 @@ def takes_one_by_one(config: ExceptionConfig) -> bool:
 
 
 def unreadable_of(config: ExceptionConfig, compiled: CompiledTopology) -> Unreadable:
-    """Handling of records that can't be read, or that can't be processed."""
+    """Handling of records that can't be read, or that can't be processed. ConfigError if a handler can't be imported."""
     return Unreadable(
-        handler=OnUnreadable(_response(config.deserialization_exception_handler, config.dead_letter_topic).value),
+        handler=_handler(
+            "deserialization.exception.handler", config.deserialization_exception_handler, config.dead_letter_topic
+        ),
         topic=config.dead_letter_topic,
         expected=expected_bytes(compiled),
         handlers=exception_handlers_of(config),
@@ -60,17 +62,13 @@ def _source_serdes(compiled: CompiledTopology) -> dict[int, tuple[Serde, Serde]]
     }
 
 
-def _response(setting: DeserializationHandler, topic: str | None) -> ExceptionResponse:
-    response = ExceptionResponse(setting.value)
-    return ExceptionResponse.DEAD_LETTER if response is ExceptionResponse.CONTINUE and topic else response
-
-
 def _handler(name: str, setting: Any, topic: str | None) -> ExceptionResponse | ExceptionHandler:
     if isinstance(setting, DeserializationHandler):
-        return _response(setting, topic)
+        response = ExceptionResponse(setting.value)
+        return ExceptionResponse.DEAD_LETTER if response is ExceptionResponse.CONTINUE and topic else response
     if not isinstance(setting, str):
         return setting  # a function, as the setting's reader has seen
     found = imported(name, setting, "module:function")
-    if not callable(found):
+    if not callable(found) or isinstance(found, type):
         raise ConfigError(f"{name}={setting} is {found!r}, expected a function of (context, record, error)")
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from tidemill.errors import StopError
+from tidemill.errors import StopError, TopologyError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task.progress import (
     BatchLoaded,
@@ -41,7 +41,7 @@ class StateRestoreListener(Protocol):
         """The store is at its changelog's end."""
 
     def on_restore_suspended(self, topic_partition: TopicPartition, store_name: str, total_restored: int) -> None:
-        """The task is given up, or starts over, before its store is there."""
+        """The task is given up, or starts over, before its store is there. A listener may do without this one, as in Java."""
 
 
 class StandbyUpdateListener(Protocol):
@@ -79,6 +79,16 @@ class RestoreListeners:
     restore: StateRestoreListener | None = None
     standby: StandbyUpdateListener | None = None
 
+    def set_restore(self, listener: StateRestoreListener) -> None:
+        """TopologyError for an object that lacks a method."""
+        _require(listener, StateRestoreListener, "set_state_restore_listener", ("on_restore_suspended",))
+        self.restore = listener
+
+    def set_standby(self, listener: StandbyUpdateListener) -> None:
+        """TopologyError for an object that lacks a method."""
+        _require(listener, StandbyUpdateListener, "set_standby_update_listener")
+        self.standby = listener
+
     def notify(self, event: StoreEvent) -> None:
         """Calls the listeners for ``event``. StopError if one raises."""
         try:
@@ -93,6 +103,19 @@ class RestoreListeners:
             ) from problem
 
 
+def _require(listener: object, kind: type, operator: str, optional: tuple[str, ...] = ()) -> None:
+    """A method that is missing would end a thread when it is first called, which may be at a failure."""
+    if isinstance(listener, type):
+        raise TopologyError(f"{operator}: got the class {listener.__name__}, expected an object: give {listener.__name__}()")
+    methods = [name for name in vars(kind) if name.startswith("on_") and name not in optional]
+    missing = [name for name in methods if not callable(getattr(listener, name, None))]
+    if missing:
+        raise TopologyError(
+            f"{operator}: {listener!r} has no {', '.join(missing)}: give an object with the methods of {kind.__name__}, "
+            f"{', '.join(methods)}"
+        )
+
+
 def _tell_restore(listener: StateRestoreListener, event: StoreEvent) -> None:
     partition, store = event.partition, event.store
     if isinstance(event, RestoreStarted):
@@ -101,7 +124,7 @@ def _tell_restore(listener: StateRestoreListener, event: StoreEvent) -> None:
         listener.on_batch_restored(partition, store, event.batch_end - 1, event.records)
     elif isinstance(event, RestoreEnded):
         listener.on_restore_end(partition, store, event.total)
-    elif isinstance(event, RestoreSuspended):
+    elif isinstance(event, RestoreSuspended) and hasattr(listener, "on_restore_suspended"):
         listener.on_restore_suspended(partition, store, event.total)
 
 

@@ -128,6 +128,7 @@ class StepSpecs:
         return Origin(
             subtopology=self._subtopology_of[node.name].id,
             topics=self._topics_of[self._subtopology_of[node.name].id],
+            node=node.name,
             columns=self._columns_below(node.name),
             key_serde=edge.key if with_serdes else None,
             value_serde=edge.value if with_serdes else None,

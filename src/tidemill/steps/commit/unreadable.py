@@ -1,6 +1,7 @@
 """Records whose bytes a serde can't read: stop, skip, or skip with a dead letter.
 
-Decides what happens by ``deserialization.exception.handler``. Finding such records is the source step's and the first layer's;
+Decides what happens by ``deserialization.exception.handler``, which may be a function of the user's: it is asked about one record
+after the other, in the order of their offsets. Finding such records is the source step's and the first layer's;
 ``dead_letters`` has the headers of a dead letter.
 """
 
@@ -8,13 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 import pyarrow as pa
 
 from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
-from tidemill.operators.exception_handlers import ExceptionHandlers
+from tidemill.operators.exception_handlers import (
+    ErrorContext,
+    ExceptionHandler,
+    ExceptionHandlers,
+    ExceptionResponse,
+    HandlerFailedError,
+    response_of,
+)
+from tidemill.operators.record import Record
 from tidemill.steps.commit.dead_letters import error_headers
 from tidemill.steps.outputs import ToDeadLetters
 from tidemill.steps.rows.headers import unpacked
@@ -25,13 +33,8 @@ from tidemill.steps.step_spec import Origin
 from tidemill.task.raw_records import Headers
 from tidemill.topology.values import Serde
 
+_SETTING = "deserialization.exception.handler"
 _UNREADABLE_HEADERS = [(UNREADABLE_HEADERS, None)]
-
-
-class OnUnreadable(Enum):
-    FAIL = "fail"
-    CONTINUE = "continue"
-    DEAD_LETTER = "dead-letter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ class Unreadable:
     are these, of key and value; ``topic`` is the dead-letter topic. ``handlers``: of records that can be read, but not processed
     or written."""
 
-    handler: OnUnreadable
+    handler: ExceptionResponse | ExceptionHandler
     topic: str | None
     expected: Mapping[int, str]
     handlers: ExceptionHandlers = field(default_factory=ExceptionHandlers)
@@ -54,23 +57,46 @@ def unreadable_records(
     are: each thread would send a letter, at each start.
 
     Raises:
-        RecordError: the handler is FAIL.
+        RecordError: the handler's answer to one of them is FAIL, or the handler fails.
+        RetriableError: the handler's, or a serde's.
     """
     rows: list[SourceRow] = table.select(["part", "off", "seq", "ts", "headers", "key", "value", "n"]).to_pylist()
-    first = _error(min(rows, key=lambda row: (row["off"], row["part"])), sources, policy)
-    if policy.handler is OnUnreadable.FAIL:
-        raise first
-    if policy.handler is OnUnreadable.CONTINUE:
+    rows.sort(key=lambda row: (row["off"], row["part"]))
+    answers = [_answer(row, sources, policy) for row in rows]
+    letters = [row for row, answer in zip(rows, answers, strict=True) if answer is ExceptionResponse.DEAD_LETTER]
+    first = _error(rows[0], sources, _reason(rows[0], policy))
+    if not letters:
         return first, None
     assert policy.topic is not None
-    own = [row for row in rows if not sources[row["n"]].is_global]
+    own = [row for row in letters if not sources[row["n"]].is_global]
     return first, ((ToDeadLetters(policy.topic), _set_aside(own, sources, policy)) if own else None)
 
 
-def _error(row: SourceRow, sources: Mapping[int, Origin], policy: Unreadable) -> RecordError:
+def _answer(row: SourceRow, sources: Mapping[int, Origin], policy: Unreadable) -> ExceptionResponse:
+    if policy.handler in (ExceptionResponse.CONTINUE, ExceptionResponse.DEAD_LETTER):
+        return policy.handler
+    origin, reason = sources[row["n"]], _reason(row, policy)
+    if policy.handler is ExceptionResponse.FAIL:
+        raise _error(row, sources, f"{reason}. Correct the serde, or set {_SETTING} to continue or dead-letter")
+    headers = tuple(_own(row))
+    context = ErrorContext(
+        task=TaskId(origin.subtopology, row["part"]), node=origin.node, topic=origin.topics[topic_index(row["seq"])],
+        partition=row["part"], offset=row["off"], timestamp=row["ts"], headers=headers,
+    )  # fmt: skip
+    record = Record(row["key"], row["value"], row["ts"], headers)
+    try:
+        response = response_of(policy.handler, _SETTING, policy.topic, context, record, SerdeError(reason))
+    except HandlerFailedError as failure:
+        raise _error(row, sources, str(failure)) from failure
+    if response is ExceptionResponse.FAIL:
+        raise _error(row, sources, f"{reason}. Correct the serde: {_SETTING} has answered FAIL")
+    return response
+
+
+def _error(row: SourceRow, sources: Mapping[int, Origin], said: str) -> RecordError:
     origin = sources[row["n"]]
     return RecordError(
-        f"{_reason(row, policy)}. Correct the serde, or set deserialization.exception.handler to continue or dead-letter",
+        said,
         task=str(TaskId(origin.subtopology, row["part"])),
         topic=origin.topics[topic_index(row["seq"])],
         partition=row["part"],
