@@ -272,6 +272,21 @@ MISTAKES = [
 ]
 
 
+OF_ARGUMENTS: list[tuple[str, Callable[..., Any], str, str]] = [
+    ("flat_map", lambda k, v: F.array((k, v["name"])), "a tuple to F.array()", "Write F.array(F.struct(k, v['name']))."),
+    ("flat_map", lambda k, v: F.array([(k, "x")]), "a tuple to F.array()", "Write F.array(F.struct(k, F.lit('x')))."),
+    (
+        "flat_map", lambda k, v: F.array((k, v["name"]), (k, "x")), "a tuple to F.array()",
+        "Write F.array(F.struct(k.alias('key'), v['name'].alias('value')), F.struct(k.alias('key'), F.lit('x').alias('value'))).",
+    ),
+    ("map_values", lambda v: F.greatest(v["age"], 5, 7), "an int to F.greatest()", "(v['age'], F.lit(5), F.lit(7))."),
+    ("map_values", lambda v: F.concat(F.coalesce(v["at"], None), "x"), "to F.coalesce()", "F.coalesce(v['at'], F.lit(None))."),
+    ("map_values", lambda v: F.array_union(v["tags"], ["x"]), "a list to F.array_union()", "(v['tags'], F.array(F.lit('x')))."),
+    ("map_values", lambda v: F.datediff(v["at"], datetime.date(2024, 1, 1)), "a date to F.datediff()", "constant as F.lit(...)"),
+    ("filter", lambda k, v: F.coalesce(v["age"] > 3, False), "a bool to F.coalesce()", "F.coalesce(v['age'] > 3, F.lit(False))."),
+]  # fmt: skip
+
+
 @pytest.fixture(autouse=True)
 def _no_session(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a test does not ask for a session, none is seen that an earlier test has left in this process."""
@@ -287,6 +302,17 @@ def error_of(write: Callable[[KStream], object]) -> ColumnMistakeError:
         builder.build()
     assert SparkContext._active_spark_context is None or SparkContext._active_spark_context._jvm is not None
     return raised.value
+
+
+@of_calls
+@pytest.mark.parametrize(("operator", "function", "what", "instead"), OF_ARGUMENTS)
+def test_a_value_where_pyspark_takes_columns_only_is_answered_with_the_column_that_it_is(
+    operator: str, function: Any, what: str, instead: str
+) -> None:
+    said = str(error_of(lambda stream: getattr(stream, operator)(function)))
+    assert f"hands {what}" in said or f"{what}, which takes Columns" in said
+    assert instead in said
+    assert "per_record" not in said
 
 
 @pytest.mark.spark

@@ -49,6 +49,8 @@ class Mistake:
     instead: str | None = None
     advice: str | None = None
     """The way out, where it is no other way to say the same."""
+    is_of_columns: bool = False
+    """The code is meant as an expression, so ``per_record`` is no way out."""
 
 
 def columns_of(use: ColumnFunction, place: SourcePlace | None) -> Names:
@@ -76,6 +78,9 @@ def of_error(use: ColumnFunction, error: Exception) -> Mistake | None:
     place = where_failed(error.__traceback__)
     node = place.node if place is not None else None
     columns = columns_of(use, place)
+    refused = _type_refused(error)
+    if refused is not None and isinstance(node, ast.Call):
+        return _of_argument(use, place, node, columns, refused)
     what = _what(error, node, columns)
     if what is None:
         return _misread_field(use)
@@ -83,6 +88,40 @@ def of_error(use: ColumnFunction, error: Exception) -> Mistake | None:
         return Mistake(what, place or where_defined(use.function), instead=_counterpart(use))
     whole = _whole(place, columns)
     return Mistake(what, place, text_of(whole) if isinstance(whole, ast.expr) else None, _instead(use, place, whole, columns))
+
+
+def _type_refused(error: Exception) -> str | None:
+    """The type of the value that a function of PySpark got where it takes Columns."""
+    if not isinstance(error, PySparkException) or error.getCondition() != "NOT_EXPECTED_TYPE":
+        return None
+    said = error.getMessageParameters() or {}
+    return said["arg_type"] if said.get("expected_type") == "Column or str" else None
+
+
+def _of_argument(use: ColumnFunction, place: SourcePlace | None, call: ast.Call, columns: Names, refused: str) -> Mistake:
+    """Python's tuples, lists and numbers among a call's arguments, or in a list of them, as Columns."""
+    given = call.args[0].elts if len(call.args) == 1 and isinstance(call.args[0], ast.List) else call.args
+    several = sum(isinstance(each, ast.Tuple) for each in given) > 1
+
+    def as_column(node: ast.expr) -> ast.expr:
+        match node:
+            case ast.Tuple(elts=parts):
+                columns_of_parts = [literal(part, columns) for part in parts]
+                if use.operator == "flat_map" and several and len(parts) == 2:
+                    names = (ast.Constant("key"), ast.Constant("value"))
+                    columns_of_parts = [made("{0}.alias({1})", *pair) for pair in zip(columns_of_parts, names, strict=True)]
+                return ast.Call(ast.Attribute(ast.Name("F"), "struct"), columns_of_parts, [])
+            case ast.List(elts=parts):
+                return ast.Call(ast.Attribute(ast.Name("F"), "array"), [literal(part, columns) for part in parts], [])
+            case ast.Constant(value=value) if type(value).__name__ == refused:
+                return literal(node, columns)
+        return node
+
+    code, written = text_of(call), ast.unparse(ast.Call(call.func, [as_column(each) for each in given], call.keywords))
+    what = f"hands {_article(refused)} {refused} to {text_of(call.func)}(), which takes Columns"
+    advice = "Give a constant as F.lit(...), several values as F.struct(...) or F.array(...)"
+    changed = written != ast.unparse(call)
+    return Mistake(what, place, code, written if changed else None, None if changed else advice, is_of_columns=True)
 
 
 def _what(error: Exception, node: ast.AST | None, columns: Names) -> str | None:
@@ -363,4 +402,8 @@ def _misread_field(use: ColumnFunction) -> Mistake | None:
 
 def _kind(value: object) -> str:
     name = "function" if inspect.isroutine(value) else type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return f"{_article(name)} {name}"
+
+
+def _article(name: str) -> str:
+    return "an" if name[0] in "aeiou" else "a"

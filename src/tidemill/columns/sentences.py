@@ -47,6 +47,8 @@ def _ways_out(use: ColumnFunction, mistake: Mistake) -> str:
         columns = "Write a boolean Column, with & | ~ and pyspark.sql.functions"
     else:
         columns = "Write it with pyspark.sql.functions, such as F.when(condition, one).otherwise(other)"
+    if mistake.is_of_columns:
+        return f"{columns}."
     match use.otherwise:
         case Otherwise.NOT_AT_ALL:
             return f"{columns}; values are to be had in a map_values(per_record(...)) behind the join only."

@@ -67,11 +67,25 @@ def test_a_column_that_is_named_is_refused(spark: SparkSession, function: Callab
     lambda v: F.concat_ws(",", v["a"], "*"),
     lambda _: F.expr("hash(*)"),
     lambda _: F.struct(F.col("value.*")),
+    lambda _: F.coalesce("*"),
+    lambda v: F.array(v["a"], "*"),
+    lambda _: F.upper("*"),
+    lambda _: F.col("*") + 1,
+    lambda _: F.col("*").cast("string"),
+    lambda _: F.col("value.*") == "x",
 ])  # fmt: skip
 def test_so_are_all_columns_of_a_row(spark: SparkSession, function: Callable[[Any], Any]) -> None:
     """They would be what the row travels as: a record's place, and its bytes."""
     with pytest.raises(TopologyError, match=r'map_values .* gives columns by "\*", which are none of its arguments'):
         mapped(spark, function, Serdes.json("a string"))
+
+
+@pytest.mark.parametrize("function", [
+    lambda _: F.expr("x -> x + 1"), lambda _: F.expr("(x, y) -> x"), lambda v: F.concat(v, F.expr("x->x")),
+])  # fmt: skip
+def test_a_function_of_sql_text_is_no_value(spark: SparkSession, function: Callable[[Any], Any]) -> None:
+    with pytest.raises(TopologyError, match=r"a function of SQL text .* write the whole in Python, as in F.transform"):
+        mapped(spark, function)
 
 
 def test_a_column_of_another_dataframe_is_refused(spark: SparkSession) -> None:
@@ -82,6 +96,8 @@ def test_a_column_of_another_dataframe_is_refused(spark: SparkSession) -> None:
 
 def test_text_with_a_star_and_nulls_in_it_is_text(spark: SparkSession) -> None:
     mapped(spark, lambda v: F.concat(v, F.lit("* NULLS FIRST"), (F.length(v) * 2).cast("string")))
+    with pytest.raises(TopologyError, match=r"Spark can't compute what the function gives.*DATATYPE_MISMATCH"):
+        mapped(spark, lambda v: F.concat(v, F.lit("(*)")) + F.array(v))
 
 
 @pytest.mark.parametrize(("schema", "policy"), [("at timestamp", "LEGACY"), ("days array<date>", "legacy")])

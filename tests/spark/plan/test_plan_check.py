@@ -81,6 +81,14 @@ def test_what_differs_when_a_batch_runs_again_is_refused_with_what_to_use_instea
         Program(spark, mapped(lambda v: F.expr(f"cast({text} as string)")).build(), tmp_path)
 
 
+@pytest.mark.parametrize("called", [F.reflect, F.java_method, F.try_reflect])
+def test_a_method_of_java_is_refused_with_what_to_use_instead(
+    spark: SparkSession, tmp_path: Path, called: Callable[..., Column]
+) -> None:
+    with pytest.raises(TopologyError, match=r"test_plan_check.*calls a method of Java.*per_record"):
+        Program(spark, mapped(lambda v: called(F.lit("java.util.UUID"), F.lit("fromString"), v)).build(), tmp_path)
+
+
 def test_the_numbers_of_a_layers_own_rows_are_no_users_and_cost_no_walk_of_the_plan(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +126,18 @@ def test_current_timestamp_is_the_batchs_wall_clock_and_another_one_in_the_next_
         program.pipe([("in", Record(b"k", b"v")), ("in", Record(b"k", b"w"))])
     seen = [int.from_bytes(record.value or b"", "big") for record in program.outputs["out"]]
     assert seen == [1000, 1000, 2000, 2000, 3000, 3000]
+
+
+def test_current_time_is_the_batchs_wall_clock_too(spark: SparkSession, tmp_path: Path) -> None:
+    spark.conf.set("spark.sql.timeType.enabled", "true")
+    try:
+        both = mapped(lambda v: F.concat_ws(" ", F.second(F.current_time()), F.second(F.current_time(precision=0))))
+        program = Program(spark, both.build(), tmp_path)
+        for _ in range(2):
+            program.pipe([("in", Record(b"k", b"v"))])
+        assert [record.value for record in program.outputs["out"]] == [b"1 1", b"2 2"]
+    finally:
+        spark.conf.unset("spark.sql.timeType.enabled")
 
 
 def test_current_timestamp_behind_a_python_step_is_the_batchs_wall_clock_too(spark: SparkSession, tmp_path: Path) -> None:

@@ -87,6 +87,19 @@ def test_a_udf_of_batches_gets_them_typed_as_they_are(driver: TopologyTestDriver
     assert [record.value for record in outputs[1].read_records()] == [n + 1 for n in large if n % 2 == 0]
 
 
+def test_whole_numbers_stay_whole_where_pandas_has_the_arguments_of_a_udf_of_values(spark: SparkSession) -> None:
+    conversion = "spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled"
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=LONG).map_values(F.udf(repr, StringType(), useArrow=True)).to("out", value=TEXT)
+    spark.conf.set(conversion, "true")
+    try:
+        with TopologyTestDriver(builder, session=spark) as made:
+            made.create_input_topic("in", TEXT, LONG).pipe_records([TestRecord("k", 2**53 + 1), TestRecord("k", 2)], batch=None)
+            assert made.create_output_topic("out", TEXT, TEXT).read_values() == ["9007199254740993", "2"]
+    finally:
+        spark.conf.unset(conversion)
+
+
 @pytest.mark.parametrize("beside_another", [False, True], ids=["alone", "beside a call of the same UDF as an object"])
 def test_a_udf_that_is_called_by_its_name_is_refused_since_its_rows_can_not_be_told(
     spark: SparkSession, beside_another: bool

@@ -34,12 +34,17 @@ def _wall_local() -> Column:
     return wall_clock().cast("timestamp_ntz")
 
 
-_REPLACED: dict[str, Callable[[], Column]] = {
+def _wall_time(precision: int = 6) -> Column:
+    return wall_clock().cast(f"time({precision})")
+
+
+_REPLACED: dict[str, Callable[..., Column]] = {
     "current_timestamp": wall_clock,
     "now": wall_clock,
     "current_date": _wall_date,
     "curdate": _wall_date,
     "localtimestamp": _wall_local,
+    "current_time": _wall_time,
 }
 
 
@@ -57,11 +62,11 @@ def wall_clock_functions() -> Iterator[None]:
                 setattr(F, name, original)
 
 
-def _in_thread(thread: int, replacement: Callable[[], Column], original: Callable[..., Column]) -> Callable[..., Column]:
+def _in_thread(thread: int, replacement: Callable[..., Column], original: Callable[..., Column]) -> Callable[..., Column]:
     """Other threads have plans of the application's own, of ``foreach_batch`` for one."""
 
     @functools.wraps(original)
-    def chosen(*arguments: Any) -> Column:
-        return replacement(*arguments) if threading.get_ident() == thread else original(*arguments)
+    def chosen(*arguments: Any, **named: Any) -> Column:
+        return (replacement if threading.get_ident() == thread else original)(*arguments, **named)
 
     return chosen

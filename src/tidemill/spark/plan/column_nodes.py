@@ -27,7 +27,7 @@ from tidemill.spark.batch_failures import errors_unlogged, one_line
 from tidemill.spark.plan.changes import Changes, KeyValue
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
-from tidemill.spark.plan.user_columns import OF_A_WINDOW, OF_ALL, OF_AN_AGGREGATE, OF_ROWS, UserColumnError, type_of
+from tidemill.spark.plan.user_columns import OF_A_LAMBDA, OF_A_WINDOW, OF_ALL, OF_AN_AGGREGATE, OF_ROWS, UserColumnError, type_of
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT
 from tidemill.topology import operations as op
 from tidemill.topology.functions import UserFunction
@@ -240,8 +240,9 @@ _SAID = {
     "UDTF_ALIAS_NUMBER_MISMATCH": OF_ROWS,
     "WINDOW_FUNCTION_WITHOUT_OVER_CLAUSE": OF_A_WINDOW,
     "CANNOT_RESOLVE_STAR_EXPAND": OF_ALL,
+    "INVALID_LAMBDA_FUNCTION_CALL.NON_HIGHER_ORDER_FUNCTION": OF_A_LAMBDA,
 }
-"""By the first part of the names of Spark's errors."""
+"""By the names of Spark's errors, or the first parts of them."""
 
 
 @contextlib.contextmanager
@@ -277,7 +278,7 @@ def _sentence(error: AnalysisException) -> str:
         return _OF_ANOTHER_FRAME.format(missing)
     if condition == "DATATYPE_MISMATCH.DATA_DIFF_TYPES" and '"STRUCT<' in said:
         return f"{_CANT_COMPUTE}: {said}. {_NAMES_COUNT}"
-    return _SAID.get(condition.partition(".")[0]) or f"{_CANT_COMPUTE}: {said}"
+    return _SAID.get(condition) or _SAID.get(condition.partition(".")[0]) or f"{_CANT_COMPUTE}: {said}"
 
 
 def _use(node: ProcessorNode, function: UserFunction, at: KeyValue) -> ColumnFunction:

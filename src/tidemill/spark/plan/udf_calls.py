@@ -51,7 +51,7 @@ def udf_calls(frame: DataFrame, is_asked: Column) -> Iterator[list[UserDefinedFu
         calls.append(udf)
         function = partial(wrapper, udf.func, udf.returnType)
         wrapped = UserDefinedFunction(function, udf.returnType, PREFIX + udf._name, udf.evalType, udf.deterministic)
-        is_of_pandas = udf.evalType == PythonEvalType.SQL_SCALAR_PANDAS_UDF
+        is_of_pandas = udf.evalType in _OF_PANDAS
         mine = partial(_mine, frame, is_asked, is_of_pandas=is_of_pandas)
         with own_workers(frame.sparkSession):
             return original(wrapped, is_asked, *map(mine, arguments), **{name: mine(given) for name, given in named.items()})
@@ -133,6 +133,8 @@ def _places(mine: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
 
 
 _OF_ITERATORS = (PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF, PythonEvalType.SQL_SCALAR_ARROW_ITER_UDF)
+_OF_PANDAS = (PythonEvalType.SQL_SCALAR_PANDAS_UDF, PythonEvalType.SQL_ARROW_BATCHED_UDF)
+"""Their arguments pass pandas; of the second kind with ``spark.sql.legacy.execution.pythonUDF.pandas.conversion.enabled``."""
 _WRAPPERS: dict[int, Callable[..., Any]] = {
     PythonEvalType.SQL_BATCHED_UDF: _of_values,
     PythonEvalType.SQL_ARROW_BATCHED_UDF: _of_values,

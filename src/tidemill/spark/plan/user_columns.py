@@ -7,8 +7,11 @@ do.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import DataType
 
@@ -23,6 +26,7 @@ _RANDOM = {
     "Rand", "Randn", "RandStr", "Uniform", "Uuid", "Shuffle", "MonotonicallyIncreasingID", "SparkPartitionID",
     "InputFileName", "InputFileBlockStart", "InputFileBlockLength",
 }  # fmt: skip
+_ANY_JAVA = "CallMethodViaReflection"
 _SUBQUERIES = {"ScalarSubquery", "Exists", "InSubquery", "ListQuery"}
 _SUSPECTS = ("CURRENT_LIKE", "EXPRESSION_WITH_RANDOM_SEED", "PLAN_EXPRESSION")
 """Spark's kinds of expressions that hold those above, besides those that are not deterministic."""
@@ -43,6 +47,12 @@ OF_ALL = (
     'the function gives columns by "*", which are none of its arguments: take those that it is called with (a struct holds all '
     "of its fields; F.struct(key, value) makes one of several)"
 )
+OF_A_LAMBDA = (
+    "the function gives a function of SQL text (x -> ...), which can only be an argument of another one: write the whole in "
+    "Python, as in F.transform(value, lambda x: x + 1)"
+)
+_STAR = re.compile(r"[(.,] ?\*[,.) ]")
+_LAMBDA = re.compile(r"(\w+|\([\w, ]+\)) *->")
 _OF_AN_ORDER = (
     "the function gives an order ({0}() in an expression), which is of several records: leave it out; an array is sorted "
     "by F.array_sort or F.sort_array"
@@ -60,7 +70,7 @@ def type_of(frame: DataFrame, column: Column) -> DataType:
     Raises:
         UserColumnError: it is not.
     """
-    selected = frame.select(column.alias("column"))
+    selected = _selected(frame, column)
     plan, above = selected._jdf.queryExecution().analyzed(), frame._jdf.queryExecution().analyzed()
     if not (plan.nodeName() == "Project" and plan.child().equals(above)):  # Spark adds more than a projection
         added = plan.nodeName() if plan.nodeName() != "Project" else plan.child().nodeName()
@@ -74,6 +84,18 @@ def type_of(frame: DataFrame, column: Column) -> DataType:
     if refused is not None:
         raise UserColumnError(refused)
     return selected.schema["column"].dataType
+
+
+def _selected(frame: DataFrame, column: Column) -> DataFrame:
+    """The column by itself. Where Spark's error would name the columns of a layer, or nothing, ours says what it is."""
+    try:
+        return frame.select(column.alias("column"))
+    except (AnalysisException, Py4JJavaError) as error:
+        text = re.sub(r"'[^']*'", "", str(column).removeprefix("Column<'"))
+        said = OF_ALL if _STAR.search(text) else OF_A_LAMBDA if _LAMBDA.match(text) else None
+        if said is None:
+            raise
+        raise UserColumnError(said) from error
 
 
 def _require_no_order(expression: JavaObject) -> None:
@@ -115,6 +137,11 @@ def _check(expression: JavaObject) -> None:
         raise UserColumnError(
             f"{text}() in an expression gives another value when a batch is run again after a failure: "
             "derive the value from the record (for example F.xxhash64(key, value)) or from its key and timestamp"
+        )
+    if name == _ANY_JAVA:
+        raise UserColumnError(
+            f"{text}() in an expression calls a method of Java, which may give another value when a batch is run again after a "
+            "failure: take a function of pyspark.sql.functions, or per_record"
         )
     if name in _SUBQUERIES:
         raise UserColumnError(f"a subquery ({text}) in an expression would be computed once and never again: use a table")
