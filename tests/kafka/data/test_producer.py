@@ -281,6 +281,24 @@ def test_fencing_a_dead_owner_frees_what_waits_behind_its_open_transaction(
 
 
 @pytest.mark.broker
+def test_a_producer_whose_transaction_the_broker_has_ended_says_that_it_was_open_for_too_long(
+    bootstrap_servers: str, topic: str
+) -> None:
+    slow = _producer(bootstrap_servers, topic, **{"transaction.timeout.ms": 1_000})
+    _write(slow, topic, b"too late")
+    slow.make_room()
+    other = _producer(bootstrap_servers, f"{topic}-other")
+    _write(other, topic, b"waiting")
+    assert other.commit() is CommitOutcome.COMMITTED
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        [message] = consumer.consume(1, 240)  # which waits for the end of the first transaction
+        assert message.value() == b"waiting"
+    assert slow.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(slow.failure, FencedError)
+    assert re.search(r"was open for \d+\.\d s, .* transaction\.timeout\.ms=1000", str(slow.failure))
+
+
+@pytest.mark.broker
 def test_a_record_that_the_broker_refuses_for_good_stops_with_the_reason(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str
 ) -> None:

@@ -86,8 +86,8 @@ def meaning_of(error: KafkaError, doing: str) -> TidemillError:
         )
     if lacks_topic(error):
         return StopError(
-            f"{said}: the topic or partition does not exist; create it, unless it is the application's own (a changelog or a "
-            "repartition topic, which the start creates), and start again."
+            f"{said}: the topic or partition does not exist; create it and start again. The application's own (a changelog or a "
+            "repartition topic) is created when an instance starts, by the one that leads the group: all run the same topology."
         )
     if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
         return StopError(f"{said}: the times of partitions are committed, too; raise the brokers' offset.metadata.max.bytes.")
