@@ -78,6 +78,21 @@ def test_a_failed_thread_is_replaced_and_goes_on_exactly_where_the_last_commit_e
         assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
 
 
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_what_precedes_a_record_that_fails_each_thread_gets_through(place: Place, tmp_path: Path, guarantee: str) -> None:
+    place.create("in", "out")
+    flag = tmp_path / "flag"
+    flag.touch()
+    good = [b"%d" % number for number in range(20)]
+    place.send("in", [(None, value) for value in (*good, b"bad", b"last")])
+    streams = place.application(passing_on(place, flag), **{"processing.guarantee": guarantee})
+    streams.set_uncaught_exception_handler(lambda error: StreamThreadExceptionResponse.REPLACE_THREAD)
+    with streams:
+        assert values(place, len(good)) == Counter(good)
+        flag.unlink()
+        assert values(place, len(good) + 2) == Counter([*good, b"bad", b"last"])
+
+
 def test_one_instance_shuts_all_of_the_application_down(place: Place, tmp_path: Path) -> None:
     place.create("in", "out", partitions=2)
     flag = tmp_path / "flag"

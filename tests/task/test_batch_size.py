@@ -18,6 +18,7 @@ from tidemill.task.batch_size import (
     Failure,
     failed,
     next_size,
+    of_replacement,
     succeeded,
 )
 from tidemill.task.message_pack import pack, unpack
@@ -195,3 +196,34 @@ def test_a_function_of_a_millisecond_behind_a_backlog_gets_on() -> None:
 def test_what_was_taken_travels_as_it_is() -> None:
     for told in (taken(0), taken(5, 3, restored=2)):
         assert unpack(pack(told), SourceProgress) == told
+
+
+def test_a_thread_that_replaces_one_begins_smaller_so_that_what_precedes_the_record_that_fails_gets_through() -> None:
+    size, at, bad = BatchSize(), 0, 700
+    for _ in range(40):  # each batch that has the record in it ends a thread
+        count = min(size.most or USUAL, 10_000 - at)
+        size = of_replacement(size, taken(count, at)) if at + count > bad else after(size, count)
+        at = at if at + count > bad else at + count
+    assert at == bad
+
+
+def test_a_backlog_of_which_now_and_then_a_record_fails_gets_through_and_what_no_longer_fails_gets_large_batches_again() -> None:
+    at, size, calls, ended = 0, BatchSize(), 0, 0
+    while at < 20_000:
+        count = min(size.most or USUAL, 20_000 - at)
+        until_one_fails = 499 - calls % 500
+        if count > until_one_fails:
+            size, calls, ended = of_replacement(size, taken(count, at)), calls + until_one_fails + 1, ended + 1
+        else:
+            size, calls, at = after(size, count), calls + count, at + count
+    assert ended < 100, "of 20,000 calls 40 fail, and records are given to functions again after each"
+    for _ in range(2 * RELAX_AFTER):
+        size = after(size, size.most or 1)
+    assert size.is_usual
+
+
+def test_a_thread_that_replaces_one_tries_again_what_was_refused() -> None:
+    refusing = failed(failed(BatchSize(), BAD, taken(2)), BAD, taken(1))
+    assert refusing.refused
+    assert of_replacement(refusing, taken(1)) == BatchSize(most=1)
+    assert of_replacement(BatchSize(), taken(0)) == BatchSize()

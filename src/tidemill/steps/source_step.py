@@ -70,7 +70,8 @@ class _Spent:
 def source_rows(
     reader: SourceReader, request: BatchRequest, spec: SourceSpec, advanced: Callable[[SourceProgress], None] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """One micro-batch; ``advanced`` is called before each chunk with what is handed over by then."""
+    """One micro-batch; ``advanced`` is called before each chunk with what is handed over by then, and also before a chunk of
+    inputs is converted, whose ends are not known then."""
     arriving = Arriving({tp: time.ms for tp, time in request.times.items()})
     if request.reads:
         reader.place(request)
@@ -79,6 +80,9 @@ def source_rows(
     so_far = SourceProgress()
     for restoring, messages in reader.read(request) if request.reads else ():
         spent.on("read")
+        if advanced is not None and not restoring:
+            # Serdes and extractors may take too long, or end this process: the next batch is smaller only if it is known of what.
+            advanced(_with_chunk(so_far, messages, request, arriving, restoring=False))
         made = restored_rows(messages, spec, chunks) if restoring else chunk_rows(messages, spec, arriving, request, chunks, rows)
         if advanced is not None:
             so_far = _with_chunk(so_far, messages, request, arriving, restoring=restoring)

@@ -101,7 +101,7 @@ class RefusedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProgress:
-    """The source step's progress in a batch: input records handed over, the first of them, and restored ones."""
+    """The source step's progress in a batch: input records handed over or being converted, their first, and restored ones."""
 
     records: int = 0
     first: tuple[TopicPartition, int] | None = None

@@ -7,6 +7,7 @@ Decides, from how far a failed batch had come, how many input records the next o
                                    until a batch of one record fails: that record is left out from then on (``refused``)
     a worker died                  half of the records; of one record: the same again, ``MOST_DEATHS`` times
     it took too long               half of the records; of one record: twice the time
+    the thread ended over it       half of the records, in the thread that replaces it
 
 What tasks restore is halved as well. After batches that succeed all of it grows again: not to where a batch died or took too
 long, unless it has succeeded ``RELAX_AFTER`` times since. Leaves to ``pacing`` how long transactions may take.
@@ -134,6 +135,14 @@ def _one_has_ended_its_worker(size: BatchSize, failure: Failure, progress: Sourc
             f"({failure.message}): give the workers more memory, or mend the function that it goes to"
         )
     return replace(size, most=1, suspects=0, until={}, below=1, deaths={**size.deaths, progress.first: deaths})
+
+
+def of_replacement(size: BatchSize, progress: SourceProgress) -> BatchSize:
+    """For the thread that replaces one which this batch has ended: half of its records, so that what precedes the one that fails
+    is committed, and a backlog gets through although now and then one fails. All are tried again: none is refused any more."""
+    if progress.records > 1:
+        return BatchSize(most=progress.records // 2, below=progress.records)
+    return BatchSize(most=size.most, below=size.below)
 
 
 def succeeded(

@@ -281,6 +281,24 @@ def test_fencing_a_dead_owner_frees_what_waits_behind_its_open_transaction(
 
 
 @pytest.mark.broker
+def test_a_producer_whose_transaction_the_broker_has_ended_says_that_it_was_open_for_too_long(
+    bootstrap_servers: str, topic: str
+) -> None:
+    slow = _producer(bootstrap_servers, topic, **{"transaction.timeout.ms": 1_000})
+    _write(slow, topic, b"too late")
+    slow.make_room()
+    other = _producer(bootstrap_servers, f"{topic}-other")
+    _write(other, topic, b"waiting")
+    assert other.commit() is CommitOutcome.COMMITTED
+    with _reading(bootstrap_servers, topic, "read_committed") as consumer:
+        [message] = consumer.consume(1, 240)  # which waits for the end of the first transaction
+        assert message.value() == b"waiting"
+    assert slow.commit() is not CommitOutcome.COMMITTED
+    assert isinstance(slow.failure, FencedError)
+    assert re.search(r"was open for \d+\.\d s, .* transaction\.timeout\.ms=1000", str(slow.failure))
+
+
+@pytest.mark.broker
 def test_a_record_that_the_broker_refuses_for_good_stops_with_the_reason(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str
 ) -> None:
@@ -344,18 +362,20 @@ def test_the_batch_after_one_with_a_refused_record_counts_at_once(
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("times", [(1, FAR_AHEAD, 1), (1, FAR_AHEAD, FAR_AHEAD)], ids=["one", "several"])
 @pytest.mark.parametrize("by_number", [True, False], ids=["by number", "by key"])
 def test_a_timestamp_too_far_ahead_stops_with_the_reason_wherever_the_record_is(
-    producer: TransactionalProducer, topic: str, by_number: bool
+    producer: TransactionalProducer, topic: str, by_number: bool, times: tuple[int, ...]
 ) -> None:
+    """Several in one request are invalid records to the client, as one without a key in a compacted topic is."""
     for _ in range(3):
-        producer.write(topic, RecordColumns([b"k"] * 3, [b"a", b"b", b"c"], [1, FAR_AHEAD, 1], [0] * 3 if by_number else None))
+        producer.write(topic, RecordColumns([b"k"] * 3, [b"a", b"b", b"c"], times, [0] * 3 if by_number else None))
         assert producer.commit() is not CommitOutcome.COMMITTED
         if not isinstance(producer.failure, BatchLostError):
             break
     assert isinstance(producer.failure, StopError)
-    assert "INVALID_TIMESTAMP" in str(producer.failure)
-    assert "raise message.timestamp.before.max.ms or message.timestamp.after.max.ms of the topic" in str(producer.failure)
+    assert re.search(r"INVALID_TIMESTAMP|INVALID_RECORD", str(producer.failure))
+    assert re.search(r"message\.timestamp\.before\.max\.ms (or|and) message\.timestamp\.after\.max\.ms of", str(producer.failure))
     assert topic in str(producer.failure)
 
 

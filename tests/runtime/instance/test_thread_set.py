@@ -77,6 +77,7 @@ class StandIn(threading.Thread):
         self.number, self.error, self.told, self.is_stuck = number, None, None, False
         self.were_workers_ended = self.expects_rebalance = self.asks_for_shutdown = False
         self.waited_for: threading.Thread | None = None
+        self.continues_from: object = None
         self._stop_wanted = threading.Event()
 
     def run(self) -> None:
@@ -95,6 +96,9 @@ class StandIn(threading.Thread):
 
     def shut_down_application(self) -> None:
         self.asks_for_shutdown = True
+
+    def continue_from(self, failed: object) -> None:
+        self.continues_from = failed
 
     def end_workers(self) -> None:
         self.were_workers_ended = True
@@ -250,6 +254,7 @@ def test_a_failed_thread_is_replaced_in_its_place_when_it_has_ended(running: Thr
     failed.stop()
     replacing.join(LIMIT_S)
     assert (numbers(running), running.threads[0] is failed, problems) == ([1, 2], False, [])
+    assert running.threads[0].continues_from is failed  # type: ignore[attr-defined]
 
 
 def test_a_failed_thread_that_does_not_end_is_not_replaced_before_it_has(

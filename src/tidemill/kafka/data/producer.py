@@ -13,16 +13,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
-from tidemill.errors import BatchLostError, RetriableError
+from tidemill.errors import BatchLostError, FencedError, RetriableError, TidemillError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.data.record_producer import CommitOutcome, RecordProducer, error_text
 from tidemill.kafka.group.metadata import OffsetAndMetadata, group_of
@@ -73,6 +74,9 @@ class TransactionalProducer(RecordProducer):
         all_settings = {**settings, "transactional.id": transactional_id}
         super().__init__(all_settings, timeout_ms=min(timeout_ms, most_ms), leaves_out=leaves_out)
         self._transactional_id = transactional_id
+        self._most_ms = most_ms
+        self._began_s = math.inf
+        """Of the last transaction; none has begun with a new producer."""
         self._init_timeout_s = init_timeout_ms / 1000
         self._notes = ConnectionNotes(self._settings)
 
@@ -82,7 +86,7 @@ class TransactionalProducer(RecordProducer):
         Raises RetriableError if no coordinator answered in time, FencedError if another one did the same meanwhile,
         ConfigError and StopError for what trying again can't change.
         """
-        self._notes = ConnectionNotes(self._settings)
+        self._notes, self._began_s = ConnectionNotes(self._settings), math.inf
         producer = self._make(_TRANSACTIONAL, self._notes.settings)
         doing = f"initialising transactions of {self._transactional_id}"
         with contextlib.suppress(KafkaException):
@@ -184,10 +188,25 @@ class TransactionalProducer(RecordProducer):
 
     def _begin(self) -> None:
         assert self._producer is not None
+        self._began_s = time.monotonic()
         try:
             self._producer.begin_transaction()
         except KafkaException as problem:
             raise self.refused(problem, "beginning a transaction") from problem
+
+    def _meaning(
+        self, error: KafkaError, doing: str, topics: Sequence[str] | None = None, *, reader: str = ""
+    ) -> TidemillError:
+        """Also says whether the transaction was open for so long that the broker has ended it, which fences its producer."""
+        problem = super()._meaning(error, doing, topics, reader=reader)
+        took_ms = (time.monotonic() - self._began_s) * 1e3
+        if not isinstance(problem, FencedError) or took_ms <= self._most_ms:
+            return problem
+        return FencedError(
+            f"{doing}: {error.str()} ({error.name()}): the transaction was open for {took_ms / 1e3:.1f} s, and the broker ends "
+            f"it after transaction.timeout.ms={self._most_ms}. The batch is run again; if this process and its machine were not "
+            "paused, raise transaction.timeout.ms."
+        )
 
     def _all_acknowledged(self) -> bool:
         """Flushes; what is missing after that aborts the transaction, whose commit has not been asked for yet."""

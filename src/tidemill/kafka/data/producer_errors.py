@@ -36,7 +36,6 @@ _NO_ENTRY = frozenset(
 _TOO_LARGE = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
 _NOT_VALID = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
 _NO_TOPIC = frozenset({KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART})
-_BAD_RECORD = frozenset({KafkaError.INVALID_RECORD, KafkaError.TOPIC_EXCEPTION})
 _BAD_SETTING = frozenset(
     {
         KafkaError.INVALID_TRANSACTION_TIMEOUT,
@@ -86,17 +85,23 @@ def meaning_of(error: KafkaError, doing: str) -> TidemillError:
         )
     if lacks_topic(error):
         return StopError(
-            f"{said}: the topic or partition does not exist; create it, unless it is the application's own (a changelog or a "
-            "repartition topic, which the start creates), and start again."
+            f"{said}: the topic or partition does not exist; create it and start again. The application's own (a changelog or a "
+            "repartition topic) is created when an instance starts, by the one that leads the group: all run the same topology."
         )
     if code == KafkaError.OFFSET_METADATA_TOO_LARGE:
         return StopError(f"{said}: the times of partitions are committed, too; raise the brokers' offset.metadata.max.bytes.")
+    if code == KafkaError.INVALID_RECORD:  # the client's for several timestamps at once, too
+        return StopError(
+            f"{said}: the broker refuses the record for good. In a compacted topic it needs a key. Its timestamp must be within "
+            "message.timestamp.before.max.ms and message.timestamp.after.max.ms of the broker's time: raise them, or "
+            "give the record another timestamp (timestamp_extractor)."
+        )
     if code == KafkaError.INVALID_TIMESTAMP:
         return StopError(
             f"{said}: the record's timestamp is too far from the broker's time; raise message.timestamp.before.max.ms or "
             "message.timestamp.after.max.ms of the topic, or give the record another timestamp (timestamp_extractor)."
         )
-    if code in _BAD_RECORD:
+    if code == KafkaError.TOPIC_EXCEPTION:
         return StopError(f"{said}: the broker refuses the record for good.")
     if code in _BAD_SETTING:
         return StopError(f"{said}: trying again can't help; check transaction.timeout.ms and the brokers' version.")

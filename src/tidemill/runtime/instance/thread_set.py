@@ -77,10 +77,13 @@ class ThreadSet:
         log.info(LogEvent("thread-added", thread=thread.name))
         return thread
 
-    def _put(self, number: int) -> StreamThread:
-        """The others are at work, so it joins when it has run its plan once; that starts its workers."""
+    def _put(self, number: int, failed: StreamThread | None = None) -> StreamThread:
+        """The others are at work, so it joins when it has run its plan once; that starts its workers. ``failed``: whose place it
+        takes."""
         assert self._source is not None
         thread = self._source.make(number, self._source.first_join(1))
+        if failed is not None:
+            thread.continue_from(failed)
         others = [other for other in self.threads if other.number != number]
         self.threads[:] = sorted([*others, thread], key=lambda each: each.number)
         thread.start()
@@ -175,7 +178,7 @@ class ThreadSet:
                     return
                 problem: TidemillError | None = None
                 try:
-                    self._put(failed.number)
+                    self._put(failed.number, failed)
                 except TidemillError as error:
                     problem = error
                 except Exception as error:

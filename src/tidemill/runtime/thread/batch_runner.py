@@ -209,6 +209,8 @@ class BatchRunner:
             self._batches.committed(report, time.monotonic() - self._asked_s)
         elif report.outcome is Outcome.FENCED and (reason := now.too_long(self._config.max_poll_interval_ms)):
             report = replace(report, message=reason)
+        elif report.outcome is Outcome.STOPPED:
+            self._batches.stopped(now.seen())
         if self._batches.reported(report):
             self._observers.on_change()
         took_s = time.monotonic() - self._asked_s

@@ -25,7 +25,7 @@ from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
-from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
+from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, of_replacement, succeeded
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.pacing import BACKLOG, Due, has_backlog, next_cap, next_due
 from tidemill.task.standby import StandbyTask
@@ -256,6 +256,14 @@ class MicroBatches:
                 next_limit_s=limit_s * after.patience,
             ),
         )
+
+    def stopped(self, progress: SourceProgress) -> None:
+        """A batch has ended the thread after ``progress``."""
+        self._size = of_replacement(self._size, progress)
+
+    def continue_from(self, failed: MicroBatches) -> None:
+        """Begins with the size that comes after the batch which has ended another thread."""
+        self._size = failed._size
 
     def adapt(self, report: BatchReport, asked_s: float) -> None:
         """Sets the size and the time of the next batch, from the report of one that was requested at ``asked_s``. Not called for

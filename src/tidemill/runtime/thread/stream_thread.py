@@ -210,6 +210,10 @@ class StreamThread(threading.Thread):
         self._shutdown_wanted.set()
         self.hurry()
 
+    def continue_from(self, failed: StreamThread) -> None:
+        """Takes the place of one that a batch has ended, with smaller batches. Called before the start."""
+        self._batches.continue_from(failed._batches)
+
     def end_workers(self) -> None:
         """For a thread that has ended: its workers would wait a minute for batches that never come."""
         self._runner.end_workers()
