@@ -6,7 +6,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemill.errors import CorruptStateError
@@ -21,6 +21,14 @@ ANY_KEY = st.one_of(
     st.binary(max_size=3).map(lambda end: HEAD + end),
     st.binary(max_size=2).map(lambda end: b"\xff" * keys.SHORT_LIMIT + end),
 )
+
+
+@given(ANY_KEY)
+@example(HEAD)
+def test_a_key_has_the_same_bytes_alone_and_among_others(key: bytes) -> None:
+    alone = keys.encode(key)
+    assert keys.encode_many([key]) == [alone]
+    assert keys.encode_many([key, HEAD + b"long"])[0] == alone
 
 
 @given(ANY_KEY, st.binary(max_size=8))
