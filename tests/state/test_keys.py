@@ -80,3 +80,10 @@ def test_a_long_entry_that_was_cut_short_is_refused() -> None:
     ((encoded, stored),) = keys.encode_writes({HEAD + b"1": b""})[0]
     with pytest.raises(CorruptStateError, match="does not belong"):
         keys.unwrap_value(encoded, stored[:-1], FOLDER)
+
+
+def test_a_long_entry_whose_length_goes_beyond_its_end_is_refused() -> None:
+    ((encoded, stored),) = keys.encode_writes({HEAD + b"1": b""})[0]
+    longer = (len(stored) - 3).to_bytes(4, "big") + stored[4:]
+    with pytest.raises(CorruptStateError, match="does not belong"):
+        keys.unwrap_value(encoded, longer, FOLDER)
