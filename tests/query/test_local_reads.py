@@ -409,6 +409,10 @@ def test_questions_that_can_not_be_are_refused_with_a_sentence(instance: Instanc
     instance.started = False
     with pytest.raises(StreamsNotStartedError):
         instance.queries.view("counts", stale=False, partition=None)
+    with pytest.raises(StreamsNotStartedError):
+        instance.queries.metadata_for_key("counts", A[0], None)
+    with pytest.raises(StreamsNotStartedError):
+        instance.queries.lags()
 
 
 def test_a_dataframe_of_an_instance_that_closes_is_refused_and_not_pyspark_s_error(make: Callable[..., Instance]) -> None:
@@ -468,6 +472,9 @@ def test_lags_are_those_of_the_files_and_none_for_a_running_active(instance: Ins
     lags = instance.queries.lags()["counts"]
     assert {partition: lag.offset_lag for partition, lag in lags.items()} == {0: 0, 1: 0, 2: 2}
     assert (lags[2].current_offset_position, lags[2].end_offset_position) == (3, 5)
+    instance.take(0, is_running=False)  # it is restored
+    instance.take(2, Role.STANDBY, is_running=True)  # the thread has not demoted it yet
+    assert {partition: lag.offset_lag for partition, lag in instance.queries.lags()["counts"].items()} == {0: 40, 1: 0, 2: 2}
 
 
 def test_an_answer_says_what_it_covers_and_a_standby_too_far_behind_is_left_out(instance: Instance) -> None:
