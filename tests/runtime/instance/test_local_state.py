@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from tidemill.config.slices import ReadsConfig, StateConfig
@@ -341,3 +342,10 @@ def test_a_thread_that_ended_while_it_joined_keeps_no_state_from_being_removed(
     assert local.clean(-HOUR_MS) == []
     local.ended("thread-2")
     assert local.clean(-HOUR_MS) == [ONE]
+
+
+def test_a_state_that_was_looked_into_is_not_kept_open(directory: StateDirectory, local: LocalState) -> None:
+    path = kept(directory, ONE, 5)
+    assert kept_offset_sum(directory, ONE) == 4
+    with lmdb.open(str(path), max_dbs=4):  # would be refused while this process has it open
+        pass
