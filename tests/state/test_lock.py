@@ -258,3 +258,25 @@ def test_a_driver_that_has_ended_but_was_not_waited_for_is_none_that_runs(tmp_pa
         held.flush()
         with pytest.raises(StateDirectoryInUseError, match="its workers still hold the lock"):
             StateDirectoryLock.acquire(tmp_path, timeout_s=0)
+
+
+def test_a_forked_process_that_leaves_the_lock_to_its_parent_does_not_hold_it(tmp_path: Path) -> None:
+    lock = StateDirectoryLock.acquire(tmp_path, timeout_s=0)
+    said, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            lock.leave_to_parent()
+            os.write(says, b"held" if lock.is_held else b"left")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(says)
+    try:
+        assert os.read(said, 4) == b"left"
+        lock.release()
+        StateDirectoryLock.acquire(tmp_path, timeout_s=0).release()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(said)
