@@ -1,7 +1,7 @@
 """Functions that take a Column for one record's value are refused when the program is built, each with a way out that works."""
 
 # What stands here is wrong: that is what it is for.
-# ruff: noqa: UP031, PLW0108
+# ruff: noqa: UP030, UP031, UP032, PLW0108
 from __future__ import annotations
 
 import base64
@@ -92,6 +92,11 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     # methods of Python's values
     (lambda v: v["name"].lower(), f"calls .lower(), {NOT_CALLABLE}", "F.lower(v['name'])"),
     (lambda v: v["home"].get("city"), f"calls .get(), {NOT_CALLABLE}", "v['home']['city']"),
+    (
+        lambda v: v["name"].split(), f"calls .split(), {NOT_CALLABLE}",
+        r"F.regexp_extract_all(v['name'], F.lit('\\S+'), F.lit(0))",
+    ),
+    (lambda v: v["name"].hex(), f"calls .hex(), {NOT_CALLABLE}", "F.lower(F.hex(v['name']))"),
     (lambda v: v["name"].split(","), f"calls .split(), {NOT_CALLABLE}", "F.split(v['name'], ',')"),
     (lambda v: v["name"].split("|")[0], f"calls .split(), {NOT_CALLABLE}", r"F.split(v['name'], '\\|')[0]"),
     (lambda v: v["name"].split(",", 1)[1], f"calls .split(), {NOT_CALLABLE}", "F.split(v['name'], ',', 2)[1]"),
@@ -153,7 +158,11 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: float(v["name"]), "hands a Column to float()", "v['name'].cast('double')"),
     (lambda v: dict(v), "hands a Column to dict()", "v"),
     (lambda v: abs(v["age"]), "hands a Column to abs()", "F.abs(v['age'])"),
-    (lambda v: round(v["age"], 2), "hands a Column to round()", "F.round(v['age'], 2)"),
+    (lambda v: round(v["age"], 2), "hands a Column to round()", "F.bround(v['age'], 2)"),
+    (
+        lambda v: divmod(v["age"], 7), "hands a Column to divmod()",
+        "F.struct(F.floor(v['age'] / 7), F.pmod(v['age'], 7))",
+    ),
     (lambda v: chr(v["age"]), "hands a Column to chr()", "F.char(v['age'])"),
     (lambda v: range(v["age"]), "hands a Column to range()", "F.sequence(F.lit(0), v['age'] - 1)"),
     (lambda v: json.loads(v["name"]), "hands a Column to json.loads()", "F.from_json(v['name'], 'field string')"),
@@ -172,6 +181,7 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     ),
     (lambda v: decimal.Decimal(v["name"]), "hands a Column to decimal.Decimal()", "v['name'].cast('decimal(38,9)')"),
     (lambda v: base64.b64decode(v["name"]), "hands a Column to base64.b64decode()", "F.unbase64(v['name'])"),
+    (lambda v: hashlib.md5(v["name"]).digest(), "hands a Column to hashlib.md5()", "F.unhex(F.md5(v['name']))"),
     (lambda v: hashlib.md5(v["name"]).hexdigest(), "hands a Column to hashlib.md5()", "F.md5(v['name'])"),
     (
         lambda v: hashlib.sha256(v["name"].encode()).hexdigest(), f"calls .encode(), {NOT_CALLABLE}",
@@ -207,6 +217,11 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: str(v["age"]), AS_TEXT, "v['age'].cast('string')"),
     (lambda v: "%s-%s" % (v["name"], v["age"]), AS_TEXT, "F.format_string('%s-%s', v['name'], v['age'])"),
     (lambda v: "{} {}".format(v["name"], v["age"]), AS_TEXT, "F.format_string('%s %s', v['name'], v['age'])"),
+    (
+        lambda v: "{1} {0:5d}".format(v["age"], v["name"]), "hands a Column to",
+        "F.format_string('%2$s %1$5d', v['age'], v['name'])",
+    ),
+    (lambda v: "{0[name]}".format(v), AS_TEXT, None),
     (lambda v: F.lower(f"{v['name']}"), AS_TEXT, "F.lower(F.format_string('%s', v['name']))"),
     (lambda v: v["name"] + "!", f"uses text with +, {NUMBERS}", "F.concat(v['name'], F.lit('!'))"),
     (lambda v: "at " + v["at"] + ": " + v["name"], NUMBERS, "F.concat(F.lit('at '), v['at'], F.lit(': '), v['name'])"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -124,7 +125,10 @@ def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16), more_from:
         (
             RANGE,
             rows(b"b", b"k", b"y"),
-            [rows(b"k", b"b"), rows(b"a"), rows(b"z"), rows(b"c", b"d", b"e", b"f"), rows(b"c", partition=7)],
+            [
+                rows(b"k", b"b"), rows(b"k", b"b", b"y"), rows(b"a"), rows(b"z"), rows(b"c", b"d", b"e", b"f"),
+                rows(b"c", partition=7),
+            ],
         ),
         (
             RANGE,
@@ -137,8 +141,10 @@ def rows(*keys: bytes, partition: int = 0, stored: bytes = bytes(16), more_from:
             rows(b"k" + START),
             [rows(b"k"), rows(b"j" + START), rows(b"k" + START, stored=b""), rows(b"k" + START + START)],
         ),
+        (RANGE, rows(b"k", b"k"), []),
+        (WINDOWS, rows(b"k" + START, stored=bytes(8)), []),
     ],
-    ids=["range", "page", "key", "windows"],
+    ids=["range", "page", "key", "windows", "a key in two places", "a window with an empty text"],
 )
 def test_rows_that_do_not_answer_the_question_are_no_answer(
     monkeypatch: pytest.MonkeyPatch, question: RowsQuestion, good: FoundRows, bad: list[FoundRows]
@@ -172,6 +178,22 @@ def test_rows_that_would_unfold_to_more_than_was_sent_are_refused_before_they_do
     finally:
         pa.set_memory_pool(default)
     assert counted.max_memory() < 1 << 20
+
+
+@pytest.mark.parametrize("covered", [b'{"0":-1, "1": 4}', b'{"0":true,"1":4}', b"[1234567, 12345]"])
+def test_how_far_copies_are_behind_is_a_number_for_each(covered: bytes) -> None:
+    data = rows(b"k").to_bytes()
+    with pytest.raises(ValueError, match="not rows of a store"):
+        FoundRows.from_bytes(data.replace(b'{"0": 0, "1": 4}', covered))
+
+
+def test_rows_that_point_outside_of_what_was_sent_are_refused() -> None:
+    """pyarrow would give what lies behind them in this process's memory."""
+    stored = b"as it is stored"
+    before, offsets, after = rows(b"k", stored=stored).to_bytes().rpartition(struct.pack("<ii", 0, len(stored)))
+    assert offsets
+    with pytest.raises(ValueError, match="not rows of a store"):
+        FoundRows.from_bytes(before + struct.pack("<ii", 0, 5000) + after)
 
 
 def test_rows_without_number_are_not_made_before_they_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,6 +69,19 @@ def test_the_group_s_history_has_the_last_hundred_rebalances_whoever_led_them_an
     assert ask(app, "/history?of=all").status == 400
 
 
+def test_whoever_led_the_newest_rebalance_is_the_leader() -> None:
+    app, status, others = group_app()
+    [one] = [led for led in status.document["led"] if led["joined"]][-1:]
+    told = {"127.0.0.1:35433": status.document, **{str(host): document for host, document in others.told.items()}}
+    for at_ms, (_, document) in zip((3_000, 1_000, 2_000), sorted(told.items()), strict=True):
+        assert document is not None
+        document["led"] = [{**one, "at_ms": at_ms}]
+    group = ask(app, "/group").json
+    first, second, third = sorted(told)
+    assert [(led["at_ms"], led["led_by"]) for led in group["rebalances"]] == [(1_000, second), (2_000, third), (3_000, first)]
+    assert group["leader"] == first
+
+
 def test_an_instance_that_is_away_is_named_with_the_reason() -> None:
     group = ask(group_app("one_away")[0], "/group").json
     away = [one for one in group["instances"] if one["away"] is not None]

@@ -12,7 +12,14 @@ import pytest
 from tests.query.stand_ins import COUNTS, PARTITIONS, StandInDirectory, ask, host_map, store_info, stored
 from tests.query.stand_ins import router as router_of
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, StreamsNotStartedError, UnknownStoreError
+from tidemill.errors import (
+    InvalidStateStoreError,
+    QueryError,
+    RetriableError,
+    StateError,
+    StreamsNotStartedError,
+    UnknownStoreError,
+)
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
@@ -314,6 +321,41 @@ def test_files_that_are_wiped_and_restored_during_a_read_are_not_believed(
         instance.get(A[1])
 
 
+def test_files_that_are_wiped_during_a_read_are_not_believed(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    instance.copies.refresh()
+    get = TaskState.get_many
+
+    def after_a_wipe(state: TaskState, store: str, keys: list[bytes]) -> list[bytes | None]:
+        instance.writers[0].wipe()
+        return get(state, store, keys)
+
+    monkeypatch.setattr(TaskState, "get_many", after_a_wipe)
+    with pytest.raises(InvalidStateStoreError, match="wiped and are being restored"):
+        instance.get(A[1])
+
+
+def test_a_task_of_another_sub_topology_has_none_of_the_store(instance: Instance) -> None:
+    instance.held[2] = replace(instance.held[1], task=TaskId(2, 2))
+    with pytest.raises(InvalidStateStoreError, match="needs partition 2, and it is not here"):
+        instance.get(C[0])
+
+
+def test_all_files_are_closed_with_the_instance(instance: Instance) -> None:
+    opened: list[TaskState] = []
+
+    def noted(folder: Path) -> TaskState:
+        opened.append(TaskState.open_to_read(folder))
+        return opened[-1]
+
+    copies = LocalCopies(lambda wanted: [copy for copy in instance.held.values() if wanted(copy.task)], noted)
+    assert copies.open(COUNTS, stale=False).readers.keys() == {0, 1}
+    copies.close()
+    for state in opened:
+        with pytest.raises(StateError, match="is closed"):
+            state.positions()
+    assert len(opened) == 2
+
+
 def test_a_standby_that_is_wiped_does_not_answer_for_what_it_was_when_its_age_was_taken(
     instance: Instance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +409,10 @@ def test_questions_that_can_not_be_are_refused_with_a_sentence(instance: Instanc
     instance.started = False
     with pytest.raises(StreamsNotStartedError):
         instance.queries.view("counts", stale=False, partition=None)
+    with pytest.raises(StreamsNotStartedError):
+        instance.queries.metadata_for_key("counts", A[0], None)
+    with pytest.raises(StreamsNotStartedError):
+        instance.queries.lags()
 
 
 def test_a_dataframe_of_an_instance_that_closes_is_refused_and_not_pyspark_s_error(make: Callable[..., Instance]) -> None:
@@ -426,6 +472,9 @@ def test_lags_are_those_of_the_files_and_none_for_a_running_active(instance: Ins
     lags = instance.queries.lags()["counts"]
     assert {partition: lag.offset_lag for partition, lag in lags.items()} == {0: 0, 1: 0, 2: 2}
     assert (lags[2].current_offset_position, lags[2].end_offset_position) == (3, 5)
+    instance.take(0, is_running=False)  # it is restored
+    instance.take(2, Role.STANDBY, is_running=True)  # the thread has not demoted it yet
+    assert {partition: lag.offset_lag for partition, lag in instance.queries.lags()["counts"].items()} == {0: 40, 1: 0, 2: 2}
 
 
 def test_an_answer_says_what_it_covers_and_a_standby_too_far_behind_is_left_out(instance: Instance) -> None:
@@ -503,6 +552,9 @@ def test_a_running_active_that_the_group_knows_is_never_older_than_what_others_h
     assert asked(instance, A[0], position=Position({0: 11})).position == Position({0: 10})
     instance.take(0, is_running=False, is_confirmed=True)
     assert asked(instance, A[0], max_lag=None, position=Position({0: 11})).covered == {}
+    instance.ends[0] = 11
+    instance.take(0, Role.STANDBY, is_running=True, is_confirmed=True)  # the thread has not demoted it yet
+    assert asked(instance, A[0], max_lag=9, position=Position({0: 11})).covered == {}
 
 
 def test_a_view_refuses_what_is_older_than_its_position(instance: Instance) -> None:

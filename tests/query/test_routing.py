@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -111,6 +112,7 @@ def test_a_standby_too_far_behind_does_not_answer_and_the_refusal_says_who_was_a
     assert "no copy of partition 1 could be read in 1 s" in str(error.value)
     assert "two:2: does not answer" in str(error.value)
     assert "three:3: has no copy to answer from of partition 1" in str(error.value)
+    assert len(remote.asked) < 20  # with a pause after each round
 
 
 def test_a_partition_on_its_way_is_waited_for() -> None:
@@ -160,10 +162,35 @@ def test_the_own_address_is_never_asked() -> None:
     assert remote.asked == []
 
 
-def test_of_two_standbys_the_one_less_behind_counts_and_nothing_comes_twice() -> None:
+@pytest.mark.parametrize(("two", "three"), [(9, 4), (4, 9)])
+def test_of_two_standbys_the_one_less_behind_counts_and_nothing_comes_twice(two: int, three: int) -> None:
     here = StandInDirectory(own_host=ONE, hosts=host_map({}, {TWO: (1,), THREE: (1,)}), copies={}, entries=ENTRIES)
-    found = read(router(here, others(two={1: 9}, three={1: 4})), key_question(key_of(1)))
+    found = read(router(here, others(two={1: two}, three={1: three})), key_question(key_of(1)))
     assert (words(found), found.covered) == ([key_of(1)], {1: 4})
+
+
+def test_a_range_from_two_standbys_lacks_no_rows_behind_a_limit() -> None:
+    """Most rows of the first answer are of a partition that the second one has, whose keys were deleted there meanwhile."""
+    shared = frozenset(key for key in ENTRIES if partition_of_key(key.encode(), PARTITIONS) == 2)
+    two = StandInDirectory(own_host=TWO, hosts=SHARED, copies={1: 1, 2: 50}, entries=ENTRIES)
+    left = {key: number for key, number in ENTRIES.items() if key not in shared or key == max(shared)}
+    three = StandInDirectory(own_host=THREE, hosts=SHARED, copies={2: 4}, entries=left)
+    here = StandInDirectory(own_host=ONE, hosts=host_map({}, {TWO: (1, 2), THREE: (2,)}), copies={})
+    through = router(here, StandInInstances({TWO: two, THREE: three}))
+    partitions = frozenset({1, 2})
+    everything = words(read(through, RowsQuestion(partitions=partitions, limit=100)))
+    assert everything == [key for key in sorted(left) if partition_of_key(key.encode(), PARTITIONS) in partitions]
+    for limit in range(2, 7):
+        found: list[str] = []
+        low: bytes | None = None
+        while True:
+            page = read(through, RowsQuestion(partitions=partitions, low=low, limit=limit))
+            shown = page.rows[: limit - 1]  # as pages do: one row more says where the next one begins
+            found += [row.key.decode() for row in shown]
+            low = page.rows[limit - 1].key if len(page.rows) == limit else page.more_from
+            if low is None:
+                break
+        assert found == everything, limit
 
 
 def test_rows_that_nobody_asked_for_are_left_out() -> None:
@@ -190,10 +217,34 @@ def test_an_owner_that_kept_someone_waiting_is_asked_last_for_a_while(monkeypatc
             assert (await through.read(COUNTS, question, max_lag=100)).covered == {1: 5}
         remote.directories[THREE].copies = {}
         remote.directories[TWO] = directory(TWO, {1: None})
-        assert (await through.read(COUNTS, question, max_lag=100)).covered == {1: 0}
+        for _ in range(2):
+            assert (await through.read(COUNTS, question, max_lag=100)).covered == {1: 0}
 
     asyncio.run(three_times())
-    assert [host for host, _, _ in remote.asked] == [TWO, THREE, THREE, THREE, THREE, TWO]
+    assert [host for host, _, _ in remote.asked] == [TWO, THREE, THREE, THREE, THREE, TWO, TWO]
+
+
+def test_after_a_while_it_is_asked_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemill.query.routing._AWAY_S", 0.0)
+    remote = others(three={1: 5})
+    through = router(directory(ONE, {}), remote)
+    for _ in range(2):
+        assert read(through, key_question(key_of(1))).covered == {1: 5}
+    assert [host for host, _, _ in remote.asked] == [TWO, THREE, TWO, THREE]
+
+
+def test_files_and_brokers_are_read_by_threads_of_their_own() -> None:
+    threads = {}
+
+    class Noting(StandInDirectory):
+        def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
+            threads[max_lag] = threading.current_thread().name.partition("_")[0]
+            return super().read(store, question, max_lag=max_lag)
+
+    with ThreadPoolExecutor(1, "here") as here, ThreadPoolExecutor(1, "there") as there:
+        noting = Noting(own_host=ONE, hosts=SHARED, copies={2: 3}, entries=ENTRIES)
+        read(Router(directory=noting, remote=others(), here=here, there=there, timeout_s=30), key_question(key_of(2)))
+    assert threads == {None: "here", 100: "there"}
 
 
 def test_what_is_here_does_not_wait_for_brokers_that_are_asked_for_others() -> None:

@@ -77,6 +77,16 @@ def test_a_figure_of_an_instance_that_can_be_none_counts_as_none(garbage: float)
     assert (scale.wanted, scale.records_per_s, scale.capacity_per_s) == (2, 2_000.0, 1_300.0)
 
 
+def test_instances_that_would_have_no_task_for_any_thread_are_none_that_are_wanted() -> None:
+    found = document(per_s=100_000.0, capacity=1_000.0)
+    thread = found["instances"][1]["threads"][0]
+    found["instances"][1]["threads"] = [thread, {**thread, "active": []}]
+    assert told(found).wanted == 6  # twelve tasks, two threads
+    for one in found["instances"]:
+        one["threads"] = []
+    assert told(found, capacity_per_s=1).wanted >= 1
+
+
 def test_the_capacity_of_an_instance_is_that_of_its_threads_that_were_at_their_limit() -> None:
     found = document()
     thread = found["instances"][0]["threads"][0]

@@ -208,3 +208,16 @@ def test_a_folder_in_the_place_of_a_file_stays_and_is_named(
     with pytest.raises(StopError, match=f"{name} is a folder, expected a file of a task's state. Remove it"):
         act(data.parent)
     assert path.is_dir()
+
+
+def test_pages_that_lead_in_a_circle_are_a_fault_and_not_a_walk_without_end(data: Path) -> None:
+    """Each page with children has itself as the first of them."""
+    content = data.read_bytes()
+    for begin in range(2 * PAGE, len(content), PAGE):
+        number, _, flags = struct.unpack_from("=QHH", content, begin)
+        if (number, flags) == (begin // PAGE, 1):
+            [node] = struct.unpack_from("=H", content, begin + 16)
+            _overwrite(data, begin + node, struct.pack("=HHH", number, 0, 0))
+    fault = find_fault(data)
+    assert fault is not None
+    assert "pages that are used twice" in str(fault)

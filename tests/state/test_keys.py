@@ -6,7 +6,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tidemill.errors import CorruptStateError
@@ -21,6 +21,14 @@ ANY_KEY = st.one_of(
     st.binary(max_size=3).map(lambda end: HEAD + end),
     st.binary(max_size=2).map(lambda end: b"\xff" * keys.SHORT_LIMIT + end),
 )
+
+
+@given(ANY_KEY)
+@example(HEAD)
+def test_a_key_has_the_same_bytes_alone_and_among_others(key: bytes) -> None:
+    alone = keys.encode(key)
+    assert keys.encode_many([key]) == [alone]
+    assert keys.encode_many([key, HEAD + b"long"])[0] == alone
 
 
 @given(ANY_KEY, st.binary(max_size=8))
@@ -72,3 +80,10 @@ def test_a_long_entry_that_was_cut_short_is_refused() -> None:
     ((encoded, stored),) = keys.encode_writes({HEAD + b"1": b""})[0]
     with pytest.raises(CorruptStateError, match="does not belong"):
         keys.unwrap_value(encoded, stored[:-1], FOLDER)
+
+
+def test_a_long_entry_whose_length_goes_beyond_its_end_is_refused() -> None:
+    ((encoded, stored),) = keys.encode_writes({HEAD + b"1": b""})[0]
+    longer = (len(stored) - 3).to_bytes(4, "big") + stored[4:]
+    with pytest.raises(CorruptStateError, match="does not belong"):
+        keys.unwrap_value(encoded, longer, FOLDER)

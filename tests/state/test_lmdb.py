@@ -111,6 +111,24 @@ def test_what_a_killed_reader_held_is_freed_by_a_reader_check(state: TaskState) 
     assert growth(32) == 0
 
 
+def test_slots_that_dead_readers_fill_are_freed_when_one_is_needed(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_MAX_READERS", 3)
+    TaskState.open(directory, STORES).close(clean=True)
+    state = TaskState.open_to_read(directory)
+    with start("hold", directory) as one, start("hold", directory) as other, state.snapshot():
+        for reader in (one, other):
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "ready\n"
+        for reader in (one, other):
+            reader.kill()
+            reader.wait()
+        assert batch_found(state) == 0
+    monkeypatch.setattr(registry, "_GATE_LIMIT_S", 0.05)
+    with state._environment.exclusive():  # what was tried in vain counts as no open read
+        pass
+    state.close(clean=True)
+
+
 def test_opening_frees_what_dead_readers_held(directory: Path) -> None:
     TaskState.open(directory, STORES).close(clean=True)
     with start("told", directory) as writer, start("hold", directory) as reader:
@@ -509,3 +527,22 @@ def test_reads_that_never_end_and_moves_of_the_map_do_not_wait_for_each_other_fo
             pass
     finally:
         registry.close_environment(shared)
+
+
+def test_moves_of_the_map_come_one_after_the_other(state: TaskState) -> None:
+    shared, order = state._environment, []
+
+    def move() -> None:
+        begins.set()
+        with shared.exclusive():
+            order.append("second")
+
+    begins = threading.Event()
+    second = threading.Thread(target=move)
+    with shared.exclusive():
+        second.start()
+        assert begins.wait(30)
+        second.join(0.1)
+        order.append("first")
+    second.join(30)  # half of what it would wait if nobody told it
+    assert order == ["first", "second"]

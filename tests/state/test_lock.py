@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 import signal
@@ -13,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError
@@ -235,3 +238,45 @@ def test_a_refused_attempt_leaves_no_descriptor_open(tmp_path: Path) -> None:
             with pytest.raises(StateDirectoryInUseError):
                 StateDirectoryLock.acquire(tmp_path, timeout_s=0)
         assert _descriptors_of(tmp_path / LOCK_FILE) == 1
+
+
+def test_who_has_the_lock_is_said_whatever_was_in_its_file_before(tmp_path: Path) -> None:
+    (tmp_path / LOCK_FILE).write_text("x" * 300)
+    with (
+        StateDirectoryLock.acquire(tmp_path, timeout_s=0),
+        pytest.raises(StateDirectoryInUseError, match=f"process {os.getpid()} .this process itself"),
+    ):
+        StateDirectoryLock.acquire(tmp_path, timeout_s=0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is known of a process that nobody has waited for differs")
+def test_a_driver_that_has_ended_but_was_not_waited_for_is_none_that_runs(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as driver, (tmp_path / LOCK_FILE).open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as its workers do
+        os.waitid(os.P_PID, driver.pid, os.WEXITED | os.WNOWAIT)
+        held.write(json.dumps({"pid": driver.pid, "started_s": psutil.Process(driver.pid).create_time()}))
+        held.flush()
+        with pytest.raises(StateDirectoryInUseError, match="its workers still hold the lock"):
+            StateDirectoryLock.acquire(tmp_path, timeout_s=0)
+
+
+def test_a_forked_process_that_leaves_the_lock_to_its_parent_does_not_hold_it(tmp_path: Path) -> None:
+    lock = StateDirectoryLock.acquire(tmp_path, timeout_s=0)
+    said, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            lock.leave_to_parent()
+            os.write(says, b"held" if lock.is_held else b"left")
+            signal.pause()
+        finally:
+            os._exit(1)
+    os.close(says)
+    try:
+        assert os.read(said, 4) == b"left"
+        lock.release()
+        StateDirectoryLock.acquire(tmp_path, timeout_s=0).release()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(said)

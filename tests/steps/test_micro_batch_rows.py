@@ -95,6 +95,20 @@ def test_a_run_of_one_request_ends_with_its_marker() -> None:
     assert Output.flushed == 0, "the end of the run flushes it"
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_standing_run_hands_each_micro_batch_on_before_it_asks_for_the_next(steps: int) -> None:
+    flushed = []
+
+    def asked() -> bytes | None:
+        flushed.append(Output.flushed)
+        return pack(request(len(flushed))) if len(flushed) < 3 else None
+
+    run = list(source_run(asked, rows_of, is_standing=True, steps=steps))
+    behind = [tags(batch)[0] for batch in run].count(FILLER)
+    assert behind == 2 * len(list(rows_behind(next_is_last=steps == 1)))
+    assert flushed == [0, 1, 2]
+
+
 def test_what_follows_a_micro_batch_closes_the_arrow_batch_that_it_ends_in() -> None:
     behind = list(rows_behind(next_is_last=False))
     assert behind

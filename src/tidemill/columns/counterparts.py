@@ -14,7 +14,8 @@ METHODS: dict[tuple[str, int], str] = {
     ("capitalize", 0): "F.concat(F.upper(F.left({0}, F.lit(1))), F.lower(F.substr({0}, F.lit(2))))",
     ("strip", 0): "F.trim({0})", ("lstrip", 0): "F.ltrim({0})", ("rstrip", 0): "F.rtrim({0})",
     ("strip", 1): "F.trim({0}, F.lit({1}))", ("lstrip", 1): "F.ltrim({0}, F.lit({1}))", ("rstrip", 1): "F.rtrim({0}, F.lit({1}))",
-    ("split", 0): "F.split({0}, '[ \\\\t\\\\n]+')", ("split", 1): "F.split({0}, {1})", ("splitlines", 0): "F.split({0}, '\\\\n')",
+    ("split", 0): "F.regexp_extract_all({0}, F.lit('\\\\S+'), F.lit(0))", ("split", 1): "F.split({0}, {1})",
+    ("splitlines", 0): "F.split({0}, '\\\\n')",
     ("replace", 2): "F.replace({0}, F.lit({1}), F.lit({2}))", ("find", 1): "F.instr({0}, {1}) - 1",
     ("index", 1): "F.instr({0}, {1}) - 1",
     # a text longer than the width is cut by Spark, not by Python
@@ -25,7 +26,8 @@ METHODS: dict[tuple[str, int], str] = {
     ("isdecimal", 0): "{0}.rlike('^[0-9]+$')", ("isalpha", 0): "{0}.rlike('^[A-Za-z]+$')",
     ("isalnum", 0): "{0}.rlike('^[A-Za-z0-9]+$')", ("isspace", 0): "{0}.rlike('^[ \\\\t\\\\n]+$')",
     ("encode", 0): "F.encode({0}, 'UTF-8')", ("encode", 1): "F.encode({0}, {1})", ("decode", 0): "F.decode({0}, 'UTF-8')",
-    ("decode", 1): "F.decode({0}, {1})", ("hex", 0): "F.hex({0})", ("format", 1): "F.format_string({0}, {1})",
+    ("decode", 1): "F.decode({0}, {1})", ("hex", 0): "F.lower(F.hex({0}))", ("digest", 0): "F.unhex({0})",
+    ("format", 1): "F.format_string({0}, {1})",
     # mappings and lists
     ("get", 1): "{0}[{1}]", ("get", 2): "F.coalesce({0}[{1}], F.lit({2}))", ("keys", 0): "F.map_keys({0})",
     ("values", 0): "F.map_values({0})", ("items", 0): "F.map_entries({0})", ("append", 1): "F.array_append({0}, F.lit({1}))",
@@ -35,7 +37,7 @@ METHODS: dict[tuple[str, int], str] = {
     ("isoformat", 0): "{0}.cast('string')", ("strftime", 1): "F.date_format({0}, 'yyyy-MM-dd')", ("date", 0): "F.to_date({0})",
     ("timestamp", 0): "F.unix_timestamp({0})", ("weekday", 0): "F.weekday({0})",
     # numpy's and pandas' habits
-    ("round", 0): "F.round({0})", ("round", 1): "F.round({0}, {1})", ("fillna", 1): "F.coalesce({0}, F.lit({1}))",
+    ("round", 0): "F.bround({0})", ("round", 1): "F.bround({0}, {1})", ("fillna", 1): "F.coalesce({0}, F.lit({1}))",
     ("isna", 0): "{0}.isNull()", ("notna", 0): "{0}.isNotNull()", ("isnull", 0): "{0}.isNull()",
 }  # fmt: skip
 """Counterparts of methods, by name and number of arguments."""
@@ -43,8 +45,9 @@ METHODS: dict[tuple[str, int], str] = {
 FUNCTIONS: dict[tuple[str, int], str] = {
     ("len", 1): "F.length({0})", ("int", 1): "{0}.cast('bigint')", ("float", 1): "{0}.cast('double')",
     ("str", 1): "{0}.cast('string')", ("repr", 1): "{0}.cast('string')", ("bool", 1): "{0}.cast('boolean')",
-    ("bytes", 1): "{0}.cast('binary')", ("abs", 1): "F.abs({0})", ("round", 1): "F.round({0})", ("round", 2): "F.round({0}, {1})",
-    ("pow", 2): "F.pow({0}, {1})", ("divmod", 2): "F.struct(F.floor({0} / {1}), {0} % {1})", ("min", 1): "F.array_min({0})",
+    ("bytes", 1): "{0}.cast('binary')", ("abs", 1): "F.abs({0})", ("round", 1): "F.bround({0})",
+    ("round", 2): "F.bround({0}, {1})", ("pow", 2): "F.pow({0}, {1})",
+    ("divmod", 2): "F.struct(F.floor({0} / {1}), F.pmod({0}, {1}))", ("min", 1): "F.array_min({0})",
     ("max", 1): "F.array_max({0})", ("sum", 1): "F.aggregate({0}, F.lit(0.0), lambda total, each: total + each)",
     ("sorted", 1): "F.array_sort({0})", ("reversed", 1): "F.reverse({0})", ("list", 1): "{0}", ("tuple", 1): "{0}",
     ("set", 1): "F.array_distinct({0})",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable
+from string import Formatter
 
 from pyspark.sql import Column
 
@@ -118,7 +119,7 @@ class _Rewriter(ast.NodeTransformer):
             case [ast.Constant(value=str(text))] if function.attr in ("removeprefix", "removesuffix"):
                 pattern = f"^{re.escape(text)}" if function.attr == "removeprefix" else f"{re.escape(text)}$"
                 return made("F.regexp_replace({0}, {1}, {2})", function.value, ast.Constant(pattern), ast.Constant(""))
-        if function.attr in ("hexdigest", "digest") and not node.args:
+        if function.attr == "hexdigest" and not node.args:
             return function.value
         template = METHODS.get((function.attr, len(node.args)))
         return node if template is None else made(template, function.value, *node.args)
@@ -156,8 +157,8 @@ class _Rewriter(ast.NodeTransformer):
                 return ast.Call(made("F.concat_ws"), [ast.Constant(text), *joined], [])
             return made("F.array_join({0}, {1})", whole, ast.Constant(text)) if self._is_column(whole) else node
         if node.func.attr == "format" and any(self._is_column(argument) for argument in node.args):
-            pattern = re.sub(r"\{\d*\}", "%s", text.replace("%", "%%"))
-            return ast.Call(made("F.format_string"), [ast.Constant(pattern), *node.args], [])
+            pattern = _java_pattern(text)
+            return node if pattern is None else ast.Call(made("F.format_string"), [ast.Constant(pattern), *node.args], [])
         return node
 
     def _quantified(self, node: ast.Call, over: ast.GeneratorExp | ast.ListComp) -> ast.AST | None:
@@ -290,8 +291,7 @@ class _Rewriter(ast.NodeTransformer):
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
                 shape = part.format_spec.values[0] if isinstance(part.format_spec, ast.JoinedStr) else None
-                found = constant_text(shape) if shape is not None else None
-                pattern += f"%{found}" if found and re.fullmatch(r"[-+0 #]*\d*(\.\d+)?[dfexs]", found) else "%s"
+                pattern += f"%{_java_format(constant_text(shape) or '')}"
                 values.append(self.visit(part.value))
             else:
                 pattern += (constant_text(part) or "").replace("%", "%%")
@@ -324,6 +324,22 @@ class _Rewriter(ast.NodeTransformer):
         if not any(self._is_column(each) for each in node.elts):
             return node
         return ast.Call(made("F.array"), [literal(each, self._columns) for each in node.elts], [])
+
+
+def _java_pattern(text: str) -> str | None:
+    """The pattern of ``str.format`` as that of ``F.format_string``; None if it takes more than arguments by place."""
+    pattern = ""
+    for plain, name, shape, _ in Formatter().parse(text):
+        pattern += plain.replace("%", "%%")
+        if name is not None:
+            if not re.fullmatch(r"\d*", name):
+                return None
+            pattern += (f"%{int(name) + 1}$" if name else "%") + _java_format(shape or "")
+    return pattern
+
+
+def _java_format(shape: str) -> str:
+    return shape if re.fullmatch(r"[-+0 #]*\d*(\.\d+)?[dfexs]", shape) else "s"
 
 
 def _summands(node: ast.expr) -> list[ast.expr]:

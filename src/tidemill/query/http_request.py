@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import parse_qsl, unquote_to_bytes
 
 from tidemill.errors import QueryError
+from tidemill.operators.segments import LONG_MAX
 from tidemill.query import http_values
 from tidemill.query.http_values import from_hex
 from tidemill.query.position import Position
@@ -23,7 +24,6 @@ DEFAULT_ROWS = 1_000
 UNASKED_BYTES = 32 << 20
 """Limit of rows for an instance whose request names none: it gets all rows or none."""
 _MOST_PARAMETERS = 16
-_LAST_MS = (1 << 63) - 1
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
@@ -85,7 +85,7 @@ def windows_question(request: Request, store: StoreInfo, key: str, partition: in
     """The windows of a key that begin from ``from`` to ``to``, or the sessions that touch this time: ms, both included. One more
     than wanted is asked for."""
     asked = key_question(request, store, key, partition, count)
-    times = whole_number(request, "from", 0), whole_number(request, "to", _LAST_MS)
+    times = whole_number(request, "from", 0), whole_number(request, "to", LONG_MAX)
     limit = whole_number(request, "limit", DEFAULT_ROWS, least=1, most=MOST_ROWS)
     return replace(asked, times=times, limit=limit + 1)
 
@@ -162,12 +162,12 @@ def allow_only(request: Request, names: Collection[str]) -> None:
         raise QueryError(f"there is no parameter {unknown[0]!r} here; those there are: {', '.join(names) or 'none'}")
 
 
-def whole_number(request: Request, name: str, default: int, *, least: int = 0, most: int = (1 << 63) - 1) -> int:
+def whole_number(request: Request, name: str, default: int, *, least: int = 0, most: int = LONG_MAX) -> int:
     text = request.parameters.get(name)
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
-        bounds = f"from {least} on" if most == (1 << 63) - 1 else f"from {least} to {most}"
+        bounds = f"from {least} on" if most == LONG_MAX else f"from {least} to {most}"
         raise QueryError(f"{name} is {text[:40]!r}, expected a whole number {bounds}")
     return int(text)
 

@@ -293,7 +293,7 @@ class LocalCopies:
     def _least_position(self, copy: LocalCopy, store: str) -> int | None:
         """None: this copy has never run since it was assigned."""
         epoch, positions = self._ran_at.get(copy.task, ("", {}))
-        return positions.get(store, 0) if copy.role is Role.ACTIVE and epoch == copy.epoch != "" else None
+        return positions.get(store, 0) if epoch == copy.epoch != "" else None
 
     def _note(self, held: Sequence[LocalCopy]) -> None:
         for copy in held:

@@ -10,7 +10,7 @@ forwarded twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -174,7 +174,7 @@ class Router:
             return found
 
         answers = await asyncio.gather(*(ask(host, partitions) for host, partitions in sorted(partitions_of.items())))
-        return _without_doubles([answer for answer in answers if answer is not None], frozenset(hosts))
+        return _without_doubles([answer for answer in answers if answer is not None], frozenset(hosts), question.limit)
 
     def _unanswered(self, store: StoreInfo, missing: list[int], problems: list[str]) -> InvalidStateStoreError:
         said = "; ".join(dict.fromkeys(problems)) or "it is assigned to no instance with an application.server"
@@ -188,24 +188,30 @@ def _covered(parts: Iterable[FoundRows]) -> frozenset[int]:
     return frozenset(partition for part in parts for partition in part.covered)
 
 
-def _without_doubles(answers: list[FoundRows], wanted: frozenset[int]) -> list[FoundRows]:
+def _without_doubles(answers: list[FoundRows], wanted: frozenset[int], limit: int) -> list[FoundRows]:
     """Each partition from one answer only, and none that wasn't asked for."""
     best: dict[int, tuple[int, int]] = {}
     for number, answer in enumerate(answers):
         for partition, lag in answer.covered.items():
             if partition in wanted and (partition not in best or lag < best[partition][0]):
                 best[partition] = (lag, number)
-    chosen = {partition: number for partition, (_, number) in best.items()}
-    return [
-        FoundRows(
-            rows=tuple(row for row in answer.rows if chosen.get(row.partition) == number),
-            covered={partition: lag for partition, lag in answer.covered.items() if chosen.get(partition) == number},
-            more_from=answer.more_from,
-            position=answer.position.of([partition for partition in answer.covered if chosen.get(partition) == number]),
-        )
-        for number, answer in enumerate(answers)
-        if number in chosen.values()
-    ]
+    chosen: dict[int, set[int]] = {}
+    for partition, (_, number) in best.items():
+        chosen.setdefault(number, set()).add(partition)
+    return [_part_of(answers[number], partitions, limit) for number, partitions in sorted(chosen.items())]
+
+
+def _part_of(answer: FoundRows, partitions: Collection[int], limit: int) -> FoundRows:
+    """What an answer has of some of its partitions. If the limit has ended its rows, that was at the last key of all of them: the
+    rows of these partitions are fewer, and more may follow from there."""
+    rows = tuple(row for row in answer.rows if row.partition in partitions)
+    is_cut = len(rows) < len(answer.rows) == limit and answer.rows[0].key < answer.rows[-1].key
+    return FoundRows(
+        rows=rows,
+        covered={partition: answer.covered[partition] for partition in partitions},
+        more_from=answer.rows[-1].key if is_cut else answer.more_from,
+        position=answer.position.of(partitions),
+    )
 
 
 def _listed(partitions: Iterable[int]) -> str:

@@ -33,7 +33,7 @@ def load_of(group: GroupDocument) -> GroupLoad:
         lag=sum(task.behind or 0 for thread in threads for task in thread.active),
         measured_per_s=_measured(reported),
         tasks=sum(len(thread.active) for thread in threads),
-        threads=max((len(one.threads) for one in reported), default=1) or 1,
+        threads=max((len(one.threads) for one in reported), default=0),
         held_up=next(_held_up(group, reported), ""),
     )
 

@@ -22,9 +22,11 @@ from pyspark.sql import functions as F
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, SerdeError, StateError
+from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.stores import store_of
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.store_info import StoreInfo
+from tidemill.query.windowed_rows import WINDOWED
 from tidemill.spark.job_thread import background_pool
 from tidemill.spark.plan.codecs import decoded
 from tidemill.spark.plan.pinned_workers import pinning
@@ -41,14 +43,12 @@ from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed
 
 _CHUNK = 10_000
-_LONG_MAX = (1 << 63) - 1
 _SIDES = ("key", "value", "key_num", "value_num", "key_dbl", "value_dbl")
 _ROWS = pa.schema(
     [SCHEMA.field(name) for name in ("part", "ts", *_SIDES)] + [("window_start", pa.int64()), ("window_end", pa.int64())]
 )
 _ROWS_DDL = ", ".join([f"{name} {DDL[name]}" for name in ("part", "ts", *_SIDES)] + ["window_start bigint", "window_end bigint"])
 
-_WINDOWED = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION)
 _TIMED = (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED)
 
 
@@ -124,7 +124,7 @@ class StoreFrames:
 def columns_of(info: StoreInfo, store: Store) -> list[Column]:
     """Typed columns of what ``reading`` gives."""
     columns = [decoded(info.key_serde, "key").alias("key")]
-    if store.kind in _WINDOWED:
+    if store.kind in WINDOWED:
         columns += [F.timestamp_millis(row(name)).alias(name) for name in ("window_start", "window_end")]
     columns.append(decoded(info.value_serde, "value").alias("value"))
     if store.kind in _TIMED:
@@ -181,10 +181,10 @@ def _as_rows(
     keys, values = [key for key, _ in entries], [value for _, value in entries]
     starts: list[int | None] = [None] * count
     ends: list[int | None] = [None] * count
-    if kind in _WINDOWED:
+    if kind in WINDOWED:
         windows: list[Windowed] = keys
         keys, starts = [window.key for window in windows], [window.start for window in windows]
-        ends = [None if window.end == _LONG_MAX else window.end for window in windows]  # beyond what a timestamp can be
+        ends = [None if window.end == LONG_MAX else window.end for window in windows]  # beyond what a timestamp can be
     times = [0] * count
     if kind in _TIMED:
         times, values = [at for _, at in values], [value for value, _ in values]

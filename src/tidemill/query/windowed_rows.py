@@ -26,6 +26,7 @@ from tidemill.topology.nodes import StoreKind
 from tidemill.topology.windows import Windowed
 
 WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
+WINDOWED = (*WINDOWS, StoreKind.SESSION)
 T = TypeVar("T")
 Kind = TypeVar("Kind", WindowStore, SessionStore, VersionedStore)
 _LONG, _TWO_LONGS = Struct(">q"), Struct(">qq")
@@ -36,7 +37,7 @@ def kind_of(store: StoreInfo) -> StoreKind | None:
 
 
 def is_windowed(store: StoreInfo) -> bool:
-    return kind_of(store) in WINDOWS or kind_of(store) is StoreKind.SESSION
+    return kind_of(store) in WINDOWED
 
 
 def first_windows(reader: CopyReader, store: StoreInfo, question: RowsQuestion, lag: int) -> FoundRows:

@@ -99,6 +99,8 @@ def find_fault(path: Path, *, page_limit: int | None = None) -> CorruptStateErro
         while waiting and (page_limit is None or visited < page_limit):
             number = waiting.popleft()
             visited += 1
+            if visited > header.last_page:
+                return CorruptStateError(str(path), found="pages that are used twice", expected="a tree")
             if not 2 <= number <= header.last_page or number >= pages_in_file:
                 limit = min(header.last_page, pages_in_file - 1)
                 return CorruptStateError(str(path), found=f"a reference to page {number}", expected=f"one from 2 to {limit}")
@@ -108,8 +110,6 @@ def find_fault(path: Path, *, page_limit: int | None = None) -> CorruptStateErro
             except (ValueError, struct.error) as fault:
                 found = "a node that ends beyond its page" if isinstance(fault, struct.error) else str(fault)
                 return CorruptStateError(str(path), found=found, expected=f"a page of a B+ tree as page {number}")
-        if visited > header.last_page:
-            return CorruptStateError(str(path), found="pages that are used twice", expected="a tree")
         return None
     finally:
         os.close(descriptor)

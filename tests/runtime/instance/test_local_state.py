@@ -8,11 +8,12 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from tidemill.config.slices import ReadsConfig, StateConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.errors import EnvironmentProblem, ForeignStateError
+from tidemill.errors import EnvironmentProblem, ForeignStateError, StateDirectoryInUseError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
@@ -25,7 +26,7 @@ from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
-from tidemill.state.lock import StateDirectoryLock
+from tidemill.state.lock import LOCK_FILE, StateDirectoryLock
 from tidemill.state.meta import StateIdentity
 from tidemill.state.store import Positions
 from tidemill.task.batch import BatchReport, Outcome, StorePositions
@@ -317,3 +318,34 @@ def test_the_setting_is_applied_before_anything_else_looks_at_the_state(tmp_path
     assert claimed() == [ONE]
     assert claimed(state_cleanup_dir_max_age_ms=4 * HOUR_MS) == [ONE]
     assert claimed(state_cleanup_dir_max_age_ms=2 * HOUR_MS) == []
+
+
+def test_nothing_is_opened_or_removed_where_another_instance_has_taken_the_directory(
+    directory: StateDirectory, local: LocalState
+) -> None:
+    kept(directory, ONE, 5)
+    (directory.path / LOCK_FILE).unlink()
+    with StateDirectoryLock.acquire(directory.path, timeout_s=1):
+        with pytest.raises(StateDirectoryInUseError):
+            local.opens("thread-1", [ONE])
+        with pytest.raises(StateDirectoryInUseError):
+            local.clean(-HOUR_MS)
+    assert directory.tasks() == [ONE]
+
+
+def test_a_thread_that_ended_while_it_joined_keeps_no_state_from_being_removed(
+    directory: StateDirectory, local: LocalState
+) -> None:
+    kept(directory, ONE, 5)
+    holds(local, "thread-2", [])
+    local.joins("thread-2", {})
+    assert local.clean(-HOUR_MS) == []
+    local.ended("thread-2")
+    assert local.clean(-HOUR_MS) == [ONE]
+
+
+def test_a_state_that_was_looked_into_is_not_kept_open(directory: StateDirectory, local: LocalState) -> None:
+    path = kept(directory, ONE, 5)
+    assert kept_offset_sum(directory, ONE) == 4
+    with lmdb.open(str(path), max_dbs=4):  # would be refused while this process has it open
+        pass
