@@ -182,6 +182,23 @@ def test_a_punctuator_that_is_no_function_is_refused_at_once() -> None:
         start(topology(lambda: Does(first=lambda context: context.schedule(1_000, PunctuationType.STREAM_TIME, None))))  # type: ignore[arg-type]
 
 
+WRONG_TIMES: list[Any] = [{"interval": "1s"}, {"interval": 1, "start_time": "06:00"}]
+
+
+@pytest.mark.parametrize("given", WRONG_TIMES)
+def test_a_wrong_time_of_a_punctuator_stops_and_is_no_batch_to_run_again(given: dict[str, Any]) -> None:
+    """It was raised as it was, without a place; no handler was asked, and an instance ran the batch again for ever."""
+
+    def schedule(context: ProcessorContext, _record: Record | None = None) -> None:
+        context.schedule(**given, punctuation_type=PunctuationType.STREAM_TIME, punctuator=print)
+
+    with pytest.raises(StopError, match="task 0_0: the processor of calls could not be made: TopologyError: schedule in calls: "):
+        start(topology(lambda: Does(first=schedule)))
+    run = start(topology(lambda: Does(each=schedule)))
+    with pytest.raises(RecordError, match="in-0 at offset 0: the function of calls failed: TopologyError: schedule in calls: "):
+        run.pipe(4, "in", b"k", b"v", 7)
+
+
 def test_a_source_that_names_a_topic_twice_is_refused() -> None:
     """Kafka Streams: ``Topic in has already been registered by another source``."""
     with pytest.raises(TopologyError, match="add_source 'source': a topic is named twice: in, other, in"):

@@ -15,7 +15,7 @@ from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.dsl.stores import Stores
-from tidemill.errors import RecordError, SerdeError, StopError, TopologyError
+from tidemill.errors import RecordError, SerdeError, StopError
 from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.punctuation import Punctuations, first_from
 from tidemill.operators.record import Record
@@ -355,7 +355,7 @@ def test_an_anchored_punctuator_by_the_wall_clock_makes_up_for_nothing() -> None
     ],
 )
 def test_a_start_time_that_is_none_is_refused(start_time: Any, said_of_it: str) -> None:
-    with pytest.raises(TopologyError, match=f"KSTREAM-PROCESSOR-0000000001: start_time: .*{said_of_it}"):
+    with pytest.raises(StopError, match=f"KSTREAM-PROCESSOR-0000000001: start_time: .*{said_of_it}"):
         anchored(PunctuationType.STREAM_TIME, start_time)
 
 

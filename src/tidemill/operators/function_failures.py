@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import traceback
 
+from tidemill.errors import SerdeError, TidemillError, TopologyError
 from tidemill.printable import said_by
 
 _MADE_COLUMNS = (
@@ -12,6 +13,12 @@ _MADE_COLUMNS = (
     "Python there, or pass the function to an operator that takes Columns (docs/how-to/columns.md)"
 )
 """Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
+
+
+def says_where(problem: BaseException) -> bool:
+    """True of an error of the library itself: only what the user's functions and serdes raise has to be given a place. A
+    TopologyError is theirs: what they have called from the API refuses its arguments."""
+    return isinstance(problem, TidemillError) and not isinstance(problem, (SerdeError, TopologyError))
 
 
 def function_failure(node: str, problem: BaseException, where: str = "") -> str:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidemill.errors import SerdeError, TidemillError
 from tidemill.ids import TaskId
 from tidemill.operators.context import NO_ORIGIN, AsOfGetter, Getter, RecordMetadata, Subscriber, WaitedRecord
+from tidemill.operators.function_failures import says_where
 from tidemill.operators.punctuation import first_from
 from tidemill.operators.record import Record
 from tidemill.operators.versioned_tables import is_versioned_table
@@ -81,7 +81,7 @@ class NodeContext:
             try:
                 process(record)
             except BaseException as problem:
-                if _says_where(problem):
+                if says_where(problem):
                     raise
                 self._graph.refuse(name, record, problem)
 
@@ -99,7 +99,7 @@ class NodeContext:
         graph.origin, graph.waited = current
 
     def refuse(self, waited: WaitedRecord, problem: BaseException) -> None:
-        if _says_where(problem):
+        if says_where(problem):
             raise problem
         graph = self._graph
         current, graph.origin = graph.origin, waited.origin
@@ -134,7 +134,7 @@ class NodeContext:
             try:
                 call(now)
             except BaseException as problem:
-                if _says_where(problem):
+                if says_where(problem):
                     raise
                 graph.refuse_punctuation(node, now, problem)
 
@@ -143,8 +143,3 @@ class NodeContext:
         if start_ms is not None:
             first = first_from(start_ms, interval_ms, now)
         return queue.schedule(first, interval_ms, punctuate)
-
-
-def _says_where(problem: BaseException) -> bool:
-    """True of an error of the library itself: only what user functions and serdes raise has to be given a place."""
-    return isinstance(problem, TidemillError) and not isinstance(problem, SerdeError)

@@ -14,9 +14,10 @@ from enum import Enum
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from tidemill.errors import StopError, TidemillError
+from tidemill.errors import StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Context, Operator, RecordMetadata
+from tidemill.operators.function_failures import says_where
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.spellings import Spelled
@@ -247,9 +248,9 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
             refuse_what_would_be_lost(init(seen), "init")
         if not callable(getattr(made, does, None)):
             raise TypeError(f"its supplier gave {made!r}, which has no method {does}()")
-    except TidemillError:
-        raise
     except BaseException as problem:
+        if says_where(problem):
+            raise
         raise StopError(
             f"task {context.task}: the processor of {context.node} could not be made: {type(problem).__name__}: {problem}"
         ) from problem

@@ -32,6 +32,7 @@ from tidemill.errors import (
     StopError,
     StoredBytesError,
     TidemillError,
+    TopologyError,
     WorkerDiedError,
 )
 from tidemill.spark.java import JavaObject, is_stopped
@@ -78,9 +79,10 @@ def needing_the_session(session: SparkSession) -> Iterator[None]:
             raise
 
 
+_OF_THE_PROGRAM = (ConfigError, TopologyError, SerdeError)
 _FINAL = tuple(
     f"{kind.__module__}.{kind.__qualname__}: "
-    for kind in (StopError, MissingRightError, RecordError, ConfigError, SerdeError, StoredBytesError, StateDiskError)
+    for kind in (StopError, MissingRightError, RecordError, *_OF_THE_PROGRAM, StoredBytesError, StateDiskError)
 )
 """Beginnings of Spark's text of a failed task where running the batch again would fail again."""
 _PYTHON = "org.apache.spark.api.python.PythonException"
