@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.thread_alone import GIVEN, KEPT, Engine, ThreadAlone, thread_with
-from tidemill.errors import BatchLostError
+from tidemill.errors import WorkerDiedError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import CloseRequested, MembershipLost, RevokeAllRequested
-from tidemill.task.batch import BatchRequest, Outcome, SourceProgress
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
 from tidemill.task.message_pack import pack, unpack
 
 COPY = TaskId(1, 0)
@@ -72,7 +72,7 @@ def test_but_not_while_it_is_unknown_what_a_worker_does(tmp_path: Path) -> None:
 
 
 def test_that_stores_could_be_closed_says_nothing_of_the_files_that_batches_failed_over(tmp_path: Path) -> None:
-    failed = (SourceProgress(), BatchLostError("the worker died"))
+    failed = (SourceProgress(), WorkerDiedError("the worker died"))
     engine = Engine(Outcome.COMMITTED, [failed, failed])
     thread = thread_with(engine, tmp_path)
     thread.runner.run()
@@ -81,6 +81,17 @@ def test_that_stores_could_be_closed_says_nothing_of_the_files_that_batches_fail
     thread.runner.run()
     thread.runner.run()
     assert [[run.inspect for run in request.tasks] for request in engine.asked[-2:]] == [[True], [False]]
+
+
+def test_nor_does_it_that_they_could_be_opened_unless_all_of_them_was_read(tmp_path: Path) -> None:
+    died = (SourceProgress(), WorkerDiedError("the worker died"))
+    opened = (SourceProgress(), BatchReport(batch_id=1, outcome=Outcome.COMMITTED))
+    engine = Engine(Outcome.COMMITTED, [opened, died, opened, died, opened])
+    thread = thread_with(engine, tmp_path)
+    for _ in range(6):
+        thread.runner.run()
+    inspected = [any(run.inspect for run in request.tasks) for request in engine.asked]
+    assert inspected == [False, False, False, False, True, False]
 
 
 @pytest.mark.parametrize("outcome", [Outcome.LOST, Outcome.FENCED, None], ids=["lost", "fenced", "failed"])

@@ -1,7 +1,7 @@
 """Micro-batches of a stream thread: the request for the next one, and the effect of the last outcome on it.
 
 Decides how many records a batch may take (with caps that adapt to the transaction's time-out), when the next batch is due, how
-restoring and processing share it, and when workers look for broken files (after several failures in a row). What a batch reads
+restoring and processing share it, and when workers look for broken files (after some of them have died). What a batch reads
 for each task is decided in ``task``, its size after a failure in ``task.batch_size``, and what follows from an outcome in
 ``batch_runner``.
 """
@@ -42,8 +42,8 @@ _FEWEST_READ = 1_000
 """Records that are fetched for a batch, however few it takes: operators wait for those of their other inputs."""
 _FIRST_LIMIT_S = 1.0
 """Seconds for which tasks with little to restore are restored before all others."""
-_FAILURES_BEFORE_INSPECTION = 2
-"""Batches whose workers have died or failed, one after the other: a broken file may kill every process that reads it."""
+_DEATHS_BEFORE_INSPECTION = 2
+"""Batches whose workers have died, one after the other: a broken file may kill every process that reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class MicroBatches:
         self._thread, self._config, self._topology = thread, config, topology
         self._registry, self._local, self._globals = registry, local, global_topics
         self._fence, self._is_paused = fence, is_paused
-        self._fences = self._failures = self._batch_id = self._counted = 0
+        self._fences = self._failures = self._deaths = self._batch_id = self._counted = 0
         self._wait_ms = _PUNCTUATING_WAIT_MS if topology.punctuates else _IDLE_WAIT_MS
         self._max_records = config.batch_max_records
         self._has_backlog = False
@@ -197,7 +197,7 @@ class MicroBatches:
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
         request = self._globals.extend(replace(request, last_committed_batch=self._counted, fences=self._fences))
-        if self._failures < _FAILURES_BEFORE_INSPECTION:
+        if self._deaths < _DEATHS_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))
 
@@ -240,6 +240,7 @@ class MicroBatches:
         failure = _failure(lost)
         if failure is None:
             return
+        self._deaths += failure.cause is Cause.WORKER
         before = self._size
         after = self._size = failed(before, failure, progress)
         limit_s = self._config.batch_limit_s
@@ -270,6 +271,8 @@ class MicroBatches:
         batches that only close stores."""
         if report.outcome is Outcome.COMMITTED:
             self._failures = 0  # not by a batch that only closes stores: it may succeed where reading still fails
+            if self._were_read or self._deaths >= _DEATHS_BEFORE_INSPECTION:
+                self._deaths = 0  # not by a batch that only opens stores, unless it has inspected them
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
             self._due = next_due(
                 self._due,
