@@ -181,6 +181,30 @@ _KEYS = st.sampled_from(
 )
 
 
+@pytest.mark.parametrize("length", [0, 1, SHORT_LIMIT - 1, SHORT_LIMIT, SHORT_LIMIT + 1, 2 * SHORT_LIMIT])
+def test_a_key_of_any_length_is_found_in_a_snapshot(state: TaskState, length: int) -> None:
+    key, others = b"k" * length, [b"k" * other for other in (2, SHORT_LIMIT + 2)]
+    before = state.positions()
+    state.apply(expected=before, new=_at(1), writes={"a": [(key, b"found"), *((other, b"another") for other in others)]})
+    with state.snapshot() as view:
+        assert view.get("a", key) == b"found"
+        assert view.get_many("a", [key + b"k" * 7, key, others[1]]) == [None, b"found", b"another"]
+        assert view.get("b", key) is None
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_snapshot_is_scanned_whole_and_between_bounds(state: TaskState, reverse: bool) -> None:
+    long = [b"1" * SHORT_LIMIT + b"%03d" % number for number in range(200)]
+    keys = sorted([*(b"%05d" % number for number in range(1500)), b"1" * SHORT_LIMIT, *long, b"2"])
+    state.apply(expected=state.positions(), new=_at(1), writes={"a": [(key, b"") for key in keys]})
+    bounds = [(None, None), (keys[70], None), (None, long[90]), (long[20], long[150]), (b"00064", b"00065"), (b"3", None)]
+    with state.snapshot() as view:
+        for low, high in bounds:
+            inside = [key for key in keys if (low is None or key >= low) and (high is None or key < high)]
+            found = [key for key, _ in view.scan("a", low, high, reverse=reverse)]
+            assert found == (inside[::-1] if reverse else inside)
+
+
 class _AgainstDictionaries(RuleBasedStateMachine):
     """Random batches, scans, wipes and reopenings; a plain dictionary per store says what must be there."""
 
