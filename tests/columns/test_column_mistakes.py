@@ -243,7 +243,6 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: iter([v]), "gives a list_iterator, expected a Column", None),
     (forgets_to_return, "gives nothing (None)", None),
     (lambda v: print(v["name"]), "gives nothing (None)", None),
-    (yields, "gives a generator, expected a Column", None),
     (waits, "gives a coroutine, expected a Column", None),
     # a field that is named like a method of Column
     (lambda v: v.name, "finds Column's method .name, not the field 'name'", "v['name']"),
@@ -284,6 +283,7 @@ MISTAKES = [
     *(("filter", *each) for each in PREDICATES),
     *(("map", *each) for each in PAIRS),
     *(("flat_map", *each) for each in ROWS),
+    ("flat_map_values", yields, "gives a generator, expected an array Column", None),
 ]
 
 
