@@ -99,9 +99,9 @@ def plan_reset(
             "that have them (bootstrap.servers)"
         )
     internal = {*known.internal_topics, *(t for stores in known.changelogs.values() for t in stores.values())}
-    internal -= {*sources, *global_topics(topology)}
-    of_others = {*sources, *global_topics(topology), *_written(topology)}
-    unknown = {topic for topic in there - internal - of_others if looks_internal(topic, application)}
+    read = {*sources, *global_topics(topology)}
+    internal -= read
+    unknown = {topic for topic in there - internal - read - _written(topology) if looks_internal(topic, application)}
     if with_earlier:
         internal, unknown = internal | unknown, set()
     directory = None if state_dir is None else StateDirectory(state_dir, application)

@@ -41,7 +41,7 @@ class Windows(Spelled):
     (org.apache.kafka.streams.kstream.Windows). ``TimeWindows`` and ``UnlimitedWindows`` are those of the library.
 
     Stores keep the start of a window only. Its end is that of the window which ``windows_for(start)`` gives with this start, or
-    else ``size`` later, as in Kafka Streams.
+    ``size`` later if there is none. In Kafka Streams it is always ``size`` later.
     """
 
     size: int | None

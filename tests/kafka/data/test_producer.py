@@ -284,7 +284,7 @@ def test_fencing_a_dead_owner_frees_what_waits_behind_its_open_transaction(
 def test_a_producer_whose_transaction_the_broker_has_ended_says_that_it_was_open_for_too_long(
     bootstrap_servers: str, topic: str
 ) -> None:
-    slow = _producer(bootstrap_servers, topic, **{"transaction.timeout.ms": 1_000})
+    slow = _producer(bootstrap_servers, topic, **{"transaction.timeout.ms": 5_000})
     _write(slow, topic, b"too late")
     slow.make_room()
     other = _producer(bootstrap_servers, f"{topic}-other")
@@ -295,7 +295,7 @@ def test_a_producer_whose_transaction_the_broker_has_ended_says_that_it_was_open
         assert message.value() == b"waiting"
     assert slow.commit() is not CommitOutcome.COMMITTED
     assert isinstance(slow.failure, FencedError)
-    assert re.search(r"was open for \d+\.\d s, .* transaction\.timeout\.ms=1000", str(slow.failure))
+    assert re.search(r"was open for \d+\.\d s, .* transaction\.timeout\.ms=5000", str(slow.failure))
 
 
 @pytest.mark.broker
