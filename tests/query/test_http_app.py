@@ -131,6 +131,17 @@ def test_a_range_goes_on_where_it_says() -> None:
     assert found == sorted(WORDS)
 
 
+def test_rows_of_one_key_in_several_partitions_are_never_cut_between_two_pages() -> None:
+    here = app([("a", 1), ("b", 2), ("b", 3), ("c", 4)])
+    page = ask(here, "/stores/counts?limit=2").json
+    assert ([entry["value"] for entry in page["entries"]], page["next"]) == ([1], "b")
+    page = ask(here, "/stores/counts?limit=2&from=b").json
+    assert ([entry["value"] for entry in page["entries"]], page["next"]) == ([2, 3], "c")
+    refused = ask(here, "/stores/counts?limit=1&from=b")
+    assert refused.status == 400
+    assert "a page of 1 rows is too short for counts, which has a key in more partitions than that" in sentence(refused)
+
+
 def test_a_range_of_long_values_comes_in_pages_of_some_megabytes() -> None:
     store = store_info("texts", value=Serdes.string())
     long = app({key: key * (3 << 20) for key in "abcdef"}, store)

@@ -44,7 +44,7 @@ from tidemill.query import http_answer, http_pages, http_request, http_values
 from tidemill.query.http_request import Request
 from tidemill.query.http_status import CHANGES, HEALTH, StatusPages
 from tidemill.query.routing import Router
-from tidemill.query.rows import MEDIA_TYPE, FoundRows, RowsQuestion
+from tidemill.query.rows import MEDIA_TYPE, FoundRows, Row, RowsQuestion
 from tidemill.query.store_info import StoreInfo, readable_store
 from tidemill.query.windowed_rows import is_windowed, window_entry
 from tidemill.task.progress import CopyProgress
@@ -310,8 +310,7 @@ def _at(found: FoundRows, *partitions: int) -> dict[str, str]:
 
 def _range_answer(request: Request, store: StoreInfo, question: RowsQuestion, found: FoundRows) -> Answer:
     hex_keys = request.parameters.get("keys") == "hex"
-    rows, more = found.rows[: question.limit - 1], found.rows[question.limit - 1 :]
-    next_key = more[0].key if more else found.more_from
+    rows, next_key = _page(store, found, question.limit - 1)
     info = {
         "store": store.name,
         "stale_by": max(found.covered.values()),
@@ -322,6 +321,21 @@ def _range_answer(request: Request, store: StoreInfo, question: RowsQuestion, fo
         return Answer(200, http_answer.to_arrow(store, rows, info, hex_keys=hex_keys), http_answer.ARROW)
     entries = [http_answer.entry(store, row, hex_keys=hex_keys) for row in rows]
     return Answer(200, http_answer.to_json({**info, "entries": entries}))
+
+
+def _page(store: StoreInfo, found: FoundRows, limit: int) -> tuple[tuple[Row, ...], bytes | None]:
+    """A page's rows, and the key at which the next one begins. Rows of one key, which are in several partitions if a program
+    places them so, stay together: a page that began in the middle of them would have some again."""
+    rows, more = found.rows[:limit], found.rows[limit:]
+    if not more:
+        return rows, found.more_from
+    whole = tuple(row for row in rows if row.key != more[0].key)
+    if not whole:
+        raise QueryError(
+            f"a page of {limit} rows is too short for {store.name}, which has a key in more partitions than that: ask with"
+            " a higher limit"
+        )
+    return whole, more[0].key
 
 
 def _next(store: StoreInfo, key: bytes, *, hex_keys: bool) -> str:
