@@ -16,6 +16,7 @@ from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchErro
 from tidemill.ids import TaskId
 from tidemill.kafka.security.rights import Operation
 from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
+from tidemill.runtime.instance import start_checks
 from tidemill.runtime.instance.start_checks import (
     needed_operations,
     require_fitting_state,
@@ -92,9 +93,21 @@ def test_a_source_topic_that_is_an_internal_one_of_the_program_is_refused(topic:
         require_topics(CONFIG, builder.build(), admin)
 
 
-def test_a_source_topic_that_is_missing_is_named() -> None:
+def test_a_source_topic_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_checks, "_HEARD_OF_LIMIT_S", 0.0)
     with pytest.raises(ConfigError, match=r"the topic in does not exist on nowhere:1: create it"):
         check(Brokers())
+
+
+def test_a_source_topic_that_the_broker_hears_of_a_moment_later_is_waited_for() -> None:
+    class Late(Brokers):
+        asked = 0
+
+        def partitions(self, topics: Collection[str]) -> dict[str, int | None]:
+            self.asked += 1
+            return super().partitions(topics) if self.asked > 2 else dict.fromkeys(topics)
+
+    check(Late(**{"in": (3, "delete")}))
 
 
 @pytest.mark.parametrize("partitions", [None, 3])

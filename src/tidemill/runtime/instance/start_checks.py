@@ -10,9 +10,11 @@ transactional ids are judged when they are used.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 
 from tidemill.config.slices import TopicsConfig
+from tidemill.deadline import Deadline
 from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.kafka.admin.client import Admin
@@ -32,6 +34,9 @@ from tidemill.topology.nodes import SinkNode, SourceNode, Topology
 
 log = logging.getLogger("tidemill.application")
 
+_HEARD_OF_LIMIT_S = 5.0
+_PAUSE_S = 0.1
+
 
 def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> dict[str, int]:
     """Partition counts of the source topics.
@@ -44,14 +49,23 @@ def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> di
     known = task_topology(topology, config.application_id)
     aside = [config.dead_letter_topic] if config.dead_letter_topic else []
     sources = [name for name in known.topics if name not in known.internal_topics]
-    counts = admin.partitions([*sources, *aside])
-    missing = [name for name in (*sources, *aside) if counts.get(name) is None]
+    counts = _partitions((*sources, *aside), admin)
+    missing = [name for name, count in counts.items() if count is None]
     if missing:
         raise ConfigError(
             f"the topic {missing[0]} does not exist on {config.bootstrap_servers}: create it and start again "
             f"(source topics are the operator's: {', '.join(missing)})"
         )
     return {name: counts[name] or 0 for name in sources}
+
+
+def _partitions(topics: Sequence[str], admin: Admin) -> dict[str, int | None]:
+    """Partition counts; None for topics that are not there. A broker hears of a topic a moment after the controller has made it,
+    so topics that a program has just created may seem to be missing: these are asked for again for some seconds."""
+    deadline = Deadline.after(_HEARD_OF_LIMIT_S)
+    while None in (counts := admin.partitions(topics)).values() and not deadline.is_over:
+        time.sleep(_PAUSE_S)
+    return counts
 
 
 def _require_separate_topics(config: TopicsConfig, topology: Topology) -> None:
