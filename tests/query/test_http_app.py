@@ -139,7 +139,7 @@ def test_rows_of_one_key_in_several_partitions_are_never_cut_between_two_pages()
     assert ([entry["value"] for entry in page["entries"]], page["next"]) == ([2, 3], "c")
     refused = ask(here, "/stores/counts?limit=1&from=b")
     assert refused.status == 400
-    assert "a page of 1 rows is too short for counts, which has a key in more partitions than that" in sentence(refused)
+    assert "limit is 1, and counts has a key in more partitions than that: ask with a higher limit" in sentence(refused)
 
 
 def test_a_range_of_long_values_comes_in_pages_of_some_megabytes() -> None:

@@ -332,8 +332,7 @@ def _page(store: StoreInfo, found: FoundRows, limit: int) -> tuple[tuple[Row, ..
     whole = tuple(row for row in rows if row.key != more[0].key)
     if not whole:
         raise QueryError(
-            f"a page of {limit} rows is too short for {store.name}, which has a key in more partitions than that: ask with"
-            " a higher limit"
+            f"limit is {limit}, and {store.name} has a key in more partitions than that: ask with a higher limit"
         )
     return whole, more[0].key
 
