@@ -22,9 +22,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import psutil
 import pytest
 
+from tests.freezing import freeze
 from tidemill.control.channel import ControlServer
 from tidemill.control.messages import CountEntries
 from tidemill.control.sockets import TcpListener, opened
@@ -278,9 +278,7 @@ def test_a_worker_elsewhere_is_dead_when_its_end_of_the_channel_is(server: Contr
         assert said(worker) == "joined"
         [known] = handler.workers
         assert not known.wait_dead(0.1)
-        worker.send_signal(signal.SIGSTOP)
-        while psutil.Process(worker.pid).status() != psutil.STATUS_STOPPED:
-            time.sleep(0.01)
+        freeze(worker.pid)
         known.kill()
         is_remote = isinstance(known, RemoteWorker)
         assert known.wait_dead(0.3 if is_remote else 60) is not is_remote  # nothing but its death is taken for it
@@ -419,8 +417,7 @@ def test_a_worker_ends_with_its_driver_and_until_then_a_restart_waits_for_its_lo
     worker = started(WORKER, address, key)
     try:
         assert said(worker) == "joined"
-        worker.send_signal(signal.SIGSTOP)  # slow to die
-        os.waitpid(worker.pid, os.WUNTRACED)  # a busy machine may take a while to stop all its threads
+        freeze(worker.pid)  # slow to die
         driver.kill()
         driver.wait(60)
         with pytest.raises(StateDirectoryInUseError, match="its workers still hold the lock"):

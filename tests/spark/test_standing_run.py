@@ -14,6 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tests.freezing import freeze
 from tests.spark.plan_harness import APPLICATION, Program, Record
 from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
@@ -211,7 +212,7 @@ def test_the_last_step_that_dies_with_a_batch_under_way_is_noticed_though_the_so
     program = made(one_step)
     program.pipe([line("a")])
     pid = program.engine.worker_pids["step-1"]
-    os.kill(pid, signal.SIGSTOP)  # so it does not see the batch before it dies
+    freeze(pid)  # so it does not see the batch before it dies
     with ThreadPoolExecutor(1) as beside:
         batch = beside.submit(program.pipe, [line("a")])
         assert until(lambda: program.engine._run._under_way is not None and program.engine._run._request is None)

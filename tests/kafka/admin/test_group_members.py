@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.freezing import freeze, thaw
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import EnvironmentProblem
 from tidemill.kafka.admin import group_members
@@ -24,12 +24,12 @@ def freezing(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
 
         def asked(client: group_members.GroupClient, group: str) -> Any:
             client.coordinator()
-            os.kill(broker.pid, signal.SIGSTOP)
+            freeze(broker.pid)
             return described(client, group)
 
         monkeypatch.setattr(group_members, "_described", asked)
         yield broker
-        os.kill(broker.pid, signal.SIGCONT)
+        thaw(broker.pid)
 
 
 def test_a_coordinator_that_stops_answering_is_waited_for_within_the_limit(freezing: EmbeddedBroker) -> None:

@@ -5,19 +5,18 @@ from __future__ import annotations
 import os
 import random
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DataPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.freezing import freeze, thaw
 from tests.kafka.data.holding_proxy import END_TXN, HoldingProxy
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import (
@@ -90,27 +89,13 @@ def freezable() -> Iterator[EmbeddedBroker]:
         yield broker
 
 
-def _has_stopped(pid: int) -> bool:
-    """All of its threads."""
-    try:
-        threads = [(thread / "stat").read_text() for thread in Path(f"/proc/{pid}/task").iterdir()]
-    except OSError:  # one has ended meanwhile
-        return False
-    return all(stat.rpartition(")")[2].split()[0] == "T" for stat in threads)
-
-
 @contextmanager
 def _frozen(broker: EmbeddedBroker) -> Iterator[None]:
-    """The signal only asks: on a busy machine it may answer a request or two before its last thread has stopped."""
-    os.kill(broker.pid, signal.SIGSTOP)
+    freeze(broker.pid)
     try:
-        deadline = time.monotonic() + 240
-        while not _has_stopped(broker.pid) and time.monotonic() < deadline:
-            time.sleep(0.001)
-        assert _has_stopped(broker.pid)
         yield
     finally:
-        os.kill(broker.pid, signal.SIGCONT)
+        thaw(broker.pid)
 
 
 @contextmanager
