@@ -184,6 +184,8 @@ def test_a_batch_that_only_opens_stores_again_does_not_hide_that_the_same_record
             thread.run_all()
     assert "the last 5 batches did not count: too long" in _status(thread).ready()[1][0]
     assert "event=no-batch-counts" in caplog.text
+    said = [line for line in caplog.messages if "event=batch-lost" in line]
+    assert [int(line.split("failures=")[1]) for line in said] == [1, 2, 3, 4, 5]
     thread.runner.run()
     assert _status(thread).ready() == (True, ())
 

@@ -236,7 +236,7 @@ class BatchRunner:
         self._registry.handle(BatchReported(report=report))
         has_changed = is_other_phase(before, self._registry.now)
         if report.outcome is Outcome.LOST:
-            log.warning(LogEvent("batch-lost", thread=self._thread, reason=report.message))
+            self._log_lost(report.message)
             self._count(report.message, is_misfit=report.is_misfit and are_reset)
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
@@ -274,7 +274,7 @@ class BatchRunner:
 
     def _batch_lost(self, lost: BatchLostError) -> None:
         reason = str(lost)
-        log.warning(LogEvent("batch-lost", thread=self._thread, reason=reason, failures=self._batches.failures))
+        self._log_lost(reason)
         self._observers.metrics.batch_lost()
         self._count(reason, is_misfit=isinstance(lost, MisfitError))
         self._commits.forget()
@@ -283,6 +283,10 @@ class BatchRunner:
             self._group.member.request_rejoin("the executor with its stores is gone: copies elsewhere may take over")
         self._batches.fence()  # the dead worker may have left a transaction open, which would hold the offsets back
         time.sleep(_RETRY_PAUSE_S)
+
+    def _log_lost(self, reason: str) -> None:
+        """``failures``: the batches in a row that did not count, with this one."""
+        log.warning(LogEvent("batch-lost", thread=self._thread, reason=reason, failures=self._lost_in_a_row.count + 1))
 
     def _count(self, reason: str, *, is_misfit: bool) -> None:
         """Counts a batch that was not committed. StopError if too many in a row did not fit together."""

@@ -40,6 +40,8 @@ log = logging.getLogger("tidemill.thread")
 
 _LONGEST_WAIT_S = 0.1
 """For what the group says, where there is no batch to run; a wish to stop is seen as soon."""
+_REPLACED_AFTER_S = 1.0
+"""Pause of a thread whose predecessor had no plan: such a thread fails within milliseconds."""
 _SHUTDOWN_LIMIT_S = 30.0
 """Seconds for which a failed thread stays a member, so that the leader can shut down all instances."""
 
@@ -92,6 +94,7 @@ class StreamThread(threading.Thread):
         self._stop_wanted, self._shutdown_wanted = threading.Event(), threading.Event()
         self._foreach_batch: ForeachBatchCalls | None = None
         self._has_plan = False
+        self._pause_s = 0.0
         self._leave_group: bool | None = None
         self._drain_wanted = self._drains = False
         self.error: TidemillError | None = None
@@ -211,8 +214,10 @@ class StreamThread(threading.Thread):
         self.hurry()
 
     def continue_from(self, failed: StreamThread) -> None:
-        """Takes the place of one that a batch has ended, with smaller batches. Called before the start."""
+        """Takes the place of one that has failed: with smaller batches if a batch has ended it, after a pause if its plan
+        could not be made. Called before the start."""
         self._batches.continue_from(failed._batches)
+        self._pause_s = 0.0 if failed._has_plan else _REPLACED_AFTER_S
 
     def end_workers(self) -> None:
         """For a thread that has ended: its workers would wait a minute for batches that never come."""
@@ -252,6 +257,7 @@ class StreamThread(threading.Thread):
         return DriverService(self._runner, self._group, foreach_batch)
 
     def _begin(self) -> None:
+        self._stop_wanted.wait(self._pause_s)
         fencing = threading.Thread(target=self._fence, name=f"{self.name}-fence", daemon=True)
         fencing.start()  # done before committed offsets are asked for, which what it ends would hold back
         with span("group looked at"):
