@@ -20,6 +20,7 @@ from tidemill.dsl.arguments import (
     topic_names,
 )
 from tidemill.dsl.function_types import TimestampExtractor, TopicNameExtractor
+from tidemill.dsl.late_binding import GivenFunctions
 from tidemill.dsl.stores import checked_store
 from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
@@ -46,6 +47,7 @@ class TopologyBuilder(Spelled):
         if topology is not None and not isinstance(topology, Topology):
             raise TopologyError(f"TopologyBuilder: expected a topology, got {topology!r}; give builder.build()")
         self._draft = Draft() if topology is None else Draft.of(topology)
+        self._given = GivenFunctions()
 
     def add_source(
         self,
@@ -67,6 +69,7 @@ class TopologyBuilder(Spelled):
             names = topic_names(names_of((topics, *more_topics), f"add_source {name!r}: topics"), "add_source")
             if len(names) != 1 + len(more_topics):
                 raise TopologyError(f"add_source {name!r}: a topic is named twice: {', '.join((topics, *more_topics))}")
+        self._given.take(name, timestamp_extractor)
         self._draft.add_source(SourceNode(
             name=node_name(name, "a source"), topics=names, topic_pattern=pattern,
             key_serde=serde_or_none(key, f"add_source {name!r}: key"),
@@ -80,6 +83,7 @@ class TopologyBuilder(Spelled):
         """Adds the processor that ``supplier()`` makes, below its parents, as ``KStream.process`` does."""
         supplier_of(supplier, f"add_processor {name!r}")
         operation, above = ProcessRecords(supplier), names_of(parents, f"add_processor {name!r}: parents")
+        self._given.take(name, supplier)
         self._draft.add(ProcessorNode(name=node_name(name, "a processor"), operation=operation), above)
         return self
 
@@ -102,6 +106,7 @@ class TopologyBuilder(Spelled):
             partitioner = python_function(
                 partitioner, ("topic", "key", "value", "partitions"), f"add_sink {name!r}: partitioner"
             )
+        self._given.take(name, (extractor, partitioner))
         self._draft.add(SinkNode(
             name=node_name(name, "a sink"), topic=target, topic_extractor=extractor, partitioner=partitioner,
             key_serde=serde_or_none(key, f"add_sink {name!r}: key"),
@@ -138,7 +143,7 @@ class TopologyBuilder(Spelled):
         ``timestamp_extractor`` is not called, as in Kafka Streams.
         """
         kept = checked_store(store, "add_global_store")
-        supplier_of(supplier, "add_global_store")
+        self._given.take(processor_name, supplier_of(supplier, "add_global_store"))
         timestamp_extractor_or_none(timestamp_extractor, "add_global_store")
         key = serde_or_none(key, "add_global_store: key") or kept.key_serde
         value = serde_or_none(value, "add_global_store: value") or kept.value_serde

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tidemill.dsl.late_binding import GivenFunctions, functions_of
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.logical import (
     KTableJoin,
@@ -31,10 +32,11 @@ from tidemill.topology.values import Serde
 class Recorder:
     """The counter and the logical graph of one builder."""
 
-    __slots__ = ("_generated", "_graph", "_index")
+    __slots__ = ("_generated", "_given", "_graph", "_index")
 
     def __init__(self) -> None:
         self._graph, self._index, self._generated = LogicalGraph(), 0, set[str]()
+        self._given = GivenFunctions()
 
     @property
     def graph(self) -> LogicalGraph:
@@ -71,6 +73,7 @@ class Recorder:
 
     def add(self, node: LogicalNode, *parents: int) -> int:
         """Records an operator below its parents; its id."""
+        self._given.take(node.name, node.effect)
         self._graph, made = added(self._graph, node, parents)
         return made
 
@@ -101,7 +104,10 @@ class Recorder:
 
     def change(self, node: int, change: Callable[[LogicalNode], LogicalNode]) -> None:
         """Replaces an operator by what ``change`` makes of it."""
+        before = tuple(functions_of(self._graph.nodes[node].effect))
         self._graph = changed(self._graph, node, change)
+        now = self._graph.nodes[node]
+        self._given.take(now.name, now.effect, before)
 
 
 def repartition_node(
