@@ -102,7 +102,7 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: v["name"].split(",", 1)[1], f"calls .split(), {NOT_CALLABLE}", "F.split(v['name'], ',', 2)[1]"),
     (lambda v: v["name"].split(",", maxsplit=1), f"calls .split(), {NOT_CALLABLE}", None),
     (lambda v: v["name"].removesuffix(), f"calls .removesuffix(), {NOT_CALLABLE}", None),
-    (lambda v: v["name"].strip().title(), f"calls .strip(), {NOT_CALLABLE}", "F.initcap(F.trim(v['name']))"),
+    (lambda v: v["name"].strip().title(), f"calls .strip(), {NOT_CALLABLE}", r"F.initcap(F.trim(v['name'], F.lit(' \t\r\n')))"),
     (lambda v: v["name"].replace("a", "b"), f"calls .replace(), {NOT_CALLABLE}", "F.replace(v['name'], F.lit('a'), F.lit('b'))"),
     (
         lambda v: v["name"].zfill(9), f"calls .zfill(), {NOT_CALLABLE}",
@@ -118,7 +118,7 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: v["tags"].append("new"), f"calls .append(), {NOT_CALLABLE}", "F.array_append(v['tags'], F.lit('new'))"),
     (lambda v: v.update(age=1), f"calls .update(), {NOT_CALLABLE}", None),
     (lambda v: v.home.city.upper(), f"calls .upper(), {NOT_CALLABLE}", "F.upper(v.home.city)"),
-    (lambda v: helper(v["name"]), f"`text.strip()` calls .strip(), {NOT_CALLABLE}", "F.trim(text)"),
+    (lambda v: helper(v["name"]), f"`text.strip()` calls .strip(), {NOT_CALLABLE}", r"F.trim(text, F.lit(' \t\r\n'))"),
     (
         lambda v: F.overlay(v["name"], replace=v["at"].lower(), pos=1), "`v['at'].lower()` calls .lower()",
         "F.overlay(v['name'], replace=F.lower(v['at']), pos=1)",
@@ -133,7 +133,7 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: 1 < v["age"] < 9, TRUE, "(1 < v['age']) & (v['age'] < 9)"),
     (lambda v: max(v["age"], 18), TRUE, "F.greatest(v['age'], F.lit(18))"),
     (lambda v: min(v["age"], 18), TRUE, "F.least(v['age'], F.lit(18))"),
-    (lambda v: bool(v["age"]), TRUE, "v['age'].cast('boolean')"),
+    (lambda v: bool(v["age"]), TRUE, "v['age'] != 0"),
     # what is inside
     (lambda v: "a" in v["name"], IN, "v['name'].contains('a')"),
     (lambda v: "a" in v["tags"], IN, "F.array_contains(v['tags'], 'a')"),
@@ -164,7 +164,10 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
         "F.struct(F.floor(v['age'] / 7), F.pmod(v['age'], 7))",
     ),
     (lambda v: chr(v["age"]), "hands a Column to chr()", "F.char(v['age'])"),
-    (lambda v: range(v["age"]), "hands a Column to range()", "F.sequence(F.lit(0), v['age'] - 1)"),
+    (
+        lambda v: range(v["age"]), "hands a Column to range()",
+        "F.filter(F.sequence(F.lit(0), v['age']), lambda each: each < v['age'])",
+    ),
     (lambda v: json.loads(v["name"]), "hands a Column to json.loads()", "F.from_json(v['name'], 'field string')"),
     (lambda v: json.dumps(v), "hands a Column to json.dumps()", "F.to_json(v)"),
     (lambda v: re.match("a.c", v["name"]), "hands a Column to re.match()", "v['name'].rlike('^a.c')"),
@@ -212,14 +215,14 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     (lambda v: f"{v['name']}!", AS_TEXT, "F.format_string('%s!', v['name'])"),
     (
         lambda v: f"{v['age']:.1f} of {v['name']}", "uses a Column as a Python value",
-        "F.format_string('%.1f of %s', v['age'], v['name'])",
+        "F.format_string('%.1f of %s', v['age'].cast('double'), v['name'])",
     ),
     (lambda v: str(v["age"]), AS_TEXT, "v['age'].cast('string')"),
     (lambda v: "%s-%s" % (v["name"], v["age"]), AS_TEXT, "F.format_string('%s-%s', v['name'], v['age'])"),
     (lambda v: "{} {}".format(v["name"], v["age"]), AS_TEXT, "F.format_string('%s %s', v['name'], v['age'])"),
     (
         lambda v: "{1} {0:5d}".format(v["age"], v["name"]), "hands a Column to",
-        "F.format_string('%2$s %1$5d', v['age'], v['name'])",
+        "F.format_string('%s %5d', v['name'], v['age'])",
     ),
     (lambda v: "{0[name]}".format(v), AS_TEXT, None),
     (lambda v: F.lower(f"{v['name']}"), AS_TEXT, "F.lower(F.format_string('%s', v['name']))"),
@@ -259,7 +262,7 @@ PREDICATES: list[tuple[Callable[[Any, Any], Any], str, str | None]] = [
     ),
     (lambda k, v: k in ["ada"], TRUE, "k.isin(['ada'])"),
     (lambda k, v: v.name == "ada", "finds Column's method .name, not the field 'name'", "v['name']"),
-    (lambda k, v: all(v["tags"]), EACH, "F.forall(v['tags'], lambda each: each)"),
+    (lambda k, v: all(tag != "" for tag in v["tags"]), EACH, "F.forall(v['tags'], lambda tag: tag != '')"),
 ]
 PAIRS: list[tuple[Callable[[Any, Any], Any], str, str | None]] = [
     (lambda k, v: v, "gives a Column, expected a pair (key, value)", None),
@@ -392,7 +395,7 @@ def test_what_is_written_instead_is_no_mistake(operator: str, instead: str) -> N
 
 def _alone(instead: str) -> str:
     """Suggestions for a function within stand for its argument."""
-    return re.sub(r"\((text|tag)\)$", "(v['name'])", instead) if "lambda" not in instead else instead
+    return re.sub(r"\((text|tag)\b", "(v['name']", instead) if "lambda" not in instead else instead
 
 
 @of_calls

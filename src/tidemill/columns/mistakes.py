@@ -19,8 +19,9 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 from tidemill.columns.counterparts import FUNCTIONS
 from tidemill.columns.functions import ColumnFunction, Expected
 from tidemill.columns.recorded import TextInArithmeticError, TextOfColumnError, has_text_of_column, is_text_of_column
-from tidemill.columns.rewriting import Names, literal, made, of_columns, rewritten
+from tidemill.columns.rewriting import rewritten
 from tidemill.columns.source_code import FunctionNode, SourcePlace, raised_by_python, text_of, where_defined, where_failed
+from tidemill.columns.trees import Names, literal, made, of_columns
 
 _TEXT_OF_COLUMN = "makes text of a Column"
 _NOT_CALLABLE = "'Column' object is not callable"

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
-from string import Formatter
+from collections.abc import Callable, Iterable
 
 from pyspark.sql import Column
 
-from tidemill.columns.counterparts import FUNCTIONS, METHODS, OPERATORS, constant_text
+from tidemill.columns import patterns
+from tidemill.columns.counterparts import FUNCTIONS, METHODS, OPERATORS, RESULTS, constant_text
+from tidemill.columns.trees import Names, elements_of, literal, made, made_with, of_columns, summands_of, text_node
 
-Names = frozenset[str]
 _LOOKUP = "F.create_map(*[F.lit(each) for pair in {0}.items() for each in pair])[{1}]"
 """A dict of the program's, looked up by a Column."""
+_OF_ELEMENTS = ("min", "max", "sum", "sorted", "reversed", "list", "tuple", "set", "frozenset")
+_MATCHES = ("match", "search", "fullmatch")
 
 
 def rewritten(node: ast.AST, columns: Names, types: Callable[[ast.AST], str | None] = lambda _: None) -> str | None:
@@ -36,51 +38,27 @@ def rewritten(node: ast.AST, columns: Names, types: Callable[[ast.AST], str | No
     return None if text == " ".join(ast.unparse(node).split()) else text
 
 
-def of_columns(node: ast.AST, columns: Names) -> bool:
-    """True of a Column, as far as can be seen: a name of one, its field, a call of its methods or with it, an operation on it."""
-    match node:
-        case ast.Name(id=name):
-            return name in columns
-        case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.Starred(value=value):
-            return of_columns(value, columns)
-        case ast.Call(func=ast.Attribute(value=value), args=arguments):
-            return of_columns(value, columns) or any(of_columns(argument, columns) for argument in arguments)
-        case ast.Call(args=arguments):
-            return any(of_columns(argument, columns) for argument in arguments)
-        case ast.BinOp(left=left, right=right):
-            return of_columns(left, columns) or of_columns(right, columns)
-        case ast.UnaryOp(operand=operand):
-            return of_columns(operand, columns)
-        case ast.Compare(left=left, comparators=others):
-            return any(of_columns(side, columns) for side in (left, *others))
-        case ast.BoolOp(values=values):
-            return any(of_columns(value, columns) for value in values)
-        case ast.IfExp(test=test, body=body, orelse=orelse):
-            return any(of_columns(part, columns) for part in (test, body, orelse))
-        case ast.JoinedStr(values=values):
-            return any(isinstance(part, ast.FormattedValue) and of_columns(part.value, columns) for part in values)
-    return False
-
-
-def literal(node: ast.expr, columns: Names) -> ast.expr:
-    """A literal where Spark would read text as a column's name: ``F.lit("x")``."""
-    return node if of_columns(node, columns) else made("F.lit({0})", node)
-
-
-def made(template: str, *parts: ast.expr) -> ast.expr:
-    """The expression of a template with ``parts`` in its places; what has an operator gets parentheses."""
-    texts = [ast.unparse(part) if isinstance(part, _ATOMS) else f"({ast.unparse(part)})" for part in parts]
-    return ast.parse(template.format(*texts), mode="eval").body
-
-
-_ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Tuple, ast.JoinedStr)
+_Part = tuple[str, ast.expr | None, str | None, patterns.Shape | None]
+"""Of a text: what is plain; the value behind it, with its type and its shape."""
 
 
 class _Rewriter(ast.NodeTransformer):
     """Inside out."""
 
     def __init__(self, columns: Names, types: Callable[[ast.AST], str | None]) -> None:
-        self._columns, self._types = columns, types
+        self._columns, self._known = columns, types
+
+    def _types(self, node: ast.AST) -> str | None:
+        """The Spark type of a value, as Python's code has it."""
+        known = self._known(node)
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(name)) if known is None:
+                return RESULTS.get(name)
+            case ast.JoinedStr():
+                return "string"
+            case ast.Subscript(slice=ast.Slice(), value=value) if known is None:
+                return self._types(value)
+        return known
 
     def _is_column(self, node: ast.AST) -> bool:
         return of_columns(node, self._columns)
@@ -88,6 +66,13 @@ class _Rewriter(ast.NodeTransformer):
     # --- calls ---
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        match node:
+            case ast.Call(func=ast.Attribute(value=found, attr="group"), args=[] | [ast.Constant()]) if self._is_match(found):
+                return self._extracted(found, node.args[0] if node.args else ast.Constant(0)) or node
+            case ast.Call(func=ast.Name("bool"), args=[value]) if self._is_column(value) and self._types(value) is not None:
+                return self._truth(value)
+            case ast.Call(func=ast.Attribute(ast.Name("re")), args=[_, ast.Lambda(), *_]):
+                return node
         before = node.func.value if isinstance(node.func, ast.Attribute) else None
         if isinstance(before, ast.Constant) and isinstance(before.value, str) and node.args:
             return self._on_text(before.value, node)
@@ -96,6 +81,7 @@ class _Rewriter(ast.NodeTransformer):
             if whole is not None:
                 return whole
         kind = self._types(node.args[0]) if node.args else None
+        of = self._types(before) if before is not None else None
         if isinstance(node.func, ast.Attribute):
             node.func.value = self.visit(node.func.value)
         node.args = [self.visit(argument) for argument in node.args]
@@ -103,41 +89,59 @@ class _Rewriter(ast.NodeTransformer):
         if node.keywords:
             return node  # what is known takes none: without them it would be something else
         if isinstance(node.func, ast.Attribute) and self._is_column(node.func.value):
-            return self._method(node, node.func)
+            return self._method(node, node.func, of)
         if any(self._is_column(argument) for argument in node.args):
             if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and len(node.args) == 1:
                 return made(_LOOKUP, node.func.value, *node.args)
             return self._function(node, kind)
         return node
 
-    def _method(self, node: ast.Call, function: ast.Attribute) -> ast.AST:
+    def _method(self, node: ast.Call, function: ast.Attribute, kind: str | None) -> ast.AST:
+        value, name = function.value, function.attr
         match node.args:
-            case [ast.Constant(value=str(text))] if function.attr == "split":
-                return made("F.split({0}, {1})", function.value, ast.Constant(re.escape(text)))
-            case [ast.Constant(value=str(text)), ast.Constant(value=int(most))] if function.attr == "split":
-                return made("F.split({0}, {1}, {2})", function.value, ast.Constant(re.escape(text)), ast.Constant(most + 1))
-            case [ast.Constant(value=str(text))] if function.attr in ("removeprefix", "removesuffix"):
-                pattern = f"^{re.escape(text)}" if function.attr == "removeprefix" else f"{re.escape(text)}$"
-                return made("F.regexp_replace({0}, {1}, {2})", function.value, ast.Constant(pattern), ast.Constant(""))
-        if function.attr == "hexdigest" and not node.args:
-            return function.value
-        template = METHODS.get((function.attr, len(node.args)))
-        return node if template is None else made(template, function.value, *node.args)
+            case [ast.Constant(value=str(text))] if name == "split":
+                return made("F.split({0}, {1})", value, ast.Constant(re.escape(text)))
+            case [ast.Constant(value=str(text)), ast.Constant(value=int(most))] if name == "split":
+                return made("F.split({0}, {1}, {2})", value, ast.Constant(re.escape(text)), ast.Constant(most + 1))
+            case [ast.Constant(value=str(text))] if name in ("removeprefix", "removesuffix"):
+                pattern = f"^{re.escape(text)}" if name == "removeprefix" else rf"{re.escape(text)}\z"
+                return made("F.regexp_replace({0}, {1}, {2})", value, ast.Constant(pattern), ast.Constant(""))
+            case [ast.Constant(value=str(text))] if name == "strftime":
+                return made_with("F.date_format({0}, {1})", value, patterns.times(text)) or node
+            case [ast.Constant(value=str(text))] if name in ("encode", "decode"):
+                return made_with(f"F.{name}({{0}}, {{1}})", value, patterns.encoding(text)) or node
+            case [ast.List(elts=listed)] if name in ("extend", "union", "intersection"):
+                array = ast.Call(made("F.array"), [literal(each, self._columns) for each in listed], [])
+                return made(METHODS[name, 1], value, array)
+            case [found] if name == "index" and kind is not None and kind.startswith("array"):
+                return made("F.array_position({0}, {1}) - 1", value, found)
+            case [] if name == "hexdigest":
+                return value
+            case [] if name == "isoformat" and kind == "date":
+                return made("{0}.cast('string')", value)
+        template = METHODS.get((name, len(node.args)))
+        return node if template is None else made(template, value, *node.args)
 
     def _function(self, node: ast.Call, kind: str | None) -> ast.AST:
         name = ast.unparse(node.func)
         short = name.rpartition(".")[2]
         arguments = node.args
-        if short in ("match", "search", "fullmatch") and name.startswith("re.") and len(arguments) == 2:
-            pattern = constant_text(arguments[0])
-            if pattern is None:
-                return made("{1}.rlike({0})", *arguments)
-            begin, end = "^" if short != "search" else "", "$" if short == "fullmatch" else ""
-            whole = f"{begin}(?:{pattern}){end}" if "|" in pattern else f"{begin}{pattern}{end}"
-            return made("{0}.rlike({1})", arguments[1], ast.Constant(whole))
         if name in ("min", "max") and len(arguments) > 1:
             which = "F.least" if name == "min" else "F.greatest"
             return ast.Call(made(which), [literal(argument, self._columns) for argument in arguments], [])
+        match arguments:
+            case [pattern, *_] if name.startswith("re."):
+                return node if self._is_column(pattern) else self._of_pattern(node, short)
+            case [value, ast.Constant(value=str(text))] if name == "format":
+                return self._formatted([("", value, kind, patterns.shape_of(text))]) or node
+            case [value, ast.Constant(value=str(text))] if short == "strptime":
+                return made_with("F.to_timestamp({0}, {1})", value, patterns.times(text, is_read=True)) or node
+            case [_, ast.expr() as by] if name == "divmod" and not ast.unparse(by).isdigit():
+                return node  # the rest has the sign of the divisor
+            case [of] if name in _OF_ELEMENTS and kind is not None:
+                if kind == "string":
+                    return node
+                arguments = [elements_of(of, kind)]
         if name == "len" and kind is not None and kind.startswith(("array", "map")):
             return made("F.size({0})", *arguments)
         if name.startswith("math.") and (short, len(arguments)) in FUNCTIONS:
@@ -146,9 +150,51 @@ class _Rewriter(ast.NodeTransformer):
         template = next((FUNCTIONS[each, len(arguments)] for each in names if (each, len(arguments)) in FUNCTIONS), None)
         return node if template is None else made(template, *arguments)
 
+    # --- regular expressions ---
+
+    def _is_match(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Call(func=ast.Attribute(ast.Name("re"), name), args=[ast.Constant(value=str()), value], keywords=[]):
+                return name in _MATCHES and self._is_column(value)
+        return False
+
+    def _extracted(self, found: ast.AST, group: ast.expr) -> ast.expr | None:
+        """``re.search(pattern, v).group(1)``."""
+        assert isinstance(found, ast.Call)
+        text, how = constant_text(found.args[0]) or "", ast.unparse(found.func).removeprefix("re.")
+        whole, count = patterns.searched(text, how), patterns.groups_of(text)
+        match group:
+            case ast.Constant(value=int(number)) if whole is not None and count is not None and number <= count:
+                return made("F.regexp_extract({0}, {1}, {2})", self.visit(found.args[1]), ast.Constant(whole), group)
+        return None
+
+    def _of_pattern(self, node: ast.Call, short: str) -> ast.AST:
+        """A function of ``re``. What a pattern is that is not in the code is left to the reader."""
+        pattern, *others = node.args
+        text = constant_text(pattern)
+        java, groups = (pattern, 0) if text is None else (text_node(patterns.regular(text)), patterns.groups_of(text))
+        if java is None or groups is None:
+            return node
+        match short, others:
+            case "search", [value]:
+                return made("{0}.rlike({1})", value, java)
+            case ("match" | "fullmatch"), [value] if text is not None:
+                return made_with("{0}.rlike({1})", value, patterns.searched(text, short)) or node
+            case "sub", [ast.Constant(value=str(new)), value]:
+                put = text_node(patterns.replacement(new))
+                return node if put is None else made("F.regexp_replace({0}, {1}, {2})", value, java, put)
+            case "split", [value] if not groups:
+                return made("F.split({0}, {1})", value, java)
+            case "findall", [value] if groups < 2:
+                return made("F.regexp_extract_all({0}, F.lit({1}), F.lit({2}))", value, java, ast.Constant(groups))
+        return node
+
+    # --- text ---
+
     def _on_text(self, text: str, node: ast.Call) -> ast.AST:
         """``", ".join(v)`` and ``"{}!".format(v)``."""
         assert isinstance(node.func, ast.Attribute)
+        kinds = [self._types(argument) for argument in node.args]
         self.generic_visit(node)
         if node.func.attr == "join" and len(node.args) == 1:
             whole = node.args[0]
@@ -156,10 +202,29 @@ class _Rewriter(ast.NodeTransformer):
                 joined = [literal(part, self._columns) for part in whole.elts]
                 return ast.Call(made("F.concat_ws"), [ast.Constant(text), *joined], [])
             return made("F.array_join({0}, {1})", whole, ast.Constant(text)) if self._is_column(whole) else node
-        if node.func.attr == "format" and any(self._is_column(argument) for argument in node.args):
-            pattern = _java_pattern(text)
-            return node if pattern is None else ast.Call(made("F.format_string"), [ast.Constant(pattern), *node.args], [])
-        return node
+        if node.func.attr != "format" or node.keywords or not any(self._is_column(argument) for argument in node.args):
+            return node
+        parts = []
+        for plain, place, shape in patterns.places(text) or [("", len(kinds), None)]:
+            if place is not None and place >= len(kinds):
+                return node
+            parts.append((plain, None, None, None) if place is None else (plain, node.args[place], kinds[place], shape))
+        return self._formatted(parts) or node
+
+    def _formatted(self, parts: Iterable[_Part]) -> ast.expr | None:
+        """``F.format_string`` of what is plain, and of values with their types and shapes."""
+        pattern, values = "", []
+        for plain, value, kind, shape in parts:
+            pattern += plain.replace("%", "%%")
+            if value is None:
+                continue
+            found = None if shape is None else patterns.conversion(shape, kind)
+            if found is None:
+                return None
+            text, cast = found
+            pattern += text
+            values.append(value if cast is None else made("{0}.cast({1})", value, ast.Constant(cast)))
+        return ast.Call(made("F.format_string"), [ast.Constant(pattern), *values], [])
 
     def _quantified(self, node: ast.Call, over: ast.GeneratorExp | ast.ListComp) -> ast.AST | None:
         """``any(p(x) for x in v)`` and ``all(...)``."""
@@ -173,6 +238,7 @@ class _Rewriter(ast.NodeTransformer):
         body = _Rewriter(inner, self._types).visit(body)
         if isinstance(body, ast.Tuple):
             body = ast.Call(made("F.struct"), list(body.elts), [])
+        body = made("F.lit({0})", body) if isinstance(body, ast.Constant) else body
         text = f"{function}({ast.unparse(self.visit(clause.iter))}, lambda {ast.unparse(clause.target)}: {ast.unparse(body)})"
         return ast.parse(text, mode="eval").body
 
@@ -192,8 +258,12 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         clause = node.generators[0]
+        kind = self._types(clause.iter)
         if len(node.generators) > 1 or not self._is_column(clause.iter):
             return self.generic_visit(node)
+        if kind == "string" or any(isinstance(condition, ast.Name) for condition in clause.ifs):
+            return node  # no array; no condition that is known to be one
+        clause.iter = elements_of(clause.iter, kind)
         for condition in clause.ifs:
             kept = ast.comprehension(target=clause.target, iter=clause.iter, ifs=[], is_async=0)
             clause.iter = self._each("F.filter", kept, condition)
@@ -203,29 +273,50 @@ class _Rewriter(ast.NodeTransformer):
 
     visit_GeneratorExp = visit_ListComp  # type: ignore[assignment]  # noqa: N815  # the same, where it is drawn from
 
+    def visit_DictComp(self, node: ast.DictComp | ast.SetComp) -> ast.AST:
+        return node
+
+    visit_SetComp = visit_DictComp  # noqa: N815  # nor is there a set
+
+    def _truth(self, node: ast.expr) -> ast.expr:
+        """A condition: of a value that is no boolean, what Python takes for true."""
+        kind = self._types(node) or ""
+        value: ast.expr = self.visit(node)
+        if kind.startswith(("array", "map")):
+            return made("F.size({0}) > 0", value)
+        if kind in ("string", *patterns.NUMBERS):
+            return made("{0} != {1}", value, ast.Constant("" if kind == "string" else 0))
+        return value
+
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         if not self._is_column(node.test):
             return self.generic_visit(node)
-        test, body, other = self.visit(node.test), self.visit(node.body), self.visit(node.orelse)
+        test, body, other = self._truth(node.test), self.visit(node.body), self.visit(node.orelse)
         return made("F.when({0}, {1}).otherwise({2})", test, body, other)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         if not self._is_column(node):
             return self.generic_visit(node)
-        values = [self.visit(value) for value in node.values]
-        last = values[-1]
-        if isinstance(node.op, ast.Or) and isinstance(last, ast.Constant) and not isinstance(last.value, bool):
-            return ast.Call(made("F.coalesce"), [literal(value, self._columns) for value in values], [])
+        last = node.values[-1]
+        is_value = isinstance(last, ast.Constant) and not isinstance(last.value, bool)
+        if isinstance(node.op, ast.Or) and (is_value or self._types(last) not in (None, "boolean")):
+            return ast.Call(made("F.coalesce"), [literal(self.visit(value), self._columns) for value in node.values], [])
+        values = [self._truth(value) for value in node.values]
         sign = " & " if isinstance(node.op, ast.And) else " | "
         return ast.parse(sign.join(f"({ast.unparse(value)})" for value in values), mode="eval").body
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        self.generic_visit(node)
-        return made("~({0})", node.operand) if isinstance(node.op, ast.Not) and self._is_column(node.operand) else node
+        if not isinstance(node.op, ast.Not) or not self._is_column(node.operand):
+            return self.generic_visit(node)
+        return made("~({0})", self._truth(node.operand))
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         if not self._is_column(node):
             return self.generic_visit(node)
+        match node:
+            case ast.Compare(left=found, ops=[sign], comparators=[ast.Constant(value=None)]) if self._is_match(found):
+                is_found = isinstance(sign, (ast.IsNot, ast.NotEq))
+                return self.visit(found) if is_found else made("~({0})", self.visit(found))
         self.generic_visit(node)
         sides = [node.left, *node.comparators]
         parts = [self._compared(*each) for each in zip(sides, node.ops, node.comparators, strict=False)]
@@ -239,7 +330,9 @@ class _Rewriter(ast.NodeTransformer):
             return made(template, left)
         if isinstance(sign, (ast.In, ast.NotIn)):
             no = "~" if isinstance(sign, ast.NotIn) else ""
-            if self._is_column(left):
+            if constant_text(right) is not None:
+                return made(no + "F.lit({0}).contains({1})", right, left)
+            if not self._is_column(right):
                 listed = ast.List(right.elts) if isinstance(right, (ast.Tuple, ast.Set)) else made("[*{0}]", right)
                 return made(no + "{0}.isin({1})", left, right if isinstance(right, ast.List) else listed)
             kind = self._types(right) or ""
@@ -250,24 +343,36 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
         if isinstance(node.op, ast.Mod) and (pattern := constant_text(node.left)) is not None:
-            self.generic_visit(node)
-            values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
-            return ast.Call(made("F.format_string"), [ast.Constant(pattern), *values], [])
+            right = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
+            values = iter([(self.visit(value), self._types(value)) for value in right])
+            parts: list[_Part] = []
+            for plain, shape in patterns.percents(pattern) or [("", patterns.Shape(kind="none"))]:
+                value, kind = (None, None) if shape is None else next(values, (ast.Constant(None), "none"))
+                parts.append((plain, value, kind, shape))
+            return (self._formatted(parts) if next(values, None) is None else None) or node
         if isinstance(node.op, ast.Add) and self._is_column(node):
-            parts = _summands(node)
-            if any(constant_text(part) is not None or isinstance(part, ast.JoinedStr) for part in parts):
-                return ast.Call(made("F.concat"), [literal(self.visit(part), self._columns) for part in parts], [])
+            summands = summands_of(node)
+            if any(constant_text(part) is not None or self._types(part) == "string" for part in summands):
+                return ast.Call(made("F.concat"), [literal(self.visit(part), self._columns) for part in summands], [])
         self.generic_visit(node)
         template = OPERATORS.get(type(node.op))
         return made(template, node.left, node.right) if template is not None and self._is_column(node) else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        is_array = (self._types(node.value) or "").startswith("array")
+        if self._is_match(node.value):
+            return self._extracted(node.value, node.slice) or node
+        kind = self._types(node.value) or ""
+        is_array = kind.startswith("array")
         self.generic_visit(node)
         if self._is_column(node.slice) and not self._is_column(node.value):
             return made(_LOOKUP, node.value, node.slice)
-        if not isinstance(node.slice, ast.Slice) or not self._is_column(node.value):
+        if not self._is_column(node.value):
             return node
+        match node.slice:
+            case ast.Constant(value=int(at)) if kind == "string":
+                return made("F.substring({0}, {1}, 1)", node.value, ast.Constant(at + 1))
+            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int())) if is_array or kind == "string":
+                return made("F.element_at({0}, {1})" if is_array else "F.substring({0}, {1}, 1)", node.value, node.slice)
         match node.slice:
             case ast.Slice(lower=None, upper=None, step=ast.expr() as step) if ast.unparse(step) == "-1":
                 return made("F.reverse({0})", node.value)
@@ -287,15 +392,17 @@ class _Rewriter(ast.NodeTransformer):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
         if not self._is_column(node):
             return node
-        pattern, values = "", []
+        parts: list[_Part] = []
         for part in node.values:
-            if isinstance(part, ast.FormattedValue):
-                shape = part.format_spec.values[0] if isinstance(part.format_spec, ast.JoinedStr) else None
-                pattern += f"%{_java_format(constant_text(shape) or '')}"
-                values.append(self.visit(part.value))
-            else:
-                pattern += (constant_text(part) or "").replace("%", "%%")
-        return ast.Call(made("F.format_string"), [ast.Constant(pattern), *values], [])
+            if not isinstance(part, ast.FormattedValue):
+                parts.append((constant_text(part) or "", None, None, None))
+                continue
+            shape, kind = _shape(part), self._types(part.value)
+            value = self.visit(part.value)
+            if (pattern := patterns.times(shape)) and "%" in shape:
+                value, kind, shape = made("F.date_format({0}, {1})", value, ast.Constant(pattern)), "string", ""
+            parts.append(("", value, kind, patterns.shape_of(shape)))
+        return self._formatted(parts) or node
 
     def visit_Dict(self, node: ast.Dict) -> ast.AST:
         if not any(self._is_column(each) for each in (*node.keys, *node.values) if each is not None):
@@ -326,23 +433,11 @@ class _Rewriter(ast.NodeTransformer):
         return ast.Call(made("F.array"), [literal(each, self._columns) for each in node.elts], [])
 
 
-def _java_pattern(text: str) -> str | None:
-    """The pattern of ``str.format`` as that of ``F.format_string``; None if it takes more than arguments by place."""
-    pattern = ""
-    for plain, name, shape, _ in Formatter().parse(text):
-        pattern += plain.replace("%", "%%")
-        if name is not None:
-            if not re.fullmatch(r"\d*", name):
-                return None
-            pattern += (f"%{int(name) + 1}$" if name else "%") + _java_format(shape or "")
-    return pattern
-
-
-def _java_format(shape: str) -> str:
-    return shape if re.fullmatch(r"[-+0 #]*\d*(\.\d+)?[dfexs]", shape) else "s"
-
-
-def _summands(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return [*_summands(node.left), *_summands(node.right)]
-    return [node]
+def _shape(part: ast.FormattedValue) -> str:
+    """What stands behind the colon; what is no shape if that is not known, or the value's ``repr`` is meant."""
+    match part:
+        case ast.FormattedValue(conversion=-1 | 115, format_spec=None):
+            return ""
+        case ast.FormattedValue(conversion=-1 | 115, format_spec=ast.JoinedStr(values=[ast.Constant(value=str(text))])):
+            return text
+    return "unknown"

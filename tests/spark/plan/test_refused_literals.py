@@ -102,6 +102,9 @@ ACCEPTED: dict[str, Callable[[Column], Column]] = {
     "an error that all records come to": lambda v: F.raise_error(v).cast("string"),
     "a clock": lambda v: F.concat(v, F.current_timestamp().cast("string")),
     "a constant null": lambda v: F.concat(v, F.try_divide(F.lit(1), F.lit(0)).cast("string")),
+    "a type without a neutral value": lambda v: F.st_asbinary(
+        F.st_setsrid(F.st_geomfromwkb(F.unhex(F.split(v, ",")[0])), F.lit(4326))
+    ).cast("string"),
     "a udf of a literal": lambda v: F.udf(lambda text: text, "string")(F.lit("a")),
     "a udf": lambda v: F.split(F.udf(lambda text: text, "string")(v), ",")[0],
 }

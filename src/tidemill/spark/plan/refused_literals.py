@@ -103,7 +103,10 @@ def _parts(expression: JavaObject) -> Iterator[JavaObject]:
 
 def _refusal(frame: DataFrame, part: JavaObject, arguments: list[JavaObject], literals: tuple[int, ...]) -> str | None:
     new = class_of(frame.sparkSession, "org.apache.spark.sql.catalyst.expressions.Literal")
-    given = [each if each.foldable() else _neutral(new, part, each.dataType()) for each in arguments]
+    try:
+        given = [each if each.foldable() else _neutral(new, part, each.dataType()) for each in arguments]
+    except (Py4JJavaError, CapturedException):  # a type, such as geometry, that has no neutral value
+        return None
     said = _error(frame, part, given, is_of_literals=all(each.foldable() for each in arguments))
     if said is None and part.getClass().getSimpleName().startswith(("RegExpReplace", "RegExpExtract")):
         # Groups are looked for where the pattern has matched: one that matches an empty text as well has the same groups.
