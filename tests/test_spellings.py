@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import copy
+import inspect
 import pickle
 import re
+from collections.abc import Callable
 from typing import get_type_hints
 
 import pytest
@@ -12,6 +15,7 @@ import pytest
 import tidemill
 import tidemill.testing
 from tidemill import (
+    EmitStrategy,
     Joined,
     KafkaStreams,
     Materialized,
@@ -21,6 +25,7 @@ from tidemill import (
     ReadOnlyWindowStore,
     Record,
     Serdes,
+    State,
     Stores,
     StreamJoined,
     StreamsBuilder,
@@ -28,6 +33,8 @@ from tidemill import (
     Suppressed,
     TableJoined,
     TimeWindows,
+    Topology,
+    ValueAndTimestamp,
     Windowed,
     WindowedSerdes,
 )
@@ -35,7 +42,6 @@ from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import KTable
 from tidemill.operators.processors import ProcessorContext
-from tidemill.spellings import _CLASSES_OF_JAVA
 from tidemill.testing.topics import TestOutputTopic
 
 STREAM = StreamsBuilder().stream("in")
@@ -46,7 +52,7 @@ TABLE = StreamsBuilder().table("in")
     (STREAM, "mapValues", "KStream has no mapValues: write map_values$"),
     (Suppressed, "untilWindowCloses", ": write until_window_closes$"),
     (Serdes, "String", "Serdes has no String: write string$"),
-    (Stores, "inMemoryKeyValueStore", ": write key_value_store$"),
+    (Stores, "inMemoryKeyValueStore", ": write key_value_store with persistent=False$"),
     (TimeWindows, "ofSizeWithNoGrace", ": write of_size$"),
     (Materialized, "as_", r"write Materialized\(name=...\)"),
     (TestOutputTopic, "readValuesToList", ": write read_values$"),
@@ -59,22 +65,32 @@ TABLE = StreamsBuilder().table("in")
     (STREAM, "count", r": count is a method of KGroupedStream, which stream.group_by_key\(\) and"),
     (TABLE, "count", r": count is a method of KGroupedTable, which table.group_by\(...\) gives$"),
     (STREAM, "start", r": start is a method of KafkaStreams, which .*KafkaStreams\(builder, config\)$"),
-    (Windowed("k", 1, 2), "window", "Windowed has no window; it has end, key, start$"),
+    (Windowed("k", 1, 2), "window", "Windowed has no window: write start and end$"),
     (Record("k", 1, 2), "withValue", "Record has no withValue: write with_value$"),
     (KafkaStreams, "setGlobalStateRestoreListener", ": write set_state_restore_listener$"),
     (KafkaStreams, "allMetadata", r": write metadata_for_all_streams_clients\(\)$"),
     (KafkaStreams, "streamsMetadataForStore", r": write metadata_for_all_streams_clients\(\), of which .* in state_store_names$"),
     (Joined(), "withGracePeriod", "Joined has no withGracePeriod: write grace$"),
     (StreamJoined, "with_", ": write the arguments key= and value= "),
-    (TableJoined, "withName", ": did you mean name"),
+    (TableJoined, "withName", ": write name= where the TableJoined is made$"),
     (WindowedSerdes, "timeWindowedSerdeFrom", ": write time_windowed_serde_from$"),
     (Stores.key_value_store("s"), "withLoggingDisabled", "Store has no withLoggingDisabled: write logged=False$"),
     (Serdes, "ByteArray", ": write bytes$"),
     (ReadOnlyStore, "reverseAll", r": write all\(reverse=True\)$"),
-    (ReadOnlyWindowStore, "backwardFetch", r": write fetch_range\(key, first, last, reverse=True\)$"),
+    (ReadOnlyWindowStore, "backwardFetch", r": write fetch_range\(key, first, last, reverse=True\), or "),
     (ReadOnlySessionStore, "findSessions", ": write find_sessions$"),
     (ReadOnlyVersionedStore, "getAsOf", ": write get_as_of$"),
-    (StreamsConfig, "APPLICATION_ID_CONFIG", ': settings are named by their text, such as "application.id"$'),
+    (StreamsConfig, "EXACTLY_ONCE_V2", ': settings and their values are named by their text, such as "processing.guarantee" and'),
+    (State.RUNNING, "isRunningOrRebalancing", r": write state in \(State.RUNNING, State.REBALANCING\)$"),
+    (EmitStrategy, "onWindowClose", "EmitStrategy has no onWindowClose: write ON_WINDOW_CLOSE$"),
+    (Record("k", 1, 2), "getValue", ": write value$"),
+    (ValueAndTimestamp(1, 2), "timestamp", ": write timestamp_ms$"),
+    (TimeWindows, "ofSizeAndGrace", ": write of_size with grace=$"),
+    (Materialized, "withKeySerde", ": write key= where the Materialized is made$"),
+    (Stores, "timestampedWindowStoreBuilder", ": write window_store with timestamped=True$"),
+    (ReadOnlyWindowStore, "backwardFetchAll", ": write fetch_all with reverse=True$"),
+    (ReadOnlyStore, "putIfAbsent", ": write a processor for that"),
+    (Topology, "addSource", ": add_source is a method of TopologyBuilder"),
     (STREAM, "fliter", "KStream has no fliter: did you mean filter"),
     (StreamsBuilder, "xyzzy", "StreamsBuilder has no xyzzy; it has .*, stream, table$"),
 ])  # fmt: skip
@@ -98,17 +114,92 @@ def test_an_import_of_a_class_that_only_java_needs_is_answered_with_what_to_writ
     assert not hasattr(tidemill, "Grooped")
 
 
-@pytest.mark.parametrize(("name", "said"), _CLASSES_OF_JAVA.items())
-def test_what_is_written_instead_of_a_class_of_java_is_there(name: str, said: str) -> None:
-    assert name not in tidemill.__all__
-    if said.startswith("from tidemill.testing import "):
-        assert said.split()[-1] in tidemill.testing.__all__
-    elif said.isidentifier():
-        assert said in tidemill.__all__
+PUBLIC_IN_JAVA = """
+    AggregationWithHeaders Aggregator ApplicationState AssignmentConfigs AutoOffsetReset BatchingStateRestoreCallback Branched
+    BranchedKStream BrokerNotFoundException BuiltInDslStoreSuppliers Cancellable ClientInstanceIds CloseOptions
+    CogroupedKStream CommitCallback ConnectedStoreProvider Consumed ContextualFixedKeyProcessor ContextualProcessor
+    DefaultProductionExceptionHandler DeserializationExceptionHandler DslKeyValueParams DslSessionParams DslStoreFormat
+    DslStoreSuppliers DslWindowParams EmitStrategy ErrorHandlerContext FailOnInvalidTimestamp FailureReason FixedKeyProcessor
+    FixedKeyProcessorContext FixedKeyProcessorSupplier FixedKeyRecord ForeachAction ForeachProcessor GlobalKTable
+    GroupProtocol Grouped HeadersBytesStore HeadersBytesStoreSupplier HostInfo Initializer InternalFixedKeyRecordFactory
+    InternalTopicsAlreadySetupException InvalidStateStoreException InvalidStateStorePartitionException JoinWindows Joined
+    KGroupedStream KGroupedTable KStream KTable KafkaClientSupplier KafkaStreams KafkaStreamsAssignment KafkaStreamsState
+    KeyQuery KeyQueryMetadata KeyValue KeyValueBytesStoreSupplier KeyValueIterator KeyValueMapper KeyValueStore LagInfo
+    LockException LogAndContinueExceptionHandler LogAndContinueProcessingExceptionHandler LogAndFailExceptionHandler
+    LogAndFailProcessingExceptionHandler LogAndSkipOnInvalidTimestamp Materialized Merger MisconfiguredInternalTopicException
+    MissingInternalTopicsException MissingSourceTopicException MockProcessorContext MultiVersionedKeyQuery Named Position
+    PositionBound Predicate Printed ProcessId ProcessingContext ProcessingExceptionHandler Processor ProcessorContext
+    ProcessorStateException ProcessorSupplier ProcessorWrapper Produced ProductionExceptionHandler PunctuationType Punctuator
+    Query QueryConfig QueryResult QueryableStoreType QueryableStoreTypes RangeQuery ReadOnlyKeyValueStore ReadOnlySessionStore
+    ReadOnlyWindowStore Record RecordContext RecordMetadata Reducer Repartitioned ResultOrder RocksDBConfigSetter
+    SessionBytesStoreSupplier SessionStore SessionStoreWithHeaders SessionWindowedCogroupedKStream SessionWindowedDeserializer
+    SessionWindowedKStream SessionWindowedSerializer SessionWindows SlidingWindows StandbyUpdateListener StateQueryRequest
+    StateQueryResult StateRestoreCallback StateRestoreListener StateSerdes StateStore StateStoreContext
+    StateStoreMigratedException StateStoreNotAvailableException StickyTaskAssignor StoreBuilder StoreQueryParameters
+    StoreSupplier Stores StreamJoined StreamPartitioner StreamsBuilder StreamsConfig StreamsException StreamsMetadata
+    StreamsMetrics StreamsNotStartedException StreamsRebalancingException StreamsStoppedException
+    StreamsUncaughtExceptionHandler Suppressed TableJoined TaskAssignmentException TaskAssignmentUtils TaskAssignor
+    TaskCorruptedException TaskId TaskIdFormatException TaskInfo TaskMetadata TaskMigratedException TaskTopicPartition
+    ThreadMetadata TimeWindowedCogroupedKStream TimeWindowedDeserializer TimeWindowedKStream TimeWindowedSerializer
+    TimeWindows TimestampExtractor TimestampedBytesStore TimestampedKeyQuery TimestampedKeyValueStore
+    TimestampedKeyValueStoreWithHeaders TimestampedRangeQuery TimestampedWindowStore TimestampedWindowStoreWithHeaders To
+    TopicNameExtractor Topology TopologyConfig TopologyDescription TopologyException Transformer TransformerSupplier
+    UnknownStateStoreException UnknownTopologyException UnlimitedWindows UsePartitionTimeOnInvalidTimestamp ValueAndTimestamp
+    ValueJoiner ValueJoinerWithKey ValueMapper ValueMapperWithKey ValueTimestampHeaders ValueTransformer
+    ValueTransformerSupplier ValueTransformerWithKey ValueTransformerWithKeySupplier VersionedBytesStore
+    VersionedBytesStoreSupplier VersionedKeyQuery VersionedKeyValueStore VersionedRecord VersionedRecordIterator
+    WallclockTimestampExtractor Window WindowBytesStoreSupplier WindowKeyQuery WindowRangeQuery WindowStore
+    WindowStoreIterator Windowed WindowedSerdes Windows WrappedFixedKeyProcessorSupplier WrappedProcessorSupplier
+""".split()  # noqa: SIM905
+"""The classes of Kafka Streams 4.3.1 that are public and in no package of internals."""
+
+
+@pytest.mark.parametrize("name", PUBLIC_IN_JAVA)
+def test_each_public_class_of_java_is_there_or_has_what_is_written_instead(name: str) -> None:
+    if name in tidemill.__all__:
+        return
+    with pytest.raises(ImportError, match=f"^tidemill has no {name}: write ") as refused:
+        exec(f"from tidemill import {name}")
+    _, said = str(refused.value).split(": write ")
+    if said.isidentifier():
+        assert said in tidemill.__all__ or hasattr(builtins, said)
     for cls, method in re.findall(r"\b([A-Z]\w+)\.(\w+)", said):
         assert hasattr(getattr(tidemill, cls), method)
     for view, method in re.findall(r"\b(\w*store)\(name\)\.(\w+)", said):
-        assert hasattr(get_type_hints(getattr(KafkaStreams, view))["return"], method)
+        assert method == "timestamped" or hasattr(get_type_hints(getattr(KafkaStreams, view))["return"], method)
+
+
+@pytest.mark.parametrize(("module", "name"), [("tidemill", "TestInputTopic"), ("tidemill.testing", "Serdes")])
+def test_a_name_of_the_other_package_is_answered_with_its_import(module: str, name: str) -> None:
+    other = {"tidemill": "tidemill.testing", "tidemill.testing": "tidemill"}[module]
+    with pytest.raises(ImportError, match=rf"^{module} has no {name}: write from {other} import {name}$"):
+        exec(f"from {module} import {name}")
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: Materialized("counts"), r"^Materialized: too many .*; expected Materialized\(\*, name=None, .*, what follows"),
+    (lambda: STREAM.to("out", Serdes.string()), r"^KStream.to: too many .*\(topic, \*, key=None, value=None, .*by its name$"),
+    (lambda: STREAM.map(name="x"), r"^KStream.map: missing a required argument: 'function'; expected KStream.map\(f"),
+    (lambda: STREAM.filter(bool, named="x"), "^KStream.filter: got an unexpected keyword argument 'named'; expected KStream"),
+    (lambda: Stores.key_value_store("s", Serdes.string()), r"expected Stores.key_value_store\(name, \*, key=None"),
+    (lambda: TimeWindows(5), r"^TimeWindows: .*, or TimeWindows.of_size$"),
+    (lambda: StreamsConfig({"application.id": "a"}), r" \.\.\., what follows \* by its name, or StreamsConfig.of$"),
+    (lambda: object.__new__(ReadOnlyWindowStore).fetch("k", 1, 2), r"fetch\(key, start\), or fetch_range$"),
+])  # fmt: skip
+def test_a_call_with_other_arguments_is_answered_with_those_that_are_taken(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+def test_a_type_error_of_a_function_of_the_program_stays_as_it_is() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine$"):
+        STREAM.filter(Odd())  # type: ignore[arg-type]
+    assert list(inspect.signature(KafkaStreams).parameters)[:2] == ["topology", "config"]
+    assert list(inspect.signature(STREAM.filter).parameters) == ["predicate", "name"]
 
 
 def test_whoever_asks_whether_a_name_is_there_is_answered_as_by_any_class() -> None:

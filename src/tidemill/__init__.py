@@ -417,10 +417,6 @@ _MODULES = {name: module for module, names in _EXPORTS.items() for name in names
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES and name[0].isupper():
-        from tidemill.spellings import refuse_class_of_java
-
-        refuse_class_of_java(name)
     found = globals()[name] = load_name(__name__, name, _MODULES)
     return found
 

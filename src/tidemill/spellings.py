@@ -1,16 +1,21 @@
-"""What a class of the API says of a name that it does not have: Kafka Streams' Java spelling, or another class's method.
+"""What a class of the API says of a name that it does not have, Kafka Streams' Java spelling or another class's method, and of a
+call with arguments that it does not take.
 
-Decides the sentence only: whoever asks gets an AttributeError, as of any class. Classes take part by deriving from ``Spelled``,
-named tuples by the decorator ``spelled``.
-The package itself says it with an ImportError, since ``from ... import`` tells nothing of an AttributeError's.
+Decides the sentences only: whoever asks gets an AttributeError or a TypeError, as of any class. Classes take part by deriving
+from ``Spelled``, or from ``SpelledEnum``; named tuples, for their names, by the decorator ``spelled``.
 """
 
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Mapping
+from enum import Enum, EnumMeta
+from functools import wraps
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 Named = TypeVar("Named", bound=tuple[object, ...])
 
@@ -49,133 +54,106 @@ _RENAMED = {
     "with_caching_enabled": "caching=True, the default",
     "with_logging_disabled": "logged=False",
     "with_logging_enabled": "changelog_config=",
-    "with_key_serde": "key=",
-    "with_value_serde": "value=",
-    "with_retention": "retention=",
     "reverse_range": "range(low, high, reverse=True)",
     "reverse_all": "all(reverse=True)",
-    "backward_fetch": "fetch_range(key, first, last, reverse=True)",
+    "backward_fetch": "fetch_range(key, first, last, reverse=True), or fetch(key, reverse=True) of sessions",
     "backward_all": "all(reverse=True)",
+    "advance_by": "advance= of of_size",
+    "start_on": "of(start=...)",
+    "lru_map": "key_value_store, and a processor that deletes",
+    "with_store_type": "persistent=",
+    "with_dsl_store_suppliers": "persistent=",
+    "query": "store, window_store, session_store or versioned_store, whose methods are the queries",
+    "window": "start and end",
+    "topic": "record_metadata.topic",
+    "partition": "record_metadata.partition",
+    "offset": "record_metadata.offset",
+    "host_info": "host",
+    "port": "host.port",
+    "processor_node_id": "node",
+    "source_raw_key": "key of the record that the handler gets",
+    "source_raw_value": "value of the record that the handler gets",
+    "get_value_or_null": "value",
+    "make": "ValueAndTimestamp(value, timestamp_ms)",
+    "empty_position": "Position()",
+    "from_map": "Position({partition: offset})",
+    "get_partition_positions": "offsets",
+    "is_empty": "not position.offsets",
+    "is_running_or_rebalancing": "state in (State.RUNNING, State.REBALANCING)",
+    "is_shutting_down": "state in (State.PENDING_SHUTDOWN, State.PENDING_ERROR)",
+    "has_completed_shutdown": "state in (State.NOT_RUNNING, State.ERROR)",
+    "has_not_started": "state is State.CREATED",
+    "has_started_or_finished_shutting_down": "state not in (State.CREATED, State.RUNNING, State.REBALANCING)",
     "keySerde": "key= of the method",
     "valueSerde": "value= of the method",
 }
 """Methods of Kafka Streams' that have no counterpart of their name."""
-_PROCESSOR = "a class of your own with process(record), and init(context) and close() if it needs them"
-_SUPPLIER = "a class or a function that makes one: process(Spikes)"
-_A_SETTING = "the setting processing.exception.handler, deserialization.exception.handler or production.exception.handler"
-_EXTRACTOR = "the setting default.timestamp.extractor"
-_CLASSES_OF_JAVA = {
-    "AutoOffsetReset": "offset_reset= of builder.stream and builder.table",
-    "Branched": "the arguments name=, function= and consumer= of branch",
-    "BufferConfig": "the arguments max_records= and max_bytes= of until_window_closes and until_time_limit of Suppressed",
-    "Cancellable": "a call of what schedule returned",
-    "CloseOptions": "the arguments timeout= and leave_group= of close",
-    "Consumed": "the arguments key=, value=, timestamp_extractor=, offset_reset= and name= of builder.stream and builder.table",
-    "ContextualFixedKeyProcessor": _PROCESSOR,
-    "ContextualProcessor": _PROCESSOR,
-    "DeserializationExceptionHandler": _A_SETTING,
-    "Duration": "milliseconds or a timedelta",
-    "ErrorHandlerContext": "ErrorContext",
-    "FailOnInvalidTimestamp": f'"FailOnInvalidTimestamp" for {_EXTRACTOR}',
-    "FixedKeyProcessor": f"{_PROCESSOR}, for process_values",
-    "FixedKeyProcessorContext": "ProcessorContext",
-    "FixedKeyProcessorSupplier": _SUPPLIER,
-    "FixedKeyRecord": "Record",
-    "Grouped": "the arguments key=, value= and name= of group_by and group_by_key",
-    "KafkaStreamsAssignment": "Assignment",
-    "KafkaStreamsState": "ApplicationState",
-    "KeyQuery": "store(name).get(key) of KafkaStreams",
-    "KeyValue": "a tuple (key, value)",
-    "KeyValueBytesStoreSupplier": "Stores.key_value_store",
-    "KeyValueIterator": "a for loop",
-    "KeyValueStore": "Stores.key_value_store",
-    "LogAndContinueExceptionHandler": f'"continue" for {_A_SETTING}',
-    "LogAndContinueProcessingExceptionHandler": f'"continue" for {_A_SETTING}',
-    "LogAndFailExceptionHandler": f'"fail" for {_A_SETTING}',
-    "LogAndFailProcessingExceptionHandler": f'"fail" for {_A_SETTING}',
-    "LogAndSkipOnInvalidTimestamp": f'"LogAndSkipOnInvalidTimestamp" for {_EXTRACTOR}',
-    "MockProcessorContext": "TopologyTestDriver of tidemill.testing, which runs the processor in its topology",
-    "MultiVersionedKeyQuery": "versioned_store(name).history(key) of KafkaStreams",
-    "Named": "the argument name= of the operator",
-    "Printed": "print(label) of the stream",
-    "ProcessingContext": "ProcessorContext",
-    "ProcessingExceptionHandler": _A_SETTING,
-    "Produced": "the arguments key=, value=, partitioner= and name= of to",
-    "ProductionExceptionHandler": _A_SETTING,
-    "Punctuator": "a function of the time in ms, given to schedule",
-    "QueryableStoreTypes": "store, window_store, session_store or versioned_store of KafkaStreams",
-    "RangeQuery": "store(name).range(low, high) of KafkaStreams",
-    "ReadOnlyKeyValueStore": "ReadOnlyStore",
-    "Repartitioned": "the arguments key=, value=, partitions=, partitioner= and name= of repartition",
-    "SessionStore": "Stores.session_store",
-    "StoreBuilder": "what the functions of Stores return",
-    "StoreQueryParameters": "the arguments of store, window_store, session_store and versioned_store of KafkaStreams",
-    "StreamsException": "TidemillError",
-    "StreamsUncaughtExceptionHandler": "UncaughtExceptionHandler",
-    "TestInputTopic": "from tidemill.testing import TestInputTopic",
-    "TestOutputTopic": "from tidemill.testing import TestOutputTopic",
-    "TestRecord": "from tidemill.testing import TestRecord",
-    "TimestampedKeyQuery": "store(name).timestamped.get(key) of KafkaStreams",
-    "TimestampedKeyValueStore": "Stores.timestamped_key_value_store",
-    "To": "forward(record, child_name)",
-    "TopologyDescription": "topology.describe()",
-    "TopologyException": "TopologyError",
-    "TopologyTestDriver": "from tidemill.testing import TopologyTestDriver",
-    "Transformer": f"{_PROCESSOR}, for process",
-    "TransformerSupplier": _SUPPLIER,
-    "UsePartitionTimeOnInvalidTimestamp": f'"UsePartitionTimeOnInvalidTimestamp" for {_EXTRACTOR}',
-    "ValueTransformer": f"{_PROCESSOR}, for process_values",
-    "ValueTransformerWithKeySupplier": "ValueTransformerSupplier",
-    "VersionedKeyQuery": "versioned_store(name).get(key) or .get_as_of(key, time) of KafkaStreams",
-    "VersionedKeyValueStore": "Stores.versioned_key_value_store",
-    "WallclockTimestampExtractor": f'"WallclockTimestampExtractor" for {_EXTRACTOR}',
-    "WindowKeyQuery": "window_store(name).fetch_range(key, first, last) of KafkaStreams",
-    "WindowRangeQuery": "window_store(name).fetch_all(first, last) or session_store(name).fetch(key) of KafkaStreams",
-    "WindowStore": "Stores.window_store",
-    "WrappedProcessorSupplier": "ProcessorSupplier",
-}
-"""Classes that programs of Kafka Streams import and that have no counterpart of their name, and what is written instead."""
+_WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
+_BY_ARGUMENT = {
+    "in_memory": "persistent=False", "and_grace": "grace=", "timestamped_window": "timestamped=True", "backward": "reverse=True",
+}  # fmt: skip
+"""What a part of Java's names is as an argument."""
 _SHORT = 4
 """A name of so few characters is in others by chance."""
-
-
-def refuse_class_of_java(name: str) -> None:
-    """Raises ImportError if the package has no ``name`` because Python needs none."""
-    if name in _CLASSES_OF_JAVA:
-        raise ImportError(f"{__package__} has no {name}: write {_CLASSES_OF_JAVA[name]}")
+_LONG = 300
+"""Characters of a function's arguments that a message shows."""
 
 
 class UnknownNameError(AttributeError):
     """A class has no such name. The sentence is made when it is read: Python itself asks for names that may be missing."""
 
-    def __init__(self, cls: type, name: str) -> None:
-        super().__init__(cls, name)
-        self._of = cls, name
+    def __init__(self, asked: object, name: str) -> None:
+        super().__init__(name=name, obj=asked)
+        self._of = asked, name
 
     def __str__(self) -> str:
-        cls, name = self._of
-        return f"{cls.__name__} has no {name}{_instead(cls, name)}"
+        asked, name = self._of
+        cls = asked if isinstance(asked, type) else type(asked)
+        return f"{cls.__name__} has no {name}{_instead(cls, name, _names(asked))}"
+
+    def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
+        return AttributeError, (str(self),)  # what was asked may be bound to its process
 
 
-def _instead(cls: type, name: str) -> str:
-    if name.isupper() and name.endswith("_CONFIG"):
-        return ': settings are named by their text, such as "application.id"'
-    plain = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().rstrip("_")
-    of_tuples = dir(tuple) if issubclass(cls, tuple) else ()
-    own = [each for each in dir(cls) if not each.startswith("_") and each not in of_tuples]
-    if plain != name and plain in own:
-        return f": write {plain}"
+def _names(asked: object) -> list[str]:
+    of_base = dir(tuple) if isinstance(asked, tuple) else ()
+    return [each for each in dir(asked) if not each.startswith("_") and each not in of_base]
+
+
+def _instead(cls: type, name: str, own: list[str]) -> str:
+    if cls.__name__ == "StreamsConfig" and name.isupper():
+        return ': settings and their values are named by their text, such as "processing.guarantee" and "exactly_once_v2"'
+    plain = _plain(name)
+    for each in (plain, plain.upper()):  # a member of an enum
+        if each != name and each in own:
+            return f": write {each}"
     if name in _RENAMED or plain in _RENAMED:
         return f": write {_RENAMED.get(name) or _RENAMED[plain]}"
+    if cls.__name__.startswith("ReadOnly") and plain in _WRITES:
+        return ": write a processor for that, what reads a store from outside changes nothing"
+    if (argument := re.sub("^with_|_serde$", "", plain)) != plain and argument in inspect.signature(cls).parameters:
+        return f": write {argument}= where the {cls.__name__} is made"
     within = max((each for each in own if _is_within(each, plain) and len(each) > _SHORT), key=len, default=None)
     if within is not None:  # of_size of ofSizeWithNoGrace, set_state_restore_listener of setGlobalStateRestoreListener
-        return f": write {within}"
+        said = [argument for part, argument in _BY_ARGUMENT.items() if part in plain and part not in within]
+        return f": write {within}{''.join(f' with {each}' for each in said)}"
+    without = re.sub("^(get|is)_", "", plain)
+    for each in (without, f"{without}_ms"):
+        if each in own:
+            return f": write {each}"
     of_its_kind = sorted(_GIVEN_BY.items(), key=lambda given: ("Table" in given[0]) != ("Table" in cls.__name__))
     for other, origin in of_its_kind:
         if other != cls.__name__ and plain in dir(getattr(sys.modules[__package__], other)):  # it loads what it exports
             return f": {plain} is a method of {other}, which {origin}"
+    begun = [each for each in own if each.startswith(f"{plain}_")]
+    if begun:
+        return f": write {' or '.join(begun)}"
     near = difflib.get_close_matches(plain, own, n=3, cutoff=0.6)
     return f": did you mean {' or '.join(near)}?" if near else f"; it has {', '.join(own)}"
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().rstrip("_")
 
 
 def _is_within(short: str, name: str) -> bool:
@@ -184,7 +162,83 @@ def _is_within(short: str, name: str) -> bool:
     return all(word in words for word in short.split("_"))
 
 
+# --- calls ------------------------------------------------------------------------------------------------------------
+
+
+def _answered(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function; a call with arguments that it does not take is answered with those that it takes."""
+
+    @wraps(function)
+    def call(*args: object, **named: object) -> Any:
+        try:
+            return function(*args, **named)
+        except TypeError:
+            _refuse_misfit(function, args, named)
+            raise
+
+    return call
+
+
+def _refuse_misfit(function: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]) -> None:
+    """TypeError if a function or class does not take these arguments; else it has raised one itself."""
+    problem = _why_not(function, args, named)
+    if problem:
+        taken = f"{function.__qualname__}{_signature(function)}"
+        shown = taken if len(taken) <= _LONG else f"{taken[:_LONG]} ..."
+        by_name = ", what follows * by its name" if problem.startswith("too many") and "*, " in shown else ""
+        others = "".join(f", or {other}" for other in _others(function, args, named))
+        raise TypeError(f"{function.__qualname__}: {problem}; expected {shown}{by_name}{others}") from None
+
+
+def _why_not(function: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]) -> str:
+    try:
+        inspect.signature(function).bind(*args, **named)
+    except TypeError as problem:
+        return str(problem)
+    return ""
+
+
+def _others(function: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]) -> list[str]:
+    """What takes these arguments in place of ``function``: of a class, its functions that make one; of a method, those whose
+    names begin with its own, for Java's overloads (``fetch_range`` of ``fetch(key, first, last)``)."""
+    if isinstance(function, type):
+        makers = {name for name, found in vars(function).items() if isinstance(found, (classmethod, staticmethod))}
+        return [
+            f"{function.__name__}.{name}" for name in sorted(makers)
+            if not name.startswith("_") and not _why_not(getattr(function, name), args, named)
+        ]  # fmt: skip
+    first = list(inspect.signature(function).parameters)[:2]
+    methods = [
+        (name, found) for name, found in vars(type(args[0]) if args else object).items()
+        if name.startswith(f"{function.__name__}_") and isinstance(found, FunctionType)
+    ]  # fmt: skip
+    return [
+        name for name, found in methods
+        if list(inspect.signature(found).parameters)[:2] == first and not _why_not(found, args, named)
+    ]  # fmt: skip
+
+
+def _signature(function: Callable[..., object]) -> inspect.Signature:
+    """Without types and without the object that a method is of."""
+    found = inspect.signature(function)
+    parameters = [each.replace(annotation=each.empty) for each in found.parameters.values() if each.name not in ("self", "cls")]
+    return found.replace(parameters=parameters, return_annotation=found.empty)
+
+
 class _SpelledType(type):
+    def __call__(cls, *args: object, **named: object) -> Any:
+        try:
+            return super().__call__(*args, **named)
+        except TypeError:
+            _refuse_misfit(cls, args, named)
+            raise
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        """Not that of ``__call__``."""
+        found = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return found.replace(parameters=list(found.parameters.values())[1:], return_annotation=found.empty)
+
     if not TYPE_CHECKING:  # a type checker would take any name for an attribute
 
         def __getattr__(cls, name: str) -> object:
@@ -192,9 +246,44 @@ class _SpelledType(type):
 
 
 class Spelled(metaclass=_SpelledType):
-    """Its AttributeErrors say what to write."""
+    """Its AttributeErrors say what to write, and the TypeErrors of calls which arguments are taken.
+
+    ``_is_hot`` True: its methods are called for each record and stay as they are.
+    """
 
     __slots__ = ()
+    _is_hot: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, found in list(vars(cls).items()):
+            inner = getattr(found, "__func__", found)
+            if name.startswith("_") or not isinstance(inner, FunctionType) or hasattr(inner, "__wrapped__"):
+                continue
+            if found is not inner:  # a static method, or one of the class
+                setattr(cls, name, type(found)(_answered(inner)))
+            elif not cls._is_hot:
+                setattr(cls, name, _answered(inner))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            raise UnknownNameError(type(self), name)
+
+
+class _SpelledEnumType(EnumMeta):
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> object:
+            members = cls.__dict__.get("_member_map_", {})
+            if name in members:  # Python before 3.12 looks for them here
+                return members[name]
+            raise UnknownNameError(cls, name)
+
+
+class SpelledEnum(Enum, metaclass=_SpelledEnumType):
+    """An enum whose AttributeErrors, and its members', say what to write."""
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:

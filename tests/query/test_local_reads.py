@@ -173,6 +173,9 @@ def test_keys_are_found_by_how_they_begin(instance: Instance) -> None:
     for wrong in (None, 5):
         with pytest.raises(QueryError, match="prefix"):
             view.prefix_scan(wrong, text)
+    makes_one: Any = Serdes.string
+    with pytest.raises(QueryError, match=r"counts: prefix_scan: .* is not a serde but a function; give what it makes"):
+        view.prefix_scan("w", makes_one)
 
 
 def test_a_prefix_of_bytes_that_nothing_comes_behind(make: Callable[..., Instance]) -> None:
@@ -397,12 +400,16 @@ def test_questions_that_can_not_be_are_refused_with_a_sentence(instance: Instanc
         instance.queries.view("count", stale=False, partition=None)
     with pytest.raises(QueryError, match="the partitions 0 to 2: there is no 3"):
         instance.queries.view("counts", stale=False, partition=3)
+    with pytest.raises(UnknownStoreError, match=r"there is no store \['counts'\]"):
+        instance.queries.view(["counts"], stale=False, partition=None)  # type: ignore[arg-type]
+    with pytest.raises(QueryError, match="the partitions 0 to 2: there is no True"):
+        instance.queries.view("counts", stale=False, partition=True)
     wrong: Any = "1"
     with pytest.raises(QueryError, match="the partitions 0 to 2: there is no '1'"):
         instance.queries.view("counts", stale=False, partition=wrong)
     with pytest.raises(QueryError, match="position is '1', expected a Position"):
         instance.queries.view("counts", stale=False, partition=None, position=wrong)
-    with pytest.raises(QueryError, match="can't write a value of type int"):
+    with pytest.raises(QueryError, match=r"^counts: 5 is no key of this store: string: .*, expected str; give one that the"):
         instance.get(5)
     with pytest.raises(QueryError, match="null is no key"):
         instance.get(None)
@@ -793,3 +800,18 @@ def test_versions_can_be_read_from_the_newest_on(prices: Instance) -> None:
     view = versioned_view(prices.queries.view("prices", stale=False, partition=0))
     assert view.history(A[0], reverse=True) == view.history(A[0])[::-1]
     assert list(view.copies.all(reverse=True)) == list(view.copies.all())[::-1]
+
+
+def test_a_key_that_a_serde_of_the_programs_own_fails_on_is_refused(make: Callable[..., Instance]) -> None:
+    class Upper:
+        name, sql_type = "upper", "string"
+
+        def serialize(self, value: Any) -> bytes | None:
+            return None if value is None else value.upper().encode()  # type: ignore[no-any-return]
+
+        def deserialize(self, data: bytes | None) -> str | None:
+            return None if data is None else data.decode().lower()
+
+    instance = make(stores=(store_info("upper", key=Upper()),))
+    with pytest.raises(QueryError, match=r"^upper: 5 is no key of this store: AttributeError: .*; give one that the serde"):
+        instance.queries.view("upper", stale=False, partition=None).get(5)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -135,7 +136,7 @@ def test_a_view_sees_what_later_batches_write(instance: Instance) -> None:
         _ = view.timestamped
 
 
-@pytest.mark.parametrize("time", [None, "1000", 1000.5, 1 << 63])
+@pytest.mark.parametrize("time", [None, "1000", 1000.5, 1 << 63, True, datetime(2026, 1, 1)])
 def test_what_is_no_time_is_refused(instance: Instance, time: Any) -> None:
     says = f"a time is {re.escape(repr(time))}, expected ms as a whole number below 2\\^63"
     windows, sessions = _windows(instance), _sessions(instance)

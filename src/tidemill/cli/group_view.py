@@ -199,7 +199,7 @@ def rebalance_words(led: RebalanceDocument) -> str:
     parts += [move_words(move) for move in led.moves[:4]]
     more = max(0, len(led.moves) - 4) + led.more_moves
     if more:
-        parts.append(f"{more} more moves")
+        parts.append(f"{more} more {'move' if more == 1 else 'moves'}")
     parts += led.remarks
     if led.hands_over:
         parts.append("once the old owners have let go")

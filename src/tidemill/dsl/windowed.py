@@ -7,7 +7,6 @@ Decides names, stores and serdes of the three aggregations; when results are sen
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from tidemill.dsl.arguments import python_function, serde_or_none
@@ -18,7 +17,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.dsl.serdes_windowed import windowed_serde
 from tidemill.dsl.table import KTable
 from tidemill.errors import TopologyError
-from tidemill.spellings import Spelled
+from tidemill.spellings import Spelled, SpelledEnum
 from tidemill.topology import operations as op
 from tidemill.topology.logical import Process
 from tidemill.topology.nodes import Store
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 _COUNT, _REDUCE = "KSTREAM-AGGREGATE-", "KSTREAM-REDUCE-"
 
 
-class EmitStrategy(Enum):
+class EmitStrategy(SpelledEnum):
     """The time at which a window's result is sent on (org.apache.kafka.streams.kstream.EmitStrategy, KIP-825)."""
 
     ON_WINDOW_UPDATE = "on_window_update"

@@ -11,15 +11,15 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
 from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.operators.record import Headers, Record
 from tidemill.printable import said_by, shortened
+from tidemill.spellings import Spelled, SpelledEnum
 
 
-class ExceptionResponse(Enum):
+class ExceptionResponse(SpelledEnum):
     """FAIL: the stream thread ends. CONTINUE: on without the record, which counts as dropped. DEAD_LETTER: the same, and the
     source's record goes to ``errors.dead.letter.queue.topic.name``, in the batch's transaction."""
 
@@ -29,7 +29,7 @@ class ExceptionResponse(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorContext:
+class ErrorContext(Spelled):
     """The place of an error: ``topic``, ``partition`` and ``offset`` are the source record's; ``offset`` None in a punctuator,
     ``task`` None where the records of all of a thread's tasks are sent together."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import suppress
-from enum import Enum
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -20,7 +19,7 @@ from tidemill.operators.context import Context, Operator, RecordMetadata
 from tidemill.operators.function_failures import says_where
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
-from tidemill.spellings import Spelled
+from tidemill.spellings import Spelled, SpelledEnum
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration, Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.nodes import ProcessorNode, SourceNode
@@ -57,7 +56,7 @@ ProcessorSupplier = Callable[[], Processor]
 _Made = TypeVar("_Made")
 
 
-class PunctuationType(Enum):
+class PunctuationType(SpelledEnum):
     """The clock of a punctuator (org.apache.kafka.streams.processor.PunctuationType)."""
 
     STREAM_TIME = "stream_time"
@@ -68,6 +67,8 @@ class ProcessorContext(Spelled):
     """A processor's view of its task: records on their way, stores, punctuators, times
     (org.apache.kafka.streams.processor.api.ProcessorContext).
     """
+
+    _is_hot = True
 
     def __init__(self, context: Context, stores: tuple[str, ...], *, forwards: bool = True) -> None:
         self._context, self._stores, self._forwards = context, stores, forwards

@@ -16,6 +16,7 @@ from tidemill.operators.rows import require_key
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
+from tidemill.spellings import Spelled
 from tidemill.topology.values import TableRow
 from tidemill.topology.windows import Windowed
 
@@ -32,7 +33,11 @@ class Moment(Protocol):
     def drop(self, count: int = 1) -> None: ...
 
 
-class KeyValueAccess:
+class _Access(Spelled):
+    _is_hot = True
+
+
+class KeyValueAccess(_Access):
     """``get``, ``all``, ``range``, ``prefix_scan`` as of the store; values by key."""
 
     def __init__(self, store: KeyValueStore, now: Moment) -> None:
@@ -56,7 +61,7 @@ class KeyValueAccess:
         return self._store.delete(key, self._now.timestamp)
 
 
-class TimestampedKeyValueAccess:
+class TimestampedKeyValueAccess(_Access):
     """``all``, ``range``, ``prefix_scan`` as of the store; (value, timestamp) by key."""
 
     def __init__(self, store: TimestampedKeyValueStore, now: Moment) -> None:
@@ -87,7 +92,7 @@ class TimestampedKeyValueAccess:
         return before
 
 
-class VersionedAccess:
+class VersionedAccess(_Access):
     """``get``, ``get_as_of``, ``history`` as of the store."""
 
     def __init__(self, store: VersionedStore, now: Moment) -> None:
@@ -107,7 +112,7 @@ class VersionedAccess:
         return None if self.put(key, None, timestamp) is None else before
 
 
-class WindowAccess:
+class WindowAccess(_Access):
     """``fetch``, ``fetch_range``, ``fetch_all``, ``fetch_keys``, ``all`` as of the store."""
 
     def __init__(self, store: WindowStore, now: Moment) -> None:
@@ -125,7 +130,7 @@ class WindowAccess:
             self._now.drop()
 
 
-class SessionAccess:
+class SessionAccess(_Access):
     """``fetch``, ``fetch_session``, ``fetch_keys``, ``find_sessions``, ``all`` as of the store."""
 
     def __init__(self, store: SessionStore, now: Moment) -> None:

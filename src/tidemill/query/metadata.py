@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from tidemill.ids import TopicPartition
 from tidemill.membership.wire import HostInfo, PartitionsByHost
 from tidemill.query.store_info import StoreInfo
+from tidemill.spellings import Spelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyQueryMetadata:
+class KeyQueryMetadata(Spelled):
     """Hosts of a key. ``active_host`` None: it is assigned to no instance with an ``application.server``."""
 
     active_host: HostInfo | None
@@ -25,7 +26,7 @@ class KeyQueryMetadata:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamsMetadata:
+class StreamsMetadata(Spelled):
     """Stores and partitions of one instance."""
 
     host: HostInfo

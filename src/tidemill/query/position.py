@@ -11,12 +11,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from tidemill.errors import QueryError
+from tidemill.spellings import Spelled
 
 _TEXT = re.compile(r"\d{1,9}:\d{1,18}(,\d{1,9}:\d{1,18})*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class Position(Spelled):
     """Offsets of a store's changelog, by partition: nothing that was read comes from behind them.
 
     A read with ``position=`` is answered by copies that are at least as far; merged with the position of each answer, no answer

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tidemill.errors import QueryError, SerdeError, UnknownStoreError
+from tidemill.dsl.value_types import as_python
+from tidemill.errors import QueryError, RetriableError, SerdeError, UnknownStoreError
 from tidemill.operators.segments import LONG_MAX
+from tidemill.spellings import spelled
 from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
 
 
+@spelled
 class ValueAndTimestamp(NamedTuple):
     """A value and the timestamp of the record that made it, in ms."""
 
@@ -44,12 +47,20 @@ class StoreInfo:
 
     def key_bytes(self, key: object) -> bytes:
         """QueryError if the key is null or not of the serde's type."""
+        return self.bytes_of(key, self.key_serde, "key")
+
+    def bytes_of(self, given: object, serde: Serde, what: str) -> bytes:
+        """A key, or a prefix of keys, as ``serde`` writes it. QueryError if it is null or not of the serde's type."""
         try:
-            data = self.key_serde.serialize(key)
-        except SerdeError as error:
-            raise QueryError(f"{self.name}: this can't be one of its keys: {error}") from None
+            data = serde.serialize(given)
+        except RetriableError:
+            raise
+        except Exception as error:  # a serde of the application's own may raise any
+            found = str(error).partition("; ")[0] if isinstance(error, SerdeError) else f"{type(error).__name__}: {error}"
+            instead = as_python(given) or f"one that the serde {serde.name} writes"
+            raise QueryError(f"{self.name}: {given!r:.80} is no {what} of this store: {found}; give {instead}") from error
         if data is None:
-            raise QueryError(f"{self.name}: null is no key: give a key of {self.key_serde.name}")
+            raise QueryError(f"{self.name}: null is no {what}: give one that the serde {serde.name} writes")
         return data
 
     def require_keys(self, *bounds: object) -> None:
@@ -61,8 +72,10 @@ class StoreInfo:
     def require_times(self, *times: object) -> None:
         """QueryError if one is no time in ms."""
         for given in times:
-            if not isinstance(given, int) or given > LONG_MAX:
-                raise QueryError(f"{self.name}: a time is {given!r}, expected ms as a whole number below 2^63")
+            if not isinstance(given, int) or isinstance(given, bool) or given > LONG_MAX:
+                instead = as_python(given) or ("int(value.timestamp() * 1000)" if hasattr(given, "timestamp") else "")
+                advice = f": give {instead}" if instead else ""
+                raise QueryError(f"{self.name}: a time is {given!r}, expected ms as a whole number below 2^63{advice}")
 
     def key(self, data: bytes) -> Any:
         return self.key_serde.deserialize(data)
@@ -91,7 +104,7 @@ def readable_store(stores: Mapping[str, StoreInfo], name: str) -> StoreInfo:
 
 def known_store(stores: Mapping[str, StoreInfo], name: str) -> StoreInfo:
     """UnknownStoreError if the topology has none of this name."""
-    found = stores.get(name)
+    found = stores.get(name) if isinstance(name, str) else None
     if found is None:
         raise UnknownStoreError(name, stores)
     return found

@@ -23,6 +23,7 @@ from tidemill.query.store_frame import StoreDataFrame, StoreFrames
 from tidemill.query.store_info import StoreInfo, known_store, readable_store
 from tidemill.query.view import ReadOnlyStore, StoreAccess
 from tidemill.query.windowed_rows import first_windows
+from tidemill.spellings import Spelled
 from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
 
@@ -30,7 +31,7 @@ Partitioner = Callable[[bytes, int], int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LagInfo:
+class LagInfo(Spelled):
     """Lag of a copy of a store: positions in its changelog (next offsets)."""
 
     current_offset_position: int
@@ -92,7 +93,7 @@ class StoreQueries:
     def view(
         self, name: str, *, stale: bool, partition: int | None, position: Position | None = None
     ) -> ReadOnlyStore:
-        if name in self._shared:
+        if isinstance(name, str) and name in self._shared:
             raise QueryError(
                 f"{name} is a global store, which the workers of each thread keep in memory: it can't be read from here; "
                 "read its topic as a table, with a store of its own"
@@ -103,7 +104,7 @@ class StoreQueries:
             raise QueryError(f"{name} has no changelog, so there are no positions of it: leave position out")
         if position is not None and not isinstance(position, Position):
             raise QueryError(f"{name}: position is {position!r}, expected a Position, which Position.parse makes of its text")
-        if partition is not None and not (isinstance(partition, int) and 0 <= partition < self.partition_count(store)):
+        if partition is not None and (type(partition) is not int or not 0 <= partition < self.partition_count(store)):
             raise QueryError(f"{name} has the partitions 0 to {self.partition_count(store) - 1}: there is no {partition!r}")
         around = StoreAccess(
             copies=self.copies,

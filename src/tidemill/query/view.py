@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tidemill.errors import InvalidStateStoreError, QueryError, SerdeError
+from tidemill.dsl.arguments import required_serde
+from tidemill.errors import InvalidStateStoreError, QueryError, TopologyError
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.position import Position
 from tidemill.query.store_html import store_html
@@ -104,11 +105,10 @@ class ReadOnlyStore(Spelled):
         """The entries of the keys whose bytes begin with those of ``prefix``, which ``serde`` writes. QueryError for one of
         another type."""
         try:
-            begin = serde.serialize(prefix)
-        except SerdeError as error:
-            raise QueryError(f"{self.store.name}: this can't be a prefix of keys: {error}") from None
-        if begin is None:
-            raise QueryError(f"{self.store.name}: null is no prefix of keys: all() has all of them")
+            written = required_serde(serde, f"{self.store.name}: prefix_scan")
+        except TopologyError as error:
+            raise QueryError(str(error)) from None
+        begin = self.store.bytes_of(prefix, written, "prefix of keys")
         return self._merged([reader.prefix_scan(begin, reverse=reverse) for reader in self.readers()], reverse=reverse)
 
     @property

@@ -145,7 +145,7 @@ class RepartitionTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class Topology(Spelled):
     """A finished topology (org.apache.kafka.streams.Topology), immutable: nodes in insertion order, who feeds whom, stores and
     repartition topics, all by name. Made by ``StreamsBuilder.build`` and ``TopologyBuilder.build``.
     """

@@ -47,6 +47,8 @@ class Windows(Spelled):
     size: int | None
     grace: int
 
+    _is_hot = True
+
     def __init__(self, *, size: Duration, grace: Duration = 0) -> None:
         """``size``: the length of the longest window. Late records count until ``grace`` after a window's end. ms or timedelta.
 

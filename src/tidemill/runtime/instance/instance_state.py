@@ -10,15 +10,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from enum import Enum
 
 from tidemill.deadline import Deadline
 from tidemill.log_format import LogEvent
+from tidemill.spellings import SpelledEnum
 
 log = logging.getLogger("tidemill.application")
 
 
-class State(Enum):
+class State(SpelledEnum):
     """``KafkaStreams.State``, by the same names and with the same meaning."""
 
     CREATED = "CREATED"

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from enum import Enum
 
 from tidemill.errors import ConfigError, EnvironmentProblem, ShutdownRequestedError, TidemillError
 from tidemill.log_format import LogEvent
+from tidemill.spellings import SpelledEnum
 
 log = logging.getLogger("tidemill.application")
 
 
-class StreamThreadExceptionResponse(Enum):
+class StreamThreadExceptionResponse(SpelledEnum):
     """REPLACE_THREAD: another thread takes the failed one's place. SHUTDOWN_CLIENT: this instance ends, in ERROR.
     SHUTDOWN_APPLICATION: all instances of the application end, in ERROR, as soon as they have heard it from the group."""
 
