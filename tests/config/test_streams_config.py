@@ -282,6 +282,14 @@ def test_what_is_no_mapping_is_refused_with_where_settings_stand(given: Any) -> 
         StreamsConfig.of(given)
 
 
+def test_a_path_is_taken_as_its_text() -> None:
+    settings = {"state.dir": Path("/a/b"), "kafka.ssl.ca.location": Path("c"), "tidemill.http.ssl.keystore.location": Path("d")}
+    config = StreamsConfig.of({**NEEDED, **settings})
+    assert (config.state_dir, dict(config.kafka)["ssl.ca.location"], config.http_keystore) == ("/a/b", "c", "d")
+    with pytest.raises(ConfigError, match=r"num.stream.threads is PosixPath\('/a'\), expected a whole number"):
+        StreamsConfig.of({**NEEDED, "num.stream.threads": Path("/a")})
+
+
 def test_keywords_name_attributes_and_win_over_the_mapping() -> None:
     config = StreamsConfig.of(
         {**NEEDED, "num.stream.threads": 2, "state.dir": None},

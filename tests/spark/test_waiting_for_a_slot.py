@@ -1,5 +1,5 @@
 """A batch whose job waits for a task slot is told apart from one whose job Spark has only just queued; nobody waits for one that
-is given up."""
+is given up, and a job that does not end is said in the log."""
 
 from __future__ import annotations
 
@@ -62,3 +62,15 @@ def test_a_batch_that_nobody_waits_for_any_more_is_ended(monkeypatch: pytest.Mon
     with pytest.raises(BatchLostError, match="its thread was stopped before it had joined the group"):
         engine._await_report(run, 60.0)
     assert ended == [run]
+
+
+def test_a_job_that_goes_on_is_cancelled_again_and_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    looks, cancelled = iter((False, False, True)), list[str]()
+    run: Any = SimpleNamespace(number=7, end=lambda: None, wait_over=lambda limit_s: next(looks))
+    engine: Any = BatchEngine.__new__(BatchEngine)
+    engine._thread, engine._workers = "thread-1", {}
+    engine._session = SimpleNamespace(sparkContext=SimpleNamespace(cancelJobGroup=cancelled.append))
+    engine._end_by_force(run)
+    assert cancelled == ["tidemill-run-7"] * 2
+    said = [line for line in caplog.messages if "event=run-goes-on thread=thread-1 job_group=tidemill-run-7" in line]
+    assert len(said) == len(cancelled)

@@ -432,8 +432,9 @@ def setting_table() -> list[tuple[str, str, str]]:
 
 
 def _read(setting: Field[object], name: str, value: object) -> Any:
+    fspath = getattr(value, "__fspath__", None)  # of os.PathLike: a Path is taken as its text
     try:
-        return setting.metadata["read"](value)
+        return setting.metadata["read"](value if fspath is None else fspath())
     except ValueError as error:
         raise ConfigError(f"{name} is {shown(name, value)}, expected {error}") from None
 

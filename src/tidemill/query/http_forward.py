@@ -137,7 +137,7 @@ def fetch(
     headers = {"Accept": accept, "Connection": "close"}
     if token:
         headers["Authorization"] = f"Bearer {token}"
-    connection = line = None
+    connection = line = answer = None
     try:
         if tls is None:
             connection = http.client.HTTPConnection(host.host, host.port, timeout=timeout_s)
@@ -154,7 +154,7 @@ def fetch(
     except (ValueError, OverflowError) as error:  # of idna, http.client or the socket, before anyone is asked
         raise RetriableError(f"is no address that can be connected to ({type(error).__name__}: {error})") from None
     finally:
-        for opened in (line, connection):
+        for opened in (answer, line, connection):
             if opened is not None:
                 opened.close()
     if answer.status not in (http.client.OK, http.client.ACCEPTED):

@@ -335,6 +335,7 @@ class BatchEngine:
         # Workers first, then the job: a cancelled job leaves its Python processes alive, and they could still commit.
         self.kill_workers()
         while not run.wait_over(_DEATH_LIMIT_S):
+            log.warning(LogEvent("run-goes-on", thread=self._thread, job_group=_group(run), workers=self.worker_pids))
             self._session.sparkContext.cancelJobGroup(_group(run))  # it may not have begun: no slot is free
             self.kill_workers()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import JoinWindows, Serdes, StreamsBuilder, TimeWindows
+from tidemill import JoinWindows, KafkaStreams, Serdes, StreamsBuilder, TimeWindows
 from tidemill.config.slices import TopicsConfig
 from tidemill.errors import ConfigError, MissingRightError, TopologyMismatchError
 from tidemill.ids import TaskId
@@ -199,3 +199,12 @@ def test_a_store_that_has_moved_to_another_subtopology_is_only_said(
     with caplog.at_level(logging.WARNING):
         require_fitting_state("app", kept, [store(2, Serdes.long())])
     assert [line for line in caplog.messages if "event=state-moved task=1_0 store=counts" in line]
+
+
+@pytest.mark.parametrize("name", ["consumer.auto.offset.reset", "producer.acks", "admin.linger.ms"])
+def test_a_setting_that_a_client_does_not_take_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
+    state = tmp_path / "state"
+    config = {"application.id": "app", "bootstrap.servers": "127.0.0.1:9", "state.dir": state, name: "1"}
+    with pytest.raises(ConfigError, match=name):
+        KafkaStreams(counting(), config).start()
+    assert not state.exists()

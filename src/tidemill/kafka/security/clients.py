@@ -168,6 +168,13 @@ def data_client_settings(config: ClientsConfig, role: ClientRole) -> dict[str, D
     return settings
 
 
+def require_client_settings(config: ClientsConfig) -> None:
+    """ConfigError if a setting does not fit one of the clients, of which some are made only when a stream thread begins."""
+    for role in ClientRole:
+        data_client_settings(config, role)
+    group_client_settings(config)
+
+
 def group_client_settings(config: ClientsConfig) -> dict[str, object]:
     """The settings of the kafka-python client that speaks for the group: where the brokers are, and ``kafka.*``."""
     settings: dict[str, object] = {"bootstrap_servers": config.bootstrap_servers.split(",")}

@@ -36,7 +36,7 @@ from tidemill.errors import TidemillError
 from tidemill.held_interrupts import interrupts_held
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
-from tidemill.kafka.security.clients import ClientRole, data_client_settings
+from tidemill.kafka.security.clients import ClientRole, data_client_settings, require_client_settings
 from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.log_format import LogEvent
 from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
@@ -180,13 +180,14 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         TidemillError: what kept it from starting.
     """
     refuse_start_while_read()
-    config = instance.config
+    config, clients = instance.config, instance.config.slice(ClientsConfig)
+    require_client_settings(clients)
     instance.phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
         state = claimed_state(config.slice(StateConfig), parts)
     disk = executor_disk(config.slice(StateConfig), master_of(config.slice(SparkConfig), instance.session), state.process_id)
     launched = _launched(instance, parts)
-    admin = Admin(data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN))
+    admin = Admin(data_client_settings(clients, ClientRole.ADMIN))
     topics = _checked_topics(instance, admin)
     patterns, instance = instance.topology, replace(instance, topology=topics.topology)
     server = ControlServer(state.lock.fileno(), control_listener(config.slice(SparkConfig), instance.session))
