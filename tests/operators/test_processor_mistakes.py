@@ -203,3 +203,10 @@ def test_a_source_that_names_a_topic_twice_is_refused() -> None:
     """Kafka Streams: ``Topic in has already been registered by another source``."""
     with pytest.raises(TopologyError, match="add_source 'source': a topic is named twice: in, other, in"):
         TopologyBuilder().add_source("source", "in", "other", "in")
+
+
+@pytest.mark.parametrize("asked", [lambda c, r: r.value(), lambda c, r: r.timestamp(), lambda c, r: c.record_metadata.topic()])
+def test_an_attribute_that_java_calls_is_answered_with_what_to_write(asked: Callable[[ProcessorContext, Record], object]) -> None:
+    run = start(topology(lambda: Does(each=asked)))
+    with pytest.raises(RecordError, match=r"is not callable; what is a method in Java may be an attribute here: record\.value,"):
+        run.pipe(0, "in", b"k", b"v", 7)

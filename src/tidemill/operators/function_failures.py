@@ -14,6 +14,8 @@ _MADE_COLUMNS = (
 )
 """Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
 
+_CALLED_VALUE = re.compile("'(NoneType|bool|bytes|dict|float|int|list|str|tuple|RecordMetadata|TaskId)' object is not callable")
+
 
 def says_where(problem: BaseException) -> bool:
     """True of an error of the library itself: only what the user's functions and serdes raise has to be given a place. A
@@ -28,9 +30,11 @@ def function_failure(node: str, problem: BaseException, where: str = "") -> str:
 
 
 def _instead(problem: BaseException) -> str:
-    """What to write for ``value.name`` of a dict that has the key: a field of a Column, and of Java's objects, is read so."""
+    """What to write for ``value.name`` of a dict that has the key, and for ``record.value()``: Java's objects are read so."""
     if isinstance(problem, AttributeError) and isinstance(problem.obj, dict) and problem.name in problem.obj:
         return f"; write [{problem.name!r}], or give the serde a class, as in Serdes.json(Class), for values with attributes"
+    if isinstance(problem, TypeError) and _CALLED_VALUE.fullmatch(str(problem)):
+        return "; what is a method in Java may be an attribute here: record.value, not record.value()"
     return ""
 
 
