@@ -142,7 +142,7 @@ def _what(error: Exception, node: ast.AST | None, columns: Names) -> str | None:
         return f"takes Column's method .{_method_as_field(node, columns)} for a field"
     if isinstance(error, _OF_ARGUMENTS) and re.search(r"\bColumn\b", text):
         return _refused(node)
-    is_pythons = type(error).__name__ in ("TypeError", "error") and raised_by_python(error.__traceback__)
+    is_pythons = type(error).__name__ in ("TypeError", "error", "PatternError") and raised_by_python(error.__traceback__)
     if not is_pythons or _OF_SIGNATURE.search(text) or not _hands_over(node, columns):
         return None
     return _refused(node)
