@@ -153,29 +153,39 @@ def _removed(_key: str, value: str, so_far: dict[str, list[str]]) -> dict[str, l
 
 
 LISTS = Serdes.json("all array<string>")
-IN_PLACE: dict[str, Callable[[Any], Any]] = {
-    "aggregate": lambda s: s.group_by_key().aggregate(lambda: {"all": []}, _appended, value=LISTS),
-    "time windows": lambda s: s.group_by_key().windowed_by(TimeWindows.of_size(100)).aggregate(
-        lambda: {"all": []}, _appended, value=LISTS
+
+
+def _nobody() -> dict[str, list[str]]:
+    return {"all": []}
+
+
+IN_PLACE: dict[str, Callable[[Any, Materialized], Any]] = {
+    "aggregate": lambda s, store: s.group_by_key().aggregate(_nobody, _appended, store=store),
+    "cogroup": lambda s, store: s.group_by_key().cogroup(_appended).aggregate(_nobody, store=store),
+    "time windows": lambda s, store: s.group_by_key().windowed_by(TimeWindows.of_size(100)).aggregate(
+        _nobody, _appended, store=store
     ),
-    "sliding windows": lambda s: s.group_by_key().windowed_by(SlidingWindows.of_time_difference(100)).aggregate(
-        lambda: {"all": []}, _appended, value=LISTS
+    "sliding windows": lambda s, store: s.group_by_key().windowed_by(SlidingWindows.of_time_difference(100)).aggregate(
+        _nobody, _appended, store=store
     ).filter(per_record(lambda window, _: window.start == 0)),
-    "sessions": lambda s: s.group_by_key().windowed_by(SessionWindows.of_inactivity_gap(100)).aggregate(
-        lambda: {"all": []}, _appended, _extended, value=LISTS
+    "sessions": lambda s, store: s.group_by_key().windowed_by(SessionWindows.of_inactivity_gap(100)).aggregate(
+        _nobody, _appended, _extended, store=store
     ),
-    "a grouped table": lambda s: s.map(per_record(lambda key, value: (f"{key}{value}", key))).to_table(store="t").group_by(
+    "a grouped table": lambda s, store: s.map(per_record(lambda key, value: (f"{key}{value}", key))).to_table(store="t").group_by(
         per_record(lambda key, value: (value, key)), key=STRING, value=STRING
-    ).aggregate(lambda: {"all": []}, _appended, _removed, value=LISTS),
+    ).aggregate(_nobody, _appended, _removed, store=store),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", IN_PLACE)
+@pytest.mark.parametrize(
+    ("way", "caching"),
+    [(way, caching) for caching in (True, False) for way in IN_PLACE if caching or way != "sessions"],
+)
 @pytest.mark.parametrize("in_steps", [False, True], ids=["record by record", "in steps"])
-def test_an_aggregator_may_change_the_aggregate_in_place(way: str, in_steps: bool) -> None:
+def test_an_aggregator_may_change_the_aggregate_in_place(way: str, caching: bool, in_steps: bool) -> None:
     """What a table above a group says was there before is what was there."""
     builder = StreamsBuilder()
-    lists = IN_PLACE[way](builder.stream("in"))
+    lists = IN_PLACE[way](builder.stream("in"), Materialized(name="lists", value=LISTS, caching=caching))
     everyone = lists.group_by(per_record(lambda key, lists: ("everyone", len(lists["all"]))), key=STRING, value=LONG)
     everyone.aggregate(lambda: 0, lambda k, v, a: a + v, lambda k, v, a: a - v, value=LONG, store="total")
     records = [("in", key.encode(), f"{at}".encode(), at - at % 2) for at, key in enumerate("aabcba")]
@@ -189,6 +199,58 @@ def test_an_aggregator_may_change_the_aggregate_in_place(way: str, in_steps: boo
             graph.pipe(at, *record)
         store = graph.graph.store("total")
     assert [(key, row[0]) for key, row in store.all()] == [("everyone", 6)]
+
+
+def test_a_sliding_window_that_begins_as_another_one_sends_that_one_s_aggregate_as_its_old_value() -> None:
+    def copied(key: str, value: str, so_far: dict[str, list[str]]) -> dict[str, list[str]]:
+        return {"all": [*so_far["all"], value]}
+
+    def totals(aggregator: Callable[..., Any]) -> list[Any]:
+        def program(b: StreamsBuilder) -> None:
+            sliding = b.stream("in").group_by_key().windowed_by(SlidingWindows.of_time_difference(10, grace=100))
+            lists = sliding.aggregate(_nobody, aggregator, store=Materialized(name="lists", value=LISTS, caching=False))
+            sizes = lists.group_by(per_record(lambda window, lists: ("all", len(lists["all"]))), key=STRING, value=LONG)
+            total = sizes.aggregate(lambda: 0, lambda k, v, a: a + v, lambda k, v, a: a - v, value=LONG)
+            total.to_stream().to("out", key=STRING, value=LONG)
+
+        records = [("k", "a", 105), ("k", "b", 110), ("k", "c", 118), ("k", "d", 103), ("k", "e", 119), ("k", "f", 112)]
+        return run(program, *records, value="long")
+
+    assert totals(_appended) == totals(copied)
+
+
+@pytest.mark.parametrize("joined", ["join", "left_join", "outer_join"])
+def test_a_joiner_of_tables_may_change_both_values_in_place(joined: str) -> None:
+    """It is called for the new row and for the old one, both times with the other table's row."""
+
+    def changing(left: Any, right: Any) -> Any:
+        for side in (left, right):
+            if side is not None:
+                side["all"].append("x")
+        return {"all": [*(left or right)["all"], *(right or left)["all"]]}
+
+    def copying(left: Any, right: Any) -> Any:
+        left, right = ({"all": [*side["all"], "x"]} if side is not None else None for side in (left, right))
+        return {"all": [*(left or right)["all"], *(right or left)["all"]]}
+
+    def totals(joiner: Callable[..., Any]) -> list[Any]:
+        def program(b: StreamsBuilder) -> None:
+            lists = b.stream("in").map_values(per_record(lambda v: {"all": [v]}, LISTS))
+            one, other = (
+                lists.filter(per_record(lambda k, v, side=side: v["all"][0][0] == side)).to_table(
+                    store=Materialized(name=side, value=LISTS)
+                )
+                for side in "ab"
+            )
+            both = getattr(one, joined)(other, joiner)
+            sizes = both.group_by(per_record(lambda k, lists: ("all", len(lists["all"]))), key=STRING, value=LONG)
+            total = sizes.aggregate(lambda: 0, lambda k, v, a: a + v, lambda k, v, a: a - v, value=LONG)
+            total.to_stream().to("out", key=STRING, value=LONG)
+
+        texts = ["a1", "b1", "b2", "a2", "b3", "a3"]
+        return run(program, *(("k", text, at) for at, text in enumerate(texts)), value="long")
+
+    assert totals(changing) == totals(copying)
 
 
 def test_sliding_windows_to_the_right_do_not_get_what_the_aggregator_added_in_place_to_those_before() -> None:

@@ -41,7 +41,8 @@ class AggregateByKey:
         found, timestamp = self._get(raw), came
         if found is None:
             before = self._initializer()
-            old = before if self._sends_initial else None
+            # Another one where the function may change the first in place.
+            old = None if not self._sends_initial else before if is_immutable(before) else self._initializer()
         else:
             old, stored = found
             before = self._unshared(raw, old)

@@ -22,7 +22,7 @@ from tidemill.operators.time_windows import TimeWindowAggregate
 from tidemill.operators.window_store import TimestampedWindowStore
 from tidemill.operators.windowed_aggregation import has_for_itself, steps_of
 from tidemill.topology import operations as op
-from tidemill.topology.values import TableRow, is_immutable
+from tidemill.topology.values import TableRow, Value, is_immutable
 from tidemill.topology.windows import SlidingWindows, Windowed
 
 _Aggregate = TableRow
@@ -30,11 +30,13 @@ _Aggregate = TableRow
 
 
 class _Neighbours(NamedTuple):
-    """The existing windows around a record: their starts, the aggregates on both sides, the record before it."""
+    """The existing windows around a record: their starts, the aggregates on both sides, the record before it. ``left_start``:
+    of the window whose aggregate is ``left``."""
 
     starts: set[int]
     left: _Aggregate | None
     right: _Aggregate | None
+    left_start: int | None
     has_left_window: bool
     previous: int | None
 
@@ -83,7 +85,7 @@ class SlidingWindowAggregate:
         """Adds the record to the windows that it lies in; None if all that it needs exist."""
         timestamp, difference = record.timestamp, self._difference
         starts: set[int] = set()
-        left = right = previous = None
+        left = right = left_start = previous = None
         has_left_window = False
         windows = self._store.range_at(self._raw, max(0, timestamp - 2 * difference), timestamp + 1, reverse=True)
         for start, aggregate in windows:
@@ -101,19 +103,20 @@ class SlidingWindowAggregate:
                     return None
                 previous = latest
             else:
-                left, previous = aggregate, latest
+                left, left_start, previous = aggregate, start, latest
                 break
-        return _Neighbours(starts, left, right, has_left_window, previous)
+        return _Neighbours(starts, left, right, left_start, has_left_window, previous)
 
     def _make_new(self, record: Record, neighbours: _Neighbours) -> None:
         timestamp, difference = record.timestamp, self._difference
-        starts, left, right, has_left_window, previous = neighbours
+        starts, left, right, left_start, has_left_window, previous = neighbours
         if previous is not None and previous + 1 not in starts and previous + 1 + difference >= timestamp:
             self._update(record, previous + 1, (self._begin(), timestamp), is_new=True)
         if not has_left_window:
             is_empty = previous is None or previous < timestamp - difference or left is None
             before = self._begin() if is_empty or left is None else left[0]
-            self._update(record, timestamp - difference, (before, timestamp), is_new=True)
+            begins_as = None if is_empty else left_start
+            self._update(record, timestamp - difference, (before, timestamp), is_new=True, begins_as=begins_as)
         if timestamp + 1 not in starts and right is not None and right[1] > timestamp:
             self._copy_to_right(record, right)
 
@@ -138,23 +141,32 @@ class SlidingWindowAggregate:
             self._update(record, previous + 1, (self._begin(), timestamp), is_new=True)
         self._update(record, 0, shared or (self._begin(), timestamp), is_new=shared is None)
 
-    def _update(self, record: Record, start: int, aggregate: _Aggregate, *, is_new: bool = False) -> None:
-        """Adds the record to one window, if that is still open; to a new one from ``aggregate`` on."""
+    def _update(
+        self, record: Record, start: int, aggregate: _Aggregate, *, is_new: bool = False, begins_as: int | None = None
+    ) -> None:
+        """Adds the record to one window, if that is still open; to a new one from ``aggregate`` on, which is that of the window
+        at ``begins_as``, else the initializer's."""
         end = min(start + self._difference, LONG_MAX)
         if end < self._close_time:
             self._drop()
             return
         key, value, timestamp, headers = record
         before, latest = aggregate
-        # The function may change it in place, and the windows before are still needed as they were.
-        again = None if is_new or is_immutable(before) else self._store.fetch_at(self._raw, start)
-        new = self._add(key, value, before if again is None else again[0])
+        new = self._add(key, value, before if is_immutable(before) else self._unshared(before, begins_as if is_new else start))
         updated = timestamp if before is None else max(timestamp, latest)
         if not self._store.put_at(self._raw, new, start, timestamp if new is None else updated, headers):
             self._drop()
         if self._rounds is None:
             old = before if self._sends_initial or (self._sends_old and not is_new) else None
             self._forward(Record(Windowed(key, start, end), Change(new, old), updated, headers))
+
+    def _unshared(self, before: Value, start: int | None) -> Value:
+        """The aggregate for the function, which may change it in place: those before are still needed as they were. ``start``:
+        of the window that it is of; None: the initializer's."""
+        if start is None:
+            return self._begin() if self._sends_initial else before
+        again = self._store.fetch_at(self._raw, start)
+        return before if again is None else again[0]
 
     def _copy_to_right(self, record: Record, aggregate: _Aggregate) -> None:
         """Makes the record's right window: what lies behind it in the windows that it is in."""

@@ -14,7 +14,7 @@ from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stream_join import with_key
 from tidemill.topology import join_operations as op
-from tidemill.topology.values import TableRow
+from tidemill.topology.values import TableRow, Value, is_immutable
 
 
 class TableTableJoin:
@@ -47,8 +47,13 @@ class TableTableJoin:
         alone = self._keeps_other and other is not None
         join = self._join
         joined = join(key, new, other) if new is not None or alone else None
-        before = join(key, old, other) if self._sends_old and (old is not None or alone) else None
+        before = join(key, old, self._unshared(key, other)) if self._sends_old and (old is not None or alone) else None
         self._forward(Record(key, Change(joined, before, is_latest), timestamp, headers))
+
+    def _unshared(self, key: object, other: Value) -> Value:
+        """The other side's value for the joiner's second call: the first one may have changed it in place."""
+        again = None if is_immutable(other) else self._other(key)
+        return other if again is None else again[0]
 
     def get(self, key: object) -> TableRow | None:
         """The result of the rows as they are now."""

@@ -60,7 +60,8 @@ class TimeWindowAggregate:
             found = store.fetch_at(raw, start)
             if found is None:
                 before, updated = self._begin(), timestamp
-                old = before if self._sends_initial else None
+                # Another one where the function may change the first in place.
+                old = None if not self._sends_initial else before if is_immutable(before) else self._begin()
             else:
                 old, updated = found
                 # The function may change it in place, and the old one is to be sent as it was.
