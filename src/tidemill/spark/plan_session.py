@@ -22,6 +22,8 @@ _OWN = {
     "spark.sql.adaptive.enabled": "false",
     # The static sides of join_dataframe are broadcast by a hint.
     "spark.sql.optimizer.disableHints": "false",
+    # A column that the lambda of a higher-order function uses would be the one that the same projection makes under its name.
+    "spark.sql.lateralColumnAlias.enableImplicitResolution": "false",
     # Rows only go to a process of the same machine; and of a column that is null Spark's lz4 makes what no worker can read.
     "spark.sql.execution.arrow.compression.codec": "none",
     # A run's workers wait for records; how long a batch may take, tidemill.batch.timeout.ms says.
