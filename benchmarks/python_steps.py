@@ -26,11 +26,12 @@ import pyarrow as pa
 from operator_inputs import PROGRAMS, Input, inputs
 
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.spark.plan import compiled_topology as plan
 from tidemill.spark.plan.serde_rules import leaving_in_step
 from tidemill.spark.plan.stages import stages
-from tidemill.steps.commit.unreadable import OnUnreadable, Unreadable
+from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.order import sequence
@@ -77,7 +78,7 @@ class Worker:
     def __init__(self, spec: StepSpec) -> None:
         self.output, self.graphs = NullOutput(), KeptGraphs()
         self.continuity: dict[TopicPartition, int] = {}
-        self.unreadable = Unreadable(handler=OnUnreadable.FAIL, topic=None, expected={})
+        self.unreadable = Unreadable(handler=ExceptionResponse.FAIL, topic=None, expected={})
         self.tasks = OpenTasks(spec.stores)
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Any:

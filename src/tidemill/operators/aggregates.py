@@ -29,8 +29,8 @@ class AggregateByKey:
         table = context.store(store)
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
         self.get_as_of: AsOfGetter | None = table.get_as_of
-        self._initializer, self._following = initializer, following
-        self._sends_initial = context.sends_old and not context.is_cached(store)
+        self._begin = beginning(initializer, context, store)
+        self._following = following
 
     def process(self, record: Record) -> None:
         key, value, came, headers = record
@@ -40,9 +40,7 @@ class AggregateByKey:
         raw = self._encode(key)
         found, timestamp = self._get(raw), came
         if found is None:
-            before = self._initializer()
-            # Another one where the function may change the first in place.
-            old = None if not self._sends_initial else before if is_immutable(before) else self._initializer()
+            before, old = self._begin()
         else:
             old, stored = found
             before = self._unshared(raw, old)
@@ -59,6 +57,19 @@ class AggregateByKey:
         """The stored aggregate for the function, which may change it in place: the old one is still to be sent as it was."""
         again = self._get(raw) if self._sends_old and not is_immutable(old) else None
         return old if again is None else again[0]
+
+
+def beginning(initializer: Callable[[], Value], context: Context, store: str) -> Callable[[], tuple[Value, Value]]:
+    """A function that gives (the aggregate to begin with, the old value of the first change): two objects where the aggregator
+    may change the first one in place."""
+    if not context.sends_old or context.is_cached(store):
+        return lambda: (initializer(), None)
+
+    def begin() -> tuple[Value, Value]:
+        before = initializer()
+        return before, before if is_immutable(before) else initializer()
+
+    return begin
 
 
 def count(operation: op.Count, context: Context) -> AggregateByKey:

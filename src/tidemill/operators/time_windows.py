@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidemill.operators.aggregates import beginning
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import NONE_YET, CloseRounds
 from tidemill.operators.record import Change, Record
@@ -31,11 +32,11 @@ class TimeWindowAggregate:
         self._windows_at, self._advance = windows.windows_at, windows.advance if isinstance(windows, TimeWindows) else 0
         self._size, self._grace = LONG_MAX if windows.size is None else windows.size, windows.grace
         self._is_tumbling = self._advance == windows.size
-        self._begin, self._add, _ = steps_of(operation.aggregation)
+        initializer, self._add, _ = steps_of(operation.aggregation)
+        self._begin = beginning(initializer, context, operation.store)
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
-        self._sends_initial = context.sends_old and not context.is_cached(operation.store)
         self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
 
     def process(self, record: Record) -> None:
@@ -59,9 +60,7 @@ class TimeWindowAggregate:
                 continue
             found = store.fetch_at(raw, start)
             if found is None:
-                before, updated = self._begin(), timestamp
-                # Another one where the function may change the first in place.
-                old = None if not self._sends_initial else before if is_immutable(before) else self._begin()
+                (before, old), updated = self._begin(), timestamp
             else:
                 old, updated = found
                 # The function may change it in place, and the old one is to be sent as it was.
