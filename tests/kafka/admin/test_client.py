@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from kafka import KafkaAdminClient
 
+from tests.kafka.data.holding_proxy import LIST_OFFSETS, HoldingProxy
 from tests.kafka.fencing_proxy import FencingProxy
 from tests.waiting import until
 from tidemill.config.slices import ClientsConfig
@@ -284,6 +285,20 @@ def _is_answered(call: Callable[[], object]) -> bool:
     except RetriableError:
         return False
     return True
+
+
+@pytest.mark.parametrize("which", ["end_offsets", "stable_end_offsets", "beginning_offsets"])
+def test_offsets_are_asked_for_again_if_their_leader_does_not_answer(topic: str, bootstrap_servers: str, which: str) -> None:
+    """The client gives no error for the partitions of a leader whose connection breaks, but offsets of -1001."""
+    proxy = HoldingProxy(bootstrap_servers)
+    admin = Admin({"bootstrap.servers": proxy.bootstrap_servers})
+    partitions = dict.fromkeys([TopicPartition(topic, 0), TopicPartition(topic, 1)], 0)
+    try:
+        for times in range(3):
+            proxy.hold(LIST_OFFSETS)
+            assert getattr(admin, which)(partitions) == partitions, f"at try {times}"
+    finally:
+        proxy.close()
 
 
 def test_a_broker_that_leaves_the_cluster_while_it_is_asked_ends_no_call(bootstrap_servers: str) -> None:

@@ -9,8 +9,8 @@ import threading
 from tests.kafka.broker_proxy import SIZE, BrokerProxy
 
 _KIND = struct.Struct(">h")
-END_TXN = 26
-"""The API key of the request that ends a transaction."""
+LIST_OFFSETS, END_TXN = 2, 26
+"""API keys: of the request for ends and beginnings of partitions, and of the one that ends a transaction."""
 _LIMIT_S = 60
 
 

@@ -12,7 +12,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (
     ConfigResource,
@@ -28,7 +35,7 @@ from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin.calls import AdminCalls, result_of
+from tidemill.kafka.admin.calls import LEADERS_FIRST_TRY_S, AdminCalls, result_of
 from tidemill.kafka.admin.group_offsets import GroupOffsets
 from tidemill.kafka.security.rights import Operation, Resource, Right
 
@@ -251,7 +258,10 @@ class Admin:
             futures = self._calls.client.delete_records(asked, request_timeout=left_s, operation_timeout=left_s)
             return {_ours(partition): future for partition, future in futures.items()}
 
-        self._calls.each("deleting records", before, submit, self._limit(timeout_s), Operation.DELETE, result_of)
+        self._calls.each(
+            "deleting records", before, submit, self._limit(timeout_s), Operation.DELETE, result_of,
+            first_try_s=LEADERS_FIRST_TRY_S,
+        )  # fmt: skip
 
     # Groups
 
@@ -333,10 +343,10 @@ class Admin:
             futures = self._calls.client.list_offsets(request, isolation_level=isolation, request_timeout=left_s)
             return {_ours(partition): future for partition, future in futures.items()}
 
-        answers = self._calls.each(
-            f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s), Operation.DESCRIBE, result_of
-        )
-        return {partition: int(answer.offset) for partition, answer in answers.items()}
+        return self._calls.each(
+            f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s), Operation.DESCRIBE, _offset_of,
+            first_try_s=LEADERS_FIRST_TRY_S,
+        )  # fmt: skip
 
     def _limit(self, timeout_s: float | None) -> float:
         return self._timeout_s if timeout_s is None else timeout_s
@@ -397,6 +407,12 @@ def _error_of_any_partition(done: Future[ConsumerGroupTopicPartitions]) -> Consu
     """The answer, or the error of the first partition that has one."""
     found = done.result()
     return next((partition.error for partition in found.topic_partitions or () if partition.error is not None), found)
+
+
+def _offset_of(done: Future[ListOffsetsResultInfo]) -> int | KafkaError:
+    """Where the leader's broker did not answer, the client gives no error but an offset that is none (seen with 2.16)."""
+    offset = int(done.result().offset)
+    return KafkaError(KafkaError._TRANSPORT, "the partition's leader did not answer") if offset == OFFSET_INVALID else offset
 
 
 def _first_error_or_all(done: Future[list[ClientPartition]]) -> list[ClientPartition] | KafkaError:
