@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -73,6 +73,23 @@ def test_a_topic_that_is_there_is_left_alone_if_its_partitions_are_as_expected(a
     assert admin.create_topics([TopicSpec(name=topic, partitions=2)]) == frozenset()
     with pytest.raises(StopError, match=f"topic {topic} has 2 partitions, expected 3: ask for as many"):
         admin.create_topics([TopicSpec(name=topic, partitions=3)])
+
+
+def test_a_broker_that_has_not_heard_of_a_new_topic_does_not_make_its_creation_fail(
+    admin: Admin, unique_name: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described, name, has_leaders = admin.describe_topics, unique_name("admin"), False
+
+    def of_brokers_in_turn(topics: Collection[str], **options: float | None) -> dict[str, tuple[PartitionState, ...] | None]:
+        nonlocal has_leaders
+        if has_leaders:
+            return dict.fromkeys(topics)
+        found = described(topics, **options)
+        has_leaders = all(state.leader is not None for state in found[name] or ()) and found[name] is not None
+        return found
+
+    monkeypatch.setattr(admin, "describe_topics", of_brokers_in_turn)
+    assert admin.create_topics([TopicSpec(name=name, partitions=2)]) == {name}
 
 
 def test_a_topic_that_is_not_there_is_none_and_is_not_made_by_asking(admin: Admin, topic: str) -> None:

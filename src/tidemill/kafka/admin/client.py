@@ -145,22 +145,22 @@ class Admin:
             return self._calls.client.create_topics(new, request_timeout=left_s)
 
         was_made = self._calls.each("creating topics", by_name, submit, limit_s, Operation.CREATE, _false_if_there)
-        self.wait_for_leaders(by_name, timeout_s=max(1.0, deadline.left_s))
-        found = self.partitions(by_name, timeout_s=max(1.0, deadline.left_s))
+        found = self.wait_for_leaders(by_name, timeout_s=max(1.0, deadline.left_s))
         for name, spec in by_name.items():
             if found[name] != spec.partitions:
                 raise PartitionCountError(name, found=found[name], expected=spec.partitions)
         return frozenset(name for name, made in was_made.items() if made)
 
-    def wait_for_leaders(self, topics: Collection[str], *, timeout_s: float | None = None) -> None:
-        """Returns when every partition of the topics has a leader."""
+    def wait_for_leaders(self, topics: Collection[str], *, timeout_s: float | None = None) -> dict[str, int]:
+        """The number of partitions of each topic, once all have a leader: another broker that is asked after that may not have
+        heard of a new topic yet."""
         limit_s = self._limit(timeout_s)
         deadline = Deadline.after(limit_s)
         while True:
             described = self.describe_topics(topics, timeout_s=max(1.0, deadline.left_s))
             waiting = [name for topic, states in described.items() for name in _leaderless(topic, states)]
             if not waiting:
-                return
+                return {topic: len(states or ()) for topic, states in described.items()}
             if deadline.is_over:
                 raise RetriableError(
                     f"no leader after {limit_s:g} s for {', '.join(waiting[:5])}"
