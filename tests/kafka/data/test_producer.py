@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -148,6 +149,25 @@ def _write(producer: TransactionalProducer | FlushingProducer, topic: str, *valu
 
 
 @pytest.mark.broker
+def test_a_topic_that_the_broker_has_not_heard_of_yet_is_waited_for(
+    producer: TransactionalProducer, bootstrap_servers: str, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_producer, "_HEARD_OF_LIMIT_S", 240.0)
+    name = unique_name("later")
+    creation = threading.Timer(1.0, _create, (bootstrap_servers, name))
+    creation.start()
+    assert producer.partitions_of(name) == 4
+    creation.join()
+
+
+def test_a_topic_that_is_not_there_has_no_partitions(
+    producer: TransactionalProducer, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_producer, "_HEARD_OF_LIMIT_S", 0.5)
+    with pytest.raises(StopError, match=r"looking at nowhere.*the topic or partition does not exist; create it and start again"):
+        producer.partitions_of(unique_name("nowhere"))
+
+
 def test_a_committed_batch_is_visible_with_its_offsets_and_an_aborted_one_is_not(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str, source: TopicPartition
 ) -> None:

@@ -18,6 +18,7 @@ is of ``zero_timestamps`` and writes it as it is; so does each one after that.
 from __future__ import annotations
 
 import functools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -45,6 +46,8 @@ DeliveryCallback = Callable[["KafkaError | None", Message], None]
 _ANY_PARTITION = -1
 _ROOM_POLL_S = 0.1
 _FLUSH_POLL_S = 0.1
+_HEARD_OF_LIMIT_S = 5.0
+_HEARD_OF_PAUSE_S = 0.1
 _DEFAULTS: DataClientSettings = {
     "linger.ms": 2,
     "compression.type": "lz4",
@@ -237,15 +240,23 @@ class RecordProducer(ABC):
         found = self._partitions.get(topic)
         if found is None:
             self.begin()
-            assert self._producer is not None
             try:
-                described = self._producer.list_topics(topic, timeout=self._timeout_s).topics[topic]
-                if described.error is not None:
-                    raise KafkaException(described.error)
+                found = self._partitions[topic] = self._look_at(topic)
             except KafkaException as problem:
                 raise self.refused(problem, f"looking at {topic}", (topic,)) from problem
-            found = self._partitions[topic] = len(described.partitions)
         return found
+
+    def _look_at(self, topic: str) -> int:
+        """The number of its partitions. A broker may not have heard yet of a topic that was just made."""
+        assert self._producer is not None
+        deadline = Deadline.after(_HEARD_OF_LIMIT_S)
+        while True:
+            described = self._producer.list_topics(topic, timeout=self._timeout_s).topics[topic]
+            if described.error is None:
+                return len(described.partitions)
+            if deadline.is_over or not lacks_topic(described.error):
+                raise KafkaException(described.error)
+            time.sleep(_HEARD_OF_PAUSE_S)
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
         """The callback of a partition's last record; ``write`` sets it, a loop of one's own must."""
