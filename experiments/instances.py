@@ -12,7 +12,7 @@
 
 ``settings`` are the application's, on top of SETTINGS and of what the scene knows (bootstrap.servers, state.dir). Every wait has
 a limit; what ends too early or takes too long is an ExperimentError that shows the end of the log. Leaving the scene, also by
-Ctrl-C or an error, kills all process trees and stops the broker. The broker: ``scene.broker`` (an EmbeddedBroker).
+Ctrl-C or an error, kills all process trees and stops the broker: ``scene.broker``, an EmbeddedBroker or a BrokerCluster.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from types import TracebackType
 from typing import Any
 
 import psutil
+from broker_cluster import BrokerCluster
 
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.kafka.admin.client import Admin, TopicSpec
@@ -306,18 +307,17 @@ class Scene:
     broker_settings: Mapping[str, str] = field(default_factory=dict)
     hosts: dict[str, Host] = field(default_factory=dict)
     keeps_broker: bool = False
-    """Its data and log stay in the folder, to be looked at."""
+    """Its data and log stay in the folder, to be looked at; those of several always do."""
+    brokers: int = 1
+    """Number of brokers; of several each partition has a replica on all. ``broker_settings`` are for one."""
 
     def __enter__(self) -> Scene:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         # SIGTERM ends an experiment as Ctrl-C does: what it has started is ended.
         signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-        self.broker = EmbeddedBroker(
-            environ=os.environ,
-            settings=dict(self.broker_settings),
-            start_limit_s=LIMIT_S,
-            data=self.folder / "broker" if self.keeps_broker else None,
+        self.broker: EmbeddedBroker | BrokerCluster = (
+            BrokerCluster(self.folder / "brokers", self.brokers) if self.brokers > 1 else self._one_broker()
         )
         self.broker.__enter__()
         try:
@@ -332,6 +332,14 @@ class Scene:
         for host in self.hosts.values():
             host.kill()
         self.broker.__exit__(kind, error, trace)
+
+    def _one_broker(self) -> EmbeddedBroker:
+        return EmbeddedBroker(
+            environ=os.environ,
+            settings=dict(self.broker_settings),
+            start_limit_s=LIMIT_S,
+            data=self.folder / "broker" if self.keeps_broker else None,
+        )
 
     @property
     def servers(self) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker_cluster import BrokerCluster
 from console import Report, run
 from instances import HEAP, INPUT, OUTPUT, ExperimentError, Instance, Scene, all_at_work, until
 from soak_auditors import ENDS, Active, Blind, ProcessAudit, active_times, overlaps
@@ -31,6 +32,8 @@ RECOVERY_LIMIT_S = 150.0
 _REST_S = (1.0, 6.0)
 _FREEZE_S = (1.0, 12.0)
 _BROKER_AWAY_S = (0.5, 6.0)
+_BROKER_FREEZE_S = (3.0, 30.0)
+"""Up to well above broker.session.timeout.ms, after which others lead."""
 _SETTINGS = {
     "num.standby.replicas": 1,
     "session.timeout.ms": 6_000,
@@ -65,10 +68,12 @@ def main() -> int:
     asked.add_argument("--minutes", type=float, default=10.0, help="how long faults go on")
     asked.add_argument("--seed", type=int, default=None, help="of the faults; drawn and shown if not given")
     asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-soak"), help="emptied first; the logs stay there")
+    asked.add_argument("--brokers", type=int, default=1, help="of several, one at a time is killed, stopped or frozen")
     options = asked.parse_args()
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
-    report = Report(f"Soak: {options.minutes:g} minutes of faults, seed {seed}")
-    with Scene(options.folder, keeps_broker=True) as scene:
+    of_brokers = f", {options.brokers} brokers" if options.brokers > 1 else ""
+    report = Report(f"Soak: {options.minutes:g} minutes of faults, seed {seed}{of_brokers}")
+    with Scene(options.folder, keeps_broker=True, brokers=options.brokers) as scene:
         others = [scene.own(name, settings=_SETTINGS) for name in ("b", "c")]
         group = Group(scene, random.Random(seed), scene.own("anchor", settings=_SETTINGS), others)
         audit = ProcessAudit(list(scene.hosts.values()), float(HEAP.removesuffix("m")))
@@ -200,6 +205,20 @@ def _restart_broker(group: Group) -> str:
     return f"broker {'killed' if is_crash else 'stopped'} and started after {away_s:.1f} s"
 
 
+def _freeze_broker(group: Group) -> str:
+    cluster, frozen_s = group.scene.broker, group.random.uniform(*_BROKER_FREEZE_S)
+    assert isinstance(cluster, BrokerCluster)
+    began_s = time.time()
+    cluster.freeze(frozen_s)
+    cluster.start()  # waits for its replicas
+    group.blind.append(Blind(host=None, begin_s=began_s, end_s=time.time()))
+    return f"broker frozen for {frozen_s:.1f} s"
+
+
+def _has_brokers(group: Group) -> bool:
+    return isinstance(group.scene.broker, BrokerCluster)
+
+
 def _always(group: Group) -> bool:
     return bool(group.running)
 
@@ -211,6 +230,7 @@ FAULTS: Mapping[str, tuple[Callable[[Group], bool], Callable[[Group], str]]] = {
     "kill of a worker": (_always, _kill_worker),
     "freeze": (_always, _freeze),
     "broker restart": (_always, _restart_broker),
+    "broker freeze": (_has_brokers, _freeze_broker),
 }
 
 
