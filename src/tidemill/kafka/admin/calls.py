@@ -6,7 +6,6 @@ end the call, and its error message. Requests and answers are ``client``'s.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
@@ -29,8 +28,9 @@ Submitted = TypeVar("Submitted")
 Answer = TypeVar("Answer")
 
 _PAUSE_S = 0.1
-LEADERS_FIRST_TRY_S = 5.0
-"""For calls to the leaders of partitions: one that is gone never answers, and within seconds others lead its partitions."""
+_FIRST_TRY_S = 5.0
+"""Limit of the first try; each further one has twice the time, for brokers that are slow. One that is gone never answers, and
+within seconds others lead its partitions and do its other work."""
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.NOT_CONTROLLER,
     KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH,
@@ -80,21 +80,19 @@ class AdminCalls:
         operation: Operation,
         answered: Callable[[Future[Submitted]], Answer | KafkaError],
         group: str = "",
-        first_try_s: float = math.inf,
     ) -> dict[K, Answer]:
         """The answer for each key; for keys that fail in passing `submit` is called again.
 
         ``operation``: the right that this needs on a topic, as which a key is read (or as one of its partitions), or on
         ``group``; MissingRightError names all that are missing. ``answered`` makes the answer of a done future: a value, or a
-        KafkaError, returned or raised. ``first_try_s``: limit of the first try; each further one has twice the time, for brokers
-        that are slow. RetriableError, after the time, says what is missing.
+        KafkaError, returned or raised. RetriableError, after the time, says what is missing.
         """
         client = self.client
         deadline = Deadline.after(timeout_s)
         answers: dict[K, Answer] = {}
         pending = list(dict.fromkeys(keys))
         last: dict[K, KafkaError] = {}
-        try_s = first_try_s
+        try_s = _FIRST_TRY_S
         while pending:
             left_s = deadline.left_s
             if left_s <= 0:

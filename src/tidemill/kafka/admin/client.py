@@ -35,7 +35,7 @@ from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin.calls import LEADERS_FIRST_TRY_S, AdminCalls, result_of
+from tidemill.kafka.admin.calls import AdminCalls, result_of
 from tidemill.kafka.admin.group_offsets import GroupOffsets
 from tidemill.kafka.security.rights import Operation, Resource, Right
 
@@ -258,10 +258,7 @@ class Admin:
             futures = self._calls.client.delete_records(asked, request_timeout=left_s, operation_timeout=left_s)
             return {_ours(partition): future for partition, future in futures.items()}
 
-        self._calls.each(
-            "deleting records", before, submit, self._limit(timeout_s), Operation.DELETE, result_of,
-            first_try_s=LEADERS_FIRST_TRY_S,
-        )  # fmt: skip
+        self._calls.each("deleting records", before, submit, self._limit(timeout_s), Operation.DELETE, result_of)
 
     # Groups
 
@@ -344,9 +341,8 @@ class Admin:
             return {_ours(partition): future for partition, future in futures.items()}
 
         return self._calls.each(
-            f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s), Operation.DESCRIBE, _offset_of,
-            first_try_s=LEADERS_FIRST_TRY_S,
-        )  # fmt: skip
+            f"fetching the {which} offsets", partitions, submit, self._limit(timeout_s), Operation.DESCRIBE, _offset_of
+        )
 
     def _limit(self, timeout_s: float | None) -> float:
         return self._timeout_s if timeout_s is None else timeout_s
