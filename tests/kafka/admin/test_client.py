@@ -327,6 +327,23 @@ def test_a_broker_that_leaves_the_cluster_while_it_is_asked_ends_no_call(bootstr
     assert found == "of another broker"
 
 
+def test_a_call_is_tried_again_soon_then_with_more_time(bootstrap_servers: str) -> None:
+    limits: list[float] = []
+
+    def submit(limit_s: float) -> Future[str]:
+        limits.append(limit_s)
+        answer: Future[str] = Future()
+        if len(limits) < 3:
+            answer.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+        else:
+            answer.set_result("of the broker that does the work now")
+        return answer
+
+    calls = AdminCalls({"bootstrap.servers": bootstrap_servers})
+    found = calls.one("asking", submit, 240, Operation.DESCRIBE, result_of, about="")
+    assert (found, limits) == ("of the broker that does the work now", [5, 10, 20])
+
+
 def test_logins_and_rights(private_broker: Callable[..., EmbeddedBroker]) -> None:
     broker = private_broker(settings=SECURED)
 
