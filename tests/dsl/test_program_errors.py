@@ -223,6 +223,12 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         lambda b: b.stream("a").group_by_key().cogroup(aggregator).windowed_by(SessionWindows(gap=5)).aggregate(int),
         "sessions need a merger",
     ),
+    "groups of a cogroup that share the store's name": (
+        lambda b: b.stream("a").select_key(record).group_by_key().cogroup(aggregator).cogroup(
+            b.stream("c").select_key(record).group_by_key(), aggregator
+        ).aggregate(int, store="s"),
+        r"'s-repartition-filter', .*give one of them another name, groups of one cogroup by group_by_key\(name=...\)$",
+    ),
     "a merger for windows": (
         lambda b: b.stream("a").group_by_key().cogroup(aggregator).windowed_by(TimeWindows.of_size(5)).aggregate(int, aggregator),
         "a merger is for sessions only",

@@ -108,12 +108,17 @@ def test_a_window_whose_start_is_not_in_it_ends_its_size_later_where_it_is_read(
         ([(5, 5)], "gave a window from 5 to 5"),
         ([(0, 11)], "from 0 to 11, expected a start from 0 on and an end at most 10 ms later, which is the size"),
         ([(2**63 - 5, 2**63)], "gave a window from"),
+        ([(0, 10), (0, 8)], r"gave windows from 0 to 10 and to 8, expected one for each start"),
     ],
 )
 def test_what_is_no_window_is_refused(given: object, expected: str) -> None:
     with pytest.raises(Exception, match=expected) as error:
         _piped(_run(Odd(lambda t: given)), 5)
     assert "Odd" in str(error.value)
+
+
+def test_a_window_that_is_given_twice_counts_once() -> None:
+    assert _piped(_run(Odd(lambda t: [(0, 10), (0, 10)])), 5) == [("[k@0/10]", 1)]
 
 
 def test_final_results_of_windows_of_ones_own_are_those_of_suppress() -> None:

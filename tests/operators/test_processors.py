@@ -109,6 +109,22 @@ def test_a_key_of_none_is_an_error_in_reads_too(store: Store) -> None:
     assert pipe(using(store, calls), ("k", "a", 5)) == [[]]
 
 
+@pytest.mark.parametrize(("store", "asked", "said"), [
+    (Stores.key_value_store("s"), "prefixScan", ": write prefix_scan$"),
+    (Stores.key_value_store("s"), "flush", "; it has all, delete, get, prefix_scan, put, put_all, put_if_absent, range$"),
+    (Stores.timestamped_key_value_store("s"), "reverseRange", r": write range\(low, high, reverse=True\)$"),
+    (Stores.window_store("s", 10, 10), "fetchAll", ": write fetch_all$"),
+    (Stores.session_store("s", 10), "findSessions", ": write find_sessions$"),
+    (Stores.versioned_key_value_store("s", 10), "getAsOf", ": write get_as_of$"),
+])
+def test_a_name_that_a_store_lacks_is_answered_with_its_reads_too(store: Store, asked: str, said: str) -> None:
+    def calls(s: Any, r: Record) -> Any:
+        with pytest.raises(AttributeError, match=said):
+            getattr(s, asked)
+
+    assert pipe(using(store, calls), ("k", "a", 5)) == [None]
+
+
 @pytest.mark.parametrize(("bad", "said"), [((None, "v"), "no null keys"), (("z", 7), "expected str")])
 def test_put_all_writes_all_entries_or_none(bad: tuple[Any, Any], said: str) -> None:
     def calls(s: Any, r: Record) -> Any:

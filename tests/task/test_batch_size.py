@@ -78,7 +78,7 @@ def test_a_function_that_fails_with_nothing_to_process_ends_the_thread_with_what
     for _ in range(MOST_DEATHS - 1):
         size = failed(size, BAD, taken(0))
         assert size.is_usual
-    with pytest.raises(StopError, match=r"whatever the batch holds.*Division by zero"):
+    with pytest.raises(StopError, match=r"whatever the batch holds: .*Division by zero.*; of what a punctuator"):
         failed(size, BAD, taken(0))
 
 

@@ -174,6 +174,29 @@ def test_behind_a_function_of_columns_forwarded_times_move_no_stream_time(topolo
     assert ticks.read_key_values() == [("tick", 500), ("tick", 1_200)]  # TopologyTestDriver of Kafka Streams 4.3.1
 
 
+class BothTickers(StreamTicker):
+    """Ticks by the wall clock, too."""
+
+    def init(self, context: ProcessorContext) -> None:
+        super().init(context)
+        context.schedule(1_000, PunctuationType.WALL_CLOCK_TIME, lambda now: context.forward(Record("tick", -1, now)))
+
+
+def test_no_handler_is_asked_about_a_function_of_columns_that_fails_on_what_a_punctuator_forwards(
+    topology_test_driver: Any,
+) -> None:
+    builder = StreamsBuilder()
+    ticks = builder.stream("in", key=TEXT, value=LONG).process(BothTickers, key=TEXT, value=LONG)
+    ticks.map_values(lambda now: F.assert_true(now.between(0, 500)).cast("bigint")).to("out", value=LONG)
+    driver = topology_test_driver(builder, {"processing.exception.handler": "continue"})
+    source = driver.create_input_topic("in", TEXT, LONG)
+    source.pipe_input("a", 1, 500)
+    with pytest.raises(StopError, match="a punctuator or a store forwards"):
+        driver.advance_wall_clock_time(1_000)
+    with pytest.raises(StopError, match=r"whatever the batch holds: .*a punctuator or a store forwards"):
+        source.pipe_input("a", 1, 1_000)
+
+
 def test_windows_are_read_from_topics_and_stores(topology_test_driver: Any) -> None:
     builder = StreamsBuilder()
     grouped = builder.stream("in", key=TEXT, value=TEXT).group_by_key(key=TEXT, value=TEXT)

@@ -117,11 +117,17 @@ def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress
         found = RefusedRecord(topic=tp.topic, partition=tp.partition, offset=offset, error=failure.error, message=failure.message)
         return replace(size, most=1, suspects=0, until={}, refused=(*size.refused, found), in_vain=0)
     if size.in_vain + 1 >= MOST_DEATHS:
-        raise StopError(
-            f"a function of Columns fails whatever the batch holds ({size.in_vain + 1} batches without a record of their own): "
-            f"{failure.error}: {failure.message}"
-        )
+        raise StopError(of_no_record(failure.error, failure.message))
     return replace(size, in_vain=size.in_vain + 1)
+
+
+def of_no_record(error: str, message: str) -> str:
+    """What is said of a function that fails in batches from which no record can be left out for it."""
+    return (
+        f"a function of Columns fails whatever the batch holds: {error}: {message}; of what a punctuator or a store forwards, no "
+        "record can be skipped for it: give it an expression that does not fail (F.try_divide, try_cast, F.when), or wrap it in "
+        "per_record(...)"
+    )
 
 
 def _one_has_ended_its_worker(size: BatchSize, failure: Failure, progress: SourceProgress) -> BatchSize:

@@ -53,10 +53,11 @@ class Draft:
         if node.name in self.nodes:
             first, second, given = method_of(self.nodes[node.name]), method_of(node), given_name(node.name)
             of_given = "" if given == node.name else f", which is of name={given!r}"
+            of_groups = "" if given == node.name else ", groups of one cogroup by group_by_key(name=...)"
             of_whom = f"both {first}" if first == second else f"{first}; {second}"
             raise TopologyError(
                 f"two nodes have the name {node.name!r}{of_given} ({of_whom}):"
-                " names of operators, groups, repartitions and sinks must differ; give one of them another name"
+                f" names of operators, groups, repartitions and sinks must differ; give one of them another name{of_groups}"
             )
         for parent in parents:
             self._check_parent(node.name, parent)

@@ -78,17 +78,24 @@ class Windows(Spelled):
         """What ``windows_for`` gives, checked, each start once.
 
         Raises:
-            ValueError: what is no window, or one that is longer than ``size``: its rows would be deleted while it is open.
+            ValueError: what is no window, one that is longer than ``size``: its rows would be deleted while it is open, or
+                two that begin together: a store's key has the start only.
         """
         given, name = self.windows_for(timestamp), type(self).__name__
         try:
-            found = {index(start): index(end) for start, end in (given.items() if isinstance(given, Mapping) else given)}
+            pairs = [(index(start), index(end)) for start, end in (given.items() if isinstance(given, Mapping) else given)]
         except (TypeError, ValueError):
             raise ValueError(
                 f"{name}: windows_for({timestamp}) gave {given!r}, expected pairs of start and end, in ms as int"
             ) from None
         assert self.size is not None
-        for start, end in found.items():
+        found = dict(pairs)
+        for start, end in pairs:
+            if found[start] != end:
+                raise ValueError(
+                    f"{name}: windows_for({timestamp}) gave windows from {start} to {end} and to {found[start]}, expected one for"
+                    " each start: a store has one row for it"
+                )
             if not 0 <= start < end <= MAX_TIME or end - start > self.size:
                 raise ValueError(
                     f"{name}: windows_for({timestamp}) gave a window from {start} to {end}, expected a start from 0 on and an"

@@ -182,6 +182,17 @@ def test_programs_that_a_function_starts_have_the_path_that_the_driver_has(their
     assert done.stdout.strip() == found
 
 
+def test_without_a_server_an_error_of_a_function_has_no_other_error_as_its_context() -> None:
+    program = (
+        "import sys; sys.modules['pyspark.daemon'] = daemon = type(sys)('daemon')\n"
+        "daemon.manager = lambda: print(sys.exc_info()[1])\n"
+        "from tidemill.spark.launch import worker_daemon; worker_daemon.main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), ADDRESS_KEY: ""}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None"
+
+
 def test_without_a_server_the_daemon_is_pysparks_own(folder: Path) -> None:
     with daemon(str(folder / "nobody"), folder) as (started, listening):
         worker, connection = worker_of(listening)

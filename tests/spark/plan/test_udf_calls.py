@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
 
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import TopologyError
@@ -18,6 +19,7 @@ from tidemill.testing import TestRecord, TopologyTestDriver
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 TEXT, LONG = Serdes.string(), Serdes.long()
 PAIR = Serdes.json("number bigint, text string")
+NUMBERS = Serdes.json("numbers array<bigint>")
 COUNT = 300
 """More than a UDF's buffer holds."""
 
@@ -122,3 +124,36 @@ def test_a_udf_of_iterators_is_refused(spark: SparkSession) -> None:
     builder.stream("in", key=TEXT, value=TEXT).map_values(F.pandas_udf(upper, StringType())).to("out")
     with pytest.raises(TopologyError, match="iterator of batches"):
         TopologyTestDriver(builder, session=spark)
+
+
+def one_more(numbers: pd.Series) -> pd.Series:
+    return numbers + 1
+
+
+def one_more_of_arrays(numbers: pa.Array) -> pa.Array:
+    return pc.add(numbers, 1)
+
+
+def one_more_in_each(arrays: pd.Series) -> pd.Series:
+    return arrays.map(lambda numbers: numbers + 1)
+
+
+@pytest.mark.parametrize("udf", [
+    F.udf(lambda number: number + 1, LongType()), F.pandas_udf(one_more, LongType()), F.arrow_udf(one_more_of_arrays, LongType()),
+], ids=["of values", "pandas", "arrow"])
+def test_a_udf_in_a_lambda_is_refused_with_what_to_write(spark: SparkSession, udf: Callable[[Column], Column]) -> None:
+    builder = StreamsBuilder()
+    lists = builder.stream("lists", key=TEXT, value=NUMBERS)
+    lists.map_values(lambda value: F.size(F.transform(value["numbers"], lambda number: udf(number) + 1))).to("out")
+    with pytest.raises(TopologyError, match=r"a UDF is in the lambda .*F.transform.*: give the UDF the whole array"):
+        TopologyTestDriver(builder, session=spark)
+
+
+def test_a_udf_gets_a_whole_array(spark: SparkSession) -> None:
+    more = F.pandas_udf(one_more_in_each, ArrayType(LongType()))
+    builder = StreamsBuilder()
+    lists = builder.stream("lists", key=TEXT, value=NUMBERS)
+    lists.map_values(lambda value: F.element_at(more(value["numbers"]), -1)).to("out", value=LONG)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        driver.create_input_topic("lists", TEXT, NUMBERS).pipe_input("a", {"numbers": [1, 2, 3]})
+        assert driver.create_output_topic("out", TEXT, LONG).read_values() == [4]

@@ -27,7 +27,16 @@ from tidemill.spark.batch_failures import errors_unlogged, one_line
 from tidemill.spark.plan.changes import Changes, KeyValue
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.lookups import Side
-from tidemill.spark.plan.user_columns import OF_A_LAMBDA, OF_A_WINDOW, OF_ALL, OF_AN_AGGREGATE, OF_ROWS, UserColumnError, type_of
+from tidemill.spark.plan.user_columns import (
+    OF_A_LAMBDA,
+    OF_A_UDF_IN_A_LAMBDA,
+    OF_A_WINDOW,
+    OF_ALL,
+    OF_AN_AGGREGATE,
+    OF_ROWS,
+    UserColumnError,
+    type_of,
+)
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT
 from tidemill.topology import operations as op
 from tidemill.topology.functions import UserFunction
@@ -241,6 +250,7 @@ _SAID = {
     "WINDOW_FUNCTION_WITHOUT_OVER_CLAUSE": OF_A_WINDOW,
     "CANNOT_RESOLVE_STAR_EXPAND": OF_ALL,
     "INVALID_LAMBDA_FUNCTION_CALL.NON_HIGHER_ORDER_FUNCTION": OF_A_LAMBDA,
+    "UNSUPPORTED_FEATURE.LAMBDA_FUNCTION_WITH_PYTHON_UDF": OF_A_UDF_IN_A_LAMBDA,
 }
 """By the names of Spark's errors, or the first parts of them."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
@@ -23,6 +24,7 @@ from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
 from tidemill.errors import TopologyError
+from tidemill.spark.batch_failures import errors_unlogged
 from tidemill.spark.plan.pinned_workers import own_workers
 from tidemill.spark.plan.user_columns import type_of
 
@@ -69,7 +71,13 @@ def _mine(frame: DataFrame, is_asked: Column, given: Column | str, *, is_of_pand
     """An argument, of other rows null. Of these pandas gets a number, since with nulls its whole numbers would be floats."""
     column = F.col(given) if isinstance(given, str) else given
     mine = F.when(is_asked, column)
-    other = _number(type_of(frame, column)) if is_of_pandas else None
+    if not is_of_pandas:
+        return mine
+    try:
+        with errors_unlogged():
+            other = _number(type_of(frame, column))
+    except AnalysisException:  # a lambda's variable, or a mistake: Spark refuses the whole expression
+        return mine
     return mine if other is None else mine.otherwise(other)
 
 

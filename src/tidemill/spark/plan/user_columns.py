@@ -51,6 +51,11 @@ OF_A_LAMBDA = (
     "the function gives a function of SQL text (x -> ...), which can only be an argument of another one: write the whole in "
     "Python, as in F.transform(value, lambda x: x + 1)"
 )
+OF_A_UDF_IN_A_LAMBDA = (
+    "a UDF is in the lambda of a higher-order function (F.transform, F.filter ...), where Spark calls none: give the UDF the "
+    "whole array (a result of ArrayType), compute its result in a map_values above, or wrap the operator's function in "
+    "per_record(...)"
+)
 _STAR = re.compile(r"[(.,] ?\*[,.) ]")
 _LAMBDA = re.compile(r"(\w+|\([\w, ]+\)) *->")
 _OF_AN_ORDER = (
