@@ -134,7 +134,10 @@ class ProcessorContext(Spelled):
         if type(timestamp) is not int or not 0 <= timestamp <= LATEST_TIME:
             _refuse_if(why_no_timestamp(timestamp))
         if headers is not self.headers:
-            _refuse_if(why_no_headers(headers))
+            given = () if headers is None else headers
+            _refuse_if(why_no_headers(given))
+            if type(headers) is not tuple:  # a list that the processor goes on to change: the record is sent later
+                record = record.with_headers(tuple(given))
         fixed = self.fixed_key
         if fixed is not _ANY_KEY and record[0] is not fixed and not is_same_value(record[0], fixed):
             raise ValueError(
