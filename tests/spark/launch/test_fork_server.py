@@ -189,6 +189,17 @@ def test_without_a_server_the_daemon_is_pysparks_own(folder: Path) -> None:
             assert worker.ppid() == started.pid
 
 
+def test_without_a_server_what_a_function_raises_has_no_error_of_the_daemons_in_its_trace() -> None:
+    program = (
+        "import sys; sys.modules['pyspark.daemon'] = daemon = type(sys)('daemon')\n"
+        "daemon.manager = lambda: print(sys.exc_info()[0])\n"
+        "from tidemill.spark.launch import worker_daemon; worker_daemon.main()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), ADDRESS_KEY: ""}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "None"
+
+
 def test_a_server_that_ends_while_it_imports_is_done_without(folder: Path) -> None:
     server = start_fork_server(["no_such_module_anywhere"])
     try:

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import sys
+from contextlib import suppress
 
 ADDRESS_KEY = "TIDEMILL_FORK_SERVER"
 """In the environment of workers: where the server listens."""
@@ -25,9 +26,10 @@ _FORK_LIMIT_S = 20.0
 
 def main() -> None:
     drop_own_safe_path()
-    try:
+    connection = None
+    with suppress(OSError):
         connection = ask(os.environ.get(ADDRESS_KEY, ""), sys.argv)
-    except OSError:
+    if connection is None:  # not in a handler of the OSError, or it would be the context of every exception of a user's function
         from pyspark.daemon import manager
 
         from tidemill.spark.launch.function_output import shows_output
