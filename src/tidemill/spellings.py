@@ -183,7 +183,7 @@ def _refuse_misfit(function: Callable[..., object], args: tuple[object, ...], na
     """TypeError if a function or class does not take these arguments; else it has raised one itself."""
     problem = _why_not(function, args, named)
     if problem:
-        taken = f"{function.__qualname__}{_signature(function)}"
+        taken = f"{function.__qualname__}{signature_of(function)}"
         shown = taken if len(taken) <= _LONG else f"{taken[:_LONG]} ..."
         by_name = ", what follows * by its name" if problem.startswith("too many") and "*, " in shown else ""
         others = "".join(f", or {other}" for other in _others(function, args, named))
@@ -218,8 +218,8 @@ def _others(function: Callable[..., object], args: tuple[object, ...], named: Ma
     ]  # fmt: skip
 
 
-def _signature(function: Callable[..., object]) -> inspect.Signature:
-    """Without types and without the object that a method is of."""
+def signature_of(function: Callable[..., object]) -> inspect.Signature:
+    """What a function or class takes, without types and without the object that a method is of."""
     found = inspect.signature(function)
     parameters = [each.replace(annotation=each.empty) for each in found.parameters.values() if each.name not in ("self", "cls")]
     return found.replace(parameters=parameters, return_annotation=found.empty)
@@ -268,7 +268,7 @@ class Spelled(metaclass=_SpelledType):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            raise UnknownNameError(type(self), name)
+            raise UnknownNameError(self, name)  # not its class: some methods are an object's own, as of a processor's store
 
 
 class _SpelledEnumType(EnumMeta):

@@ -210,3 +210,31 @@ def test_an_attribute_that_java_calls_is_answered_with_what_to_write(asked: Call
     run = start(topology(lambda: Does(each=asked)))
     with pytest.raises(RecordError, match=r"is not callable; what is a method in Java may be an attribute here: record\.value,"):
         run.pipe(0, "in", b"k", b"v", 7)
+
+
+WINDOWS = Stores.window_store("windows", 1000, 100, key=TEXT, value=TEXT)
+PLAIN = Stores.key_value_store("plain", key=TEXT, value=TEXT)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda ctx: ctx.store("windows").fetch("k", 0, 10), r"expected fetch\(key, start\), or fetch_range\(key, first, last, "),
+        (lambda ctx: ctx.store("windows").put("k", "v"), r"expected put\(key, value, start, timestamp=None\)$"),
+        (lambda ctx: ctx.store("plain").put("k", "v", 5), r"expected put\(key, value\), or put_all\(entries\)"),
+        (lambda ctx: ctx.schedule(10, print), r"expected schedule\(interval, punctuation_type, punctuator, \*, start_time="),
+        (lambda ctx: ctx.forward(Record("k", "v")), r"expected Record\(key, value, timestamp, headers=\(\)\)$"),
+        (lambda ctx: ctx.store("windows").fetchAll(0, 10), "WindowAccess has no fetchAll: write fetch_all$"),
+        (lambda ctx: ("k", "v").key, r"a pair is a tuple \(key, value\): write \[0\]$"),
+    ],
+)
+@pytest.mark.parametrize("in_init", [False, True])
+def test_a_call_as_in_java_is_answered_with_what_is_taken(call: Callable[[Any], Any], said: str, in_init: bool) -> None:
+    given = Does(first=call) if in_init else Does(each=lambda context, _: call(context))
+    builder = StreamsBuilder()
+    for store in (WINDOWS, PLAIN):
+        builder.add_state_store(store)
+    given_once = [given]
+    builder.stream("in", key=TEXT, value=TEXT).process(given_once.pop, "windows", "plain").to("out", key=TEXT, value=TEXT)
+    with pytest.raises((StopError, AssertionError), match=said):
+        start(builder.build()).pipe(0, "in", b"k", b"v", 1)

@@ -141,7 +141,6 @@ def calling(store: Store, call: Callable[[ProcessorContext, Any, Record], Any], 
 PLAIN = Stores.key_value_store("plain", key=STRING, value=STRING)
 WRONG_TIMES: list[Any] = [-1, None, 1.5, 2**63]
 WRONG_HEADERS: list[Any] = [
-    None,
     "name",
     {"name": b"value"},
     ("name", b"value"),
@@ -178,6 +177,25 @@ def test_headers_that_can_be_sent_are() -> None:
     run = StepRun(calling(PLAIN, lambda ctx, _, r: ctx.forward(r.with_headers(given))).build())
     run.pipe([("in", b"k", b"v", 5)])
     assert [headers for topic, *_, headers, _batch in run.written if topic == "out"] == [given]
+
+
+def test_headers_of_none_are_none_as_in_kafka_streams() -> None:
+    run = StepRun(calling(PLAIN, lambda ctx, _, r: ctx.forward(r.with_headers(None))).build())  # type: ignore[arg-type]
+    run.pipe([("in", b"k", b"v", 5)])
+    assert [headers for topic, *_, headers, _batch in run.written if topic == "out"] == [()]
+
+
+def test_a_record_is_sent_with_the_headers_that_a_list_had_when_it_was_forwarded() -> None:
+    kept: list[Any] = []
+
+    def forward(context: ProcessorContext, _: Any, record: Record) -> None:
+        kept.append((record.value, b""))
+        context.forward(record.with_headers(kept))  # type: ignore[arg-type]
+
+    run = StepRun(calling(PLAIN, forward).build())
+    run.pipe([("in", b"k", value, 5) for value in (b"a", b"b", b"c")])
+    found = [headers for topic, *_, headers, _batch in run.written if topic == "out"]
+    assert [[name for name, _ in headers] for headers in found] == [["a"], ["a", "b"], ["a", "b", "c"]]
 
 
 @pytest.mark.parametrize(

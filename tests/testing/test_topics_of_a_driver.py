@@ -32,6 +32,8 @@ def topic(piped: list[Any], **settings: Any) -> TestInputTopic:
         (lambda t: t.pipe_input("k", "v", 1, [("a", "b")]), "a record for in: the value of the header 'a' is of type str"),
         (lambda t: t.pipe_input("k", "v", 1, [("a",)]), "a record for in: a header is .*, expected a pair"),
         (lambda t: t.pipe_records([TestRecord("k", "v")], batch=-1), "pipe_records: batch is -1, expected a number of records"),
+        (lambda t: t.pipe_key_values([("k", "v")], "5"), "start: the timestamp '5' is of type str"),
+        (lambda t: t.pipe_values(["v"], advance=5), "advance: expected a start with it, or the topic's own"),
         (lambda t: t.pipe_records([TestRecord("k", "v")], batch=0), "pipe_records: batch is 0, expected a number of records"),
     ],
 )
@@ -65,6 +67,15 @@ def test_times_may_be_datetimes() -> None:
     into.pipe_input("k", "given", noon)
     into.pipe_records([TestRecord("k", "of a record", noon)])
     assert [batch[0].timestamp - 43_200_005 for batch in piped] == [0, 1000, 0, 0]
+
+
+def test_several_records_may_have_times_of_their_own_as_in_kafka_streams() -> None:
+    piped: list[Any] = []
+    into = topic(piped, start=7)
+    into.pipe_key_values([("k", "1"), ("k", "2"), ("k", "3")], 100, timedelta(milliseconds=5))
+    into.pipe_values(["4", "5"], datetime(1970, 1, 1, tzinfo=timezone.utc), 3)
+    into.pipe_input("k", "6")
+    assert [batch[0].timestamp for batch in piped] == [100, 105, 110, 0, 3, 7]
 
 
 def test_an_output_topic_needs_serdes() -> None:

@@ -7,6 +7,7 @@ import traceback
 
 from tidemill.errors import SerdeError, TidemillError, TopologyError
 from tidemill.printable import said_by
+from tidemill.spellings import signature_of
 
 _MADE_COLUMNS = (
     "it is called with Python values, not Columns, and has called a function of PySpark, which makes Columns: compute with "
@@ -15,6 +16,17 @@ _MADE_COLUMNS = (
 """Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
 
 _CALLED_VALUE = re.compile("'(NoneType|bool|bytes|dict|float|int|list|str|tuple|RecordMetadata|TaskId)' object is not callable")
+
+_MISFIT = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|missing|got) .*argument.*", re.DOTALL)
+"""Python's own sentence about a call: the class, and its method."""
+_PLACES = ("key", "value")
+_answering: dict[str, type] = {}
+
+
+def answer_calls_of(*classes: type) -> None:
+    """Has functions that call these with other arguments told what is taken. For classes that are called for each record, where
+    nothing may stand before the call (as ``Spelled`` does it)."""
+    _answering.update((each.__name__, each) for each in classes)
 
 
 def says_where(problem: BaseException) -> bool:
@@ -26,16 +38,29 @@ def says_where(problem: BaseException) -> bool:
 def function_failure(node: str, problem: BaseException, where: str = "") -> str:
     """Names the node, the exception's class and its text; ``where``: more about the place."""
     said = _MADE_COLUMNS if _has_no_session(problem) else said_by(problem)
-    return f"the function of {node} failed{where}: {type(problem).__name__}: {said}{_instead(problem)}"
+    return f"the function of {node} failed{where}: {type(problem).__name__}: {said}{instead_of(problem)}"
 
 
-def _instead(problem: BaseException) -> str:
-    """What to write for ``value.name`` of a dict that has the key, and for ``record.value()``: Java's objects are read so."""
+def instead_of(problem: BaseException) -> str:
+    """What to write for ``value.name`` of a dict that has the key, for ``pair.key``, for ``record.value()``, since Java's objects
+    are read so, and for a call with other arguments, as of Java's ``store.fetch(key, first, last)``; empty for other problems."""
     if isinstance(problem, AttributeError) and isinstance(problem.obj, dict) and problem.name in problem.obj:
         return f"; write [{problem.name!r}], or give the serde a class, as in Serdes.json(Class), for values with attributes"
+    if isinstance(problem, AttributeError) and isinstance(problem.obj, tuple) and problem.name in _PLACES:
+        return f"; a pair is a tuple (key, value): write [{_PLACES.index(problem.name)}]"
+    if isinstance(problem, TypeError) and (call := _MISFIT.fullmatch(str(problem))) and call[1] in _answering:
+        return f"; expected {_taken_by(_answering[call[1]], call[2])}"
     if isinstance(problem, TypeError) and _CALLED_VALUE.fullmatch(str(problem)):
         return "; what is a method in Java may be an attribute here: record.value, not record.value()"
     return ""
+
+
+def _taken_by(cls: type, method: str) -> str:
+    """The method's arguments, and those of methods for Java's overloads of it, whose names begin with its own."""
+    if method == "__new__":
+        return f"{cls.__name__}{signature_of(cls)}"
+    longer = [each for each in vars(cls) if each.startswith(f"{method}_") and not each.endswith("_at")]  # those are of raw keys
+    return ", or ".join(f"{name}{signature_of(getattr(cls, name))}" for name in (method, *longer))
 
 
 def _has_no_session(problem: BaseException) -> bool:

@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import Context, Operator, RecordMetadata
-from tidemill.operators.function_failures import says_where
+from tidemill.operators.function_failures import answer_calls_of, instead_of, says_where
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.spellings import Spelled, SpelledEnum
@@ -134,7 +134,10 @@ class ProcessorContext(Spelled):
         if type(timestamp) is not int or not 0 <= timestamp <= LATEST_TIME:
             _refuse_if(why_no_timestamp(timestamp))
         if headers is not self.headers:
-            _refuse_if(why_no_headers(headers))
+            given = () if headers is None else headers
+            _refuse_if(why_no_headers(given))
+            if type(headers) is not tuple:  # a list that the processor goes on to change: the record is sent later
+                record = record.with_headers(tuple(given))
         fixed = self.fixed_key
         if fixed is not _ANY_KEY and record[0] is not fixed and not is_same_value(record[0], fixed):
             raise ValueError(
@@ -211,6 +214,9 @@ class ProcessorContext(Spelled):
         return any(isinstance(node, SourceNode) and node.is_global for node in above)
 
 
+answer_calls_of(ProcessorContext, Record)
+
+
 def _refuse_if(problem: str) -> None:
     if problem:
         raise ValueError(f"can't forward the record: {problem}")
@@ -254,6 +260,7 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
             raise
         raise StopError(
             f"task {context.task}: the processor of {context.node} could not be made: {type(problem).__name__}: {problem}"
+            f"{instead_of(problem)}"
         ) from problem
     finally:
         seen.is_in_init = False

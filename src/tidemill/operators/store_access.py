@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidemill.operators.function_failures import answer_calls_of
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
 from tidemill.operators.record import Headers, why_no_timestamp
 from tidemill.operators.rows import require_key
@@ -174,6 +175,7 @@ _ACCESS: dict[type, Callable[[Any, Moment], object]] = {
     WindowStore: WindowAccess,
     SessionStore: SessionAccess,
 }
+answer_calls_of(*_ACCESS, *_Access.__subclasses__())
 _WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
 
 

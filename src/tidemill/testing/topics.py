@@ -103,13 +103,22 @@ class TestInputTopic(Spelled):
         """A record with a null key."""
         self.pipe_input(None, value, timestamp)
 
-    def pipe_values(self, values: Iterable[object]) -> None:
-        """Several records with a null key, one by one."""
-        self.pipe_key_values((None, value) for value in values)
+    def pipe_values(self, values: Iterable[object], start: Instant | None = None, advance: Duration = 0) -> None:
+        """Several records with a null key, one by one; the times as of ``pipe_key_values``."""
+        self.pipe_key_values(((None, value) for value in values), start, advance)
 
-    def pipe_key_values(self, pairs: Iterable[tuple[object, object]]) -> None:
-        """Several records, one by one, at the topic's own time."""
-        self.pipe_records(TestRecord(key, value) for key, value in pairs)
+    def pipe_key_values(
+        self, pairs: Iterable[tuple[object, object]], start: Instant | None = None, advance: Duration = 0
+    ) -> None:
+        """Several records, one by one: the first at ``start``, each later one ``advance`` after the one before, and the topic's
+        own time stays; without a ``start`` at the topic's own time."""
+        if start is None:
+            _refuse_if("expected a start with it, or the topic's own (create_input_topic)" if advance else "", "advance")
+            self.pipe_records(TestRecord(key, value) for key, value in pairs)
+            return
+        first, step = _in_ms(start, "start"), milliseconds(advance, "advance")
+        _refuse_if(why_no_timestamp(first), "start")
+        self.pipe_records(TestRecord(key, value, first + at * step) for at, (key, value) in enumerate(pairs))
 
     def pipe_records(self, records: Iterable[TestRecord], batch: int | None = 1) -> None:
         """Writes several records, ``batch`` of them in one micro-batch (None: all).
