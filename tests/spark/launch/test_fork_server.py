@@ -200,7 +200,6 @@ def test_without_a_server_the_daemon_is_pysparks_own(folder: Path) -> None:
             assert worker.ppid() == started.pid
 
 
-
 def test_a_server_that_ends_while_it_imports_is_done_without(folder: Path) -> None:
     server = start_fork_server(["no_such_module_anywhere"])
     try:

@@ -87,7 +87,7 @@ class _Table:
     ) -> None:
         self.rows, self._decode, self._keeps_values = rows, decode, keeps_values
         self.seen: dict[bytes | None, object] = {}
-        """Values that were read and may be used again: looked at before ``read`` is called, which costs a join a tenth."""
+        """Values that were read and may be used again: looked at before ``read`` is called."""
 
     def put(self, key: bytes, row: bytes | None) -> None:
         self.rows[key] = row
