@@ -167,12 +167,15 @@ def unique_name() -> Callable[[str], str]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The run's session, with room for three stream threads. A process can have one at a time: take no other."""
-    from tidemill.runtime.instance.machine_jvm import machine_jvm
+    from tidemill.runtime.instance.launching import launch_jvm
 
-    jvm = machine_jvm(os.environ, application_id="tests", threads=3, settings={}, heap="768m")
-    handle = jvm.session(start_limit_s=240)
-    yield handle.session
-    handle.close()
+    launched = launch_jvm(os.environ, application_id="tests", threads=3, heap="768m")
+    try:
+        handle = launched.jvm.session(start_limit_s=240)
+        yield handle.session
+        handle.close()
+    finally:
+        launched.end()
 
 
 @pytest.fixture(autouse=True)

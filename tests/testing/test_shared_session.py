@@ -15,17 +15,26 @@ from tidemill.testing import driver
 
 def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[dict[str, Any]] = []
-    handle = SimpleNamespace(session="the session", close=lambda: None, is_alive=lambda: True)
+    ended: list[str] = []
+    handle = SimpleNamespace(
+        session="the session", process=os.getpid(), close=lambda: ended.append("session"), is_alive=lambda: True
+    )
 
-    def machine_jvm(environ: Any, **options: Any) -> Any:
+    def launch_jvm(environ: Any, **options: Any) -> Any:
         started.append(options)
-        return SimpleNamespace(session=lambda limit_s: handle)
+        return SimpleNamespace(jvm=SimpleNamespace(session=lambda limit_s: handle), end=lambda: ended.append("processes"))
 
     monkeypatch.setattr(driver, "SparkSession", SimpleNamespace(getActiveSession=lambda: None))
     monkeypatch.setattr(driver, "_started", driver._SharedSession())
-    monkeypatch.setattr(driver, "machine_jvm", machine_jvm)
+    monkeypatch.setattr(driver, "launch_jvm", launch_jvm)
     assert [driver.shared_session() for _ in range(2)] == ["the session"] * 2
     assert [options["threads"] for options in started] == [1]
+    handle.process = os.getpid() + 1  # in a process that was forked from the one that has started it
+    driver.close_shared_session()
+    assert ended == []
+    handle.process = os.getpid()
+    driver.close_shared_session()
+    assert ended == ["session", "processes"]
 
 
 UNFINISHED = """

@@ -37,7 +37,7 @@ from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import Program, configured_topology
 from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
-from tidemill.runtime.instance.machine_jvm import machine_jvm
+from tidemill.runtime.instance.launching import Launched, launch_jvm
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.worker.read_stores import ReadStores
 from tidemill.spark.engine import BatchEngine
@@ -398,10 +398,30 @@ def _close_all(drivers: weakref.WeakSet[TopologyTestDriver]) -> None:
 
 
 class _SharedSession:
-    """The session that was started for the drivers, if one was."""
+    """The session that was started for the drivers, if one was, and what its workers are forked from."""
 
     def __init__(self) -> None:
         self.handles: list[SparkHandle] = []
+        self.launched: list[Launched] = []
+
+    def start(self) -> None:
+        """In place of one that has ended."""
+        self.end()
+        launched = launch_jvm(os.environ, application_id="tidemill-tests", threads=1)
+        self.launched.append(launched)
+        try:
+            self.handles.append(launched.jvm.session(_START_LIMIT_S))
+        except BaseException:
+            self.end()
+            raise
+
+    def end(self) -> None:
+        if any(handle.process != os.getpid() for handle in self.handles):
+            return  # all of it is the parent's
+        while self.handles:
+            self.handles.pop().close()
+        while self.launched:
+            self.launched.pop().end()
 
     def require_own_process(self) -> None:
         for handle in self.handles:
@@ -421,6 +441,8 @@ class _SharedSession:
         """In a forked process."""
         for handle in self.handles:
             handle.leave_to_parent()
+        for launched in self.launched:
+            launched.leave_to_parent()
 
 
 _START_LIMIT_S = 240.0
@@ -442,12 +464,10 @@ def shared_session() -> SparkSession:
         return handles[0].session
     if not handles:
         atexit.register(close_shared_session)
-    jvm = machine_jvm(os.environ, application_id="tidemill-tests", threads=1, settings={})
-    handles[:] = [jvm.session(_START_LIMIT_S)]
+    _started.start()
     return handles[0].session
 
 
 def close_shared_session() -> None:
     """Ends the session that ``shared_session`` has started, if it has."""
-    while _started.handles:
-        _started.handles.pop().close()
+    _started.end()

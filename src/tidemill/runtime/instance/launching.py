@@ -6,7 +6,7 @@ an instance consists of.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidemill.config.slices import SparkConfig
@@ -57,19 +57,40 @@ def launch(config: SparkConfig, environ: Mapping[str, str]) -> Launched:
     """
     require_room_for_own(environ)
     settings = resolved_spark(config.spark)
+    return launch_jvm(
+        environ,
+        application_id=config.application_id,
+        threads=config.num_stream_threads + _SPARE_THREADS,
+        settings=settings,
+        heap=settings.get("spark.driver.memory", JVM_HEAP),
+        jvm_options=_heap_options(config),
+        written=references("spark.", config.spark),
+    )
+
+
+def launch_jvm(
+    environ: Mapping[str, str],
+    *,
+    application_id: str,
+    threads: int,
+    settings: Mapping[str, str] | None = None,
+    heap: str = JVM_HEAP,
+    jvm_options: Sequence[str] = (),
+    written: Mapping[str, str] | None = None,
+) -> Launched:
+    """``machine_jvm`` with what its workers are forked from, where they are this machine's.
+
+    Raises:
+        EnvironmentProblem: there is no Java.
+    """
+    settings = settings or {}
     forks = None if is_cluster(settings.get("spark.master", "")) else start_fork_server(_WORKER_MODULES)
     try:
         with span("JVM launched"):
             jvm = machine_jvm(
-                environ,
-                application_id=config.application_id,
-                threads=config.num_stream_threads + _SPARE_THREADS,
-                settings=settings,
-                heap=settings.get("spark.driver.memory", JVM_HEAP),
-                jvm_options=_heap_options(config),
-                forks=forks,
-                written=references("spark.", config.spark),
-            )
+                environ, application_id=application_id, threads=threads, settings=settings, heap=heap, jvm_options=jvm_options,
+                forks=forks, written=written,
+            )  # fmt: skip
     except BaseException:
         if forks is not None:
             forks.close()
