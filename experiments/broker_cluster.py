@@ -17,12 +17,11 @@ from types import TracebackType
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tidemill.embedded.broker_plan import BrokerPlan, free_port, log4j_configuration, server_properties
+from tidemill.embedded.broker_plan import HOST, BrokerPlan, free_port, prepare
 from tidemill.embedded.jars import fetch_bundle
 from tidemill.embedded.java import find_java
 from tidemill.errors import EnvironmentProblem
 
-_HOST = "127.0.0.1"
 _CLUSTER_ID = "tidemill-experiments-0"
 _HEAP_MB = 256
 _LIMIT_S = 240.0
@@ -39,7 +38,7 @@ class BrokerCluster:
             ports.append(free_port(*ports))
         own, controllers = ports[:count], ports[count:]
         settings = {
-            "controller.quorum.voters": ",".join(f"{at}@{_HOST}:{port}" for at, port in enumerate(controllers, start=1)),
+            "controller.quorum.voters": ",".join(f"{at}@{HOST}:{port}" for at, port in enumerate(controllers, start=1)),
             "default.replication.factor": str(count),
             "min.insync.replicas": str(count - 1),
             "broker.session.timeout.ms": "6000",
@@ -50,7 +49,7 @@ class BrokerCluster:
         self._plans = [
             BrokerPlan(
                 java=java, bundle=bundle, data=folder / f"broker-{number}", port=port, controller_port=controller,
-                heap_mb=_HEAP_MB, settings={**settings, "node.id": str(number)},
+                heap_mb=_HEAP_MB, cluster_id=_CLUSTER_ID, settings={**settings, "node.id": str(number)},
             )
             for number, (port, controller) in enumerate(zip(own, controllers, strict=True), start=1)
         ]  # fmt: skip
@@ -60,12 +59,7 @@ class BrokerCluster:
 
     def __enter__(self) -> BrokerCluster:
         for plan in self._plans:
-            plan.data.mkdir(parents=True)
-            properties = plan.data / "server.properties"
-            properties.write_text(server_properties(plan))
-            (plan.data / "log4j2.yaml").write_text(log4j_configuration(plan))
-            format_it = plan.command("kafka.tools.StorageTool", "format", "--cluster-id", _CLUSTER_ID, "-c", str(properties))
-            subprocess.run(format_it, check=True, capture_output=True, timeout=_LIMIT_S)
+            prepare(plan, limit_s=_LIMIT_S)
         try:
             self.start()
         except BaseException:

@@ -45,6 +45,10 @@ class PortTakenError(EnvironmentProblem):
     """Another process listens on the broker's port."""
 
 
+def _new_cluster_id() -> str:
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerPlan:
     """A broker that could run: with what, where, on which ports. ``security`` None: everyone on this machine may do all."""
@@ -59,7 +63,9 @@ class BrokerPlan:
     security: BrokerSecurity | None = None
     internal_port: int = 0
     jvm_options: Sequence[str] = ()
-    """Beside those of every broker."""
+    """Next to those of every broker."""
+    cluster_id: str = field(default_factory=_new_cluster_id)
+    """What its storage is formatted with; the brokers of one cluster have the same."""
 
     @property
     def bootstrap_servers(self) -> str:
@@ -226,9 +232,8 @@ def _folder_in_use(plan: BrokerPlan) -> EnvironmentProblem:
 
 
 def _format(plan: BrokerPlan, limit_s: float) -> None:
-    cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
     properties = str(plan.data / "server.properties")
-    command = plan.command("kafka.tools.StorageTool", "format", "--cluster-id", cluster_id, "-c", properties)
+    command = plan.command("kafka.tools.StorageTool", "format", "--cluster-id", plan.cluster_id, "-c", properties)
     try:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=limit_s, stdin=subprocess.DEVNULL

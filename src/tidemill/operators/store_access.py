@@ -8,7 +8,7 @@ its own only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tidemill.operators.function_failures import answer_calls_of
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
@@ -17,7 +17,7 @@ from tidemill.operators.rows import require_key
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
-from tidemill.spellings import Spelled, UnknownNameError
+from tidemill.spellings import Spelled
 from tidemill.topology.values import TableRow
 from tidemill.topology.windows import Windowed
 
@@ -36,11 +36,6 @@ class Moment(Protocol):
 
 class _Access(Spelled):
     _is_hot = True
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> object:
-            raise UnknownNameError(self, name)  # the reads are the object's, not its class'
 
 
 class KeyValueAccess(_Access):
