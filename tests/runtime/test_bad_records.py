@@ -12,9 +12,10 @@ from pyspark.sql import functions as F
 
 from tests.runtime.local_application import LIMIT_S, Place
 from tests.waiting import until
-from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill import Serdes, StreamsBuilder, Suppressed, per_record
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.runtime.instance.application import State
+from tidemill.task.batch_size import MOST_DEATHS
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -185,3 +186,20 @@ def test_a_function_of_columns_that_raises_stops_the_application_with_its_node_a
     assert "KSTREAM-MAPVALUES" in message
     assert "CAST_INVALID_INPUT" in message
     assert "processing.exception.handler" in message
+
+
+def test_for_a_record_that_suppress_has_held_no_other_is_skipped_and_the_thread_ends(place: Place) -> None:
+    place.create("in", "out", "pushed-out")
+    builder = StreamsBuilder()
+    read = builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.string())
+    read.map_values(F.upper).to(place.topic("out"))
+    held = read.to_table().suppress(Suppressed.until_time_limit(3_600_000, max_records=1))
+    held.to_stream().map_values(lambda v: v.cast("bigint")).to(place.topic("pushed-out"), value=Serdes.long())
+    good = [f"k{n}".encode() for n in range(MOST_DEATHS + 3)]
+    with place.running(builder, **{"processing.exception.handler": "continue"}) as streams:
+        place.send("in", [(b"bad", b"abc"), *((key, b"1") for key in good)])
+        assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+        assert [m.key() for m in place.received("out", 1 + MOST_DEATHS)] == [b"bad", *good[:MOST_DEATHS]]
+        assert sum(thread.metrics.skipped for thread in streams.threads) == 0
+    assert "on what a punctuator or a store forwards" in str(streams.error)
+    assert "'abc'" in str(streams.error)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.steps.log_reader import LogReader
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import RecordError
+from tidemill.errors import RecordError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.operators.exception_handlers import ExceptionHandlers, ExceptionResponse
 from tidemill.steps.alignment import AlignedReader
@@ -24,7 +24,7 @@ from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_spec import Origin, SourceSpec, SourceTopic
 from tidemill.steps.step_state import StepState
 from tidemill.task.batch import BatchRequest, RefusedRecord, SourceProgress
-from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, succeeded
+from tidemill.task.batch_size import MOST_DEATHS, BatchSize, Cause, Failure, failed, next_size, succeeded
 from tidemill.task.message_pack import pack, unpack
 from tidemill.testing.topics import RawRecord
 from tidemill.testing.worker import Message
@@ -75,6 +75,9 @@ class Run:
     bad: frozenset[tuple[TopicPartition, int]]
     together: Mapping[str, int]
     usual: int = 50
+    waits_from: tuple[TopicPartition, int] | None = None
+    """Behind this record all fail in their batch over what waits, unless that is deferred."""
+    may_defer: bool = False
     processed: list[tuple[TopicPartition, int]] = field(default_factory=list)
     left_out: list[tuple[TopicPartition, int]] = field(default_factory=list)
     failures: int = 0
@@ -89,7 +92,7 @@ class Run:
         size = self.size = next_size(self.size, self.at, set(self.at))
         request = BatchRequest(
             batch_id=number, inputs=dict(self.at), max_records=self.usual, max_inputs=size.most, until=size.until,
-            refused=size.refused, internal=frozenset({REPARTITION}),
+            refused=size.refused, internal=frozenset({REPARTITION}), defers=size.defers,
         )  # fmt: skip
         told: list[SourceProgress] = []
         rows: list[dict[str, Any]] = []
@@ -105,9 +108,11 @@ class Run:
         ]
         left_out = [record for record, row in zip(of_rows, data, strict=True) if row["node"] == REFUSED]
         processed = [record for record in of_rows if record not in left_out]
-        if self.bad.intersection(processed):
+        tp, offset = self.waits_from or (None, 0)
+        meets_what_waits = not request.defers and any(at == tp and found >= offset for at, found in processed)
+        if meets_what_waits or self.bad.intersection(processed):
             self.failures += 1
-            self.size = failed(size, BAD, told[-1])
+            self.size = failed(size, BAD, told[-1], may_defer=self.may_defer)
             self.reader = AlignedReader(Brokers(self.logs), self.together)  # its worker is gone
             return
         self.processed += processed
@@ -127,19 +132,32 @@ PARTITIONS = [TopicPartition(topic, number) for topic in ("a", "b", REPARTITION)
 
 
 @settings(max_examples=60, deadline=None)
-@given(data=st.data(), is_ordered=st.booleans())
-def test_exactly_the_records_to_blame_are_left_out_and_all_others_processed_once_in_order(data: Any, is_ordered: bool) -> None:
+@given(data=st.data(), is_ordered=st.booleans(), may_defer=st.booleans())
+def test_exactly_the_records_to_blame_are_left_out_and_all_others_processed_once_in_order(
+    data: Any, is_ordered: bool, may_defer: bool
+) -> None:
     partitions = data.draw(st.lists(st.sampled_from(PARTITIONS), unique=True, min_size=1))
     logs = {tp: data.draw(st.lists(st.integers(0, 9), max_size=30)) for tp in partitions}
     everything = [(tp, offset) for tp, log in logs.items() for offset in range(len(log))]
     bad = frozenset(data.draw(st.lists(st.sampled_from(everything), max_size=4))) if everything else frozenset()
-    run = Run(logs, bad, {"a": 0, "b": 0} if is_ordered else {})
+    run = Run(logs, bad, {"a": 0, "b": 0} if is_ordered else {}, may_defer=may_defer)
     run.to_the_end()
     assert set(run.left_out) == bad
     assert sorted([*run.processed, *run.left_out]) == sorted(everything)
     for tp in logs:
         offsets = [offset for at, offset in run.processed if at == tp]
         assert offsets == sorted(offsets)
+
+
+def test_for_what_waits_no_record_is_left_out_and_the_thread_ends() -> None:
+    """Also where batches of another input, which succeed, come in between."""
+    logs = {PARTITIONS[0]: [0] * 100, PARTITIONS[1]: [0] * 1_000}
+    bad = frozenset({(PARTITIONS[0], 12)})
+    run = Run(logs, bad, {}, waits_from=(PARTITIONS[0], 17), may_defer=True)
+    with pytest.raises(StopError, match=r"on what a punctuator or a store forwards: .*Division by zero"):
+        run.to_the_end()
+    assert run.left_out == [*bad]
+    assert [offset for tp, offset in run.processed if tp == PARTITIONS[0]] == [*range(12), *range(13, 17 + MOST_DEATHS)]
 
 
 def test_one_in_many_is_found_in_as_many_steps_as_there_are_halves() -> None:

@@ -78,8 +78,36 @@ def test_a_function_that_fails_with_nothing_to_process_ends_the_thread_with_what
     for _ in range(MOST_DEATHS - 1):
         size = failed(size, BAD, taken(0))
         assert size.is_usual
-    with pytest.raises(StopError, match=r"whatever the batch holds: .*Division by zero.*; of what a punctuator"):
+    with pytest.raises(StopError, match=r"on what a punctuator or a store forwards: .*Division by zero"):
         failed(size, BAD, taken(0))
+
+
+def test_a_record_that_fails_while_nothing_that_waits_is_forwarded_is_to_blame() -> None:
+    size = failed(BatchSize(), BAD, taken(1, 4), may_defer=True)
+    assert (size.most, size.until, size.defers, size.refused) == (1, {IN: 5}, True, ())
+    size = failed(size, BAD, taken(1, 4), may_defer=True)
+    assert (size.most, size.until, size.defers, len(size.refused)) == (1, {}, False, 1)
+
+
+def test_a_record_that_is_not_to_blame_is_tried_no_more_and_the_next_one_comes_alone() -> None:
+    size = after(failed(BatchSize(), BAD, taken(1, 4), may_defer=True), 1)
+    assert (size.most, size.until, size.defers, size.deferred) == (1, {}, False, 1)
+    for _ in range(RELAX_AFTER):
+        assert not size.is_usual
+        size = after(size, USUAL)
+    assert size.is_usual
+
+
+@pytest.mark.parametrize("failure", [DEAD, SLOW], ids=["died", "slow"])
+def test_a_record_that_dies_or_is_slow_while_it_is_tried_alone_is_sized_as_others_are(failure: Failure) -> None:
+    size = failed(failed(BatchSize(), BAD, taken(1), may_defer=True), failure, taken(1), may_defer=True)
+    assert not size.defers
+
+
+def test_a_record_whose_partition_is_gone_is_not_tried_alone() -> None:
+    size = failed(BatchSize(), BAD, taken(1, 4), may_defer=True)
+    assert next_size(size, {OTHER: 0}, {OTHER}).defers is False
+    assert next_size(size, {IN: 4}, {IN}) == size
 
 
 def test_functions_that_fail_with_nothing_to_process_now_and_then_end_no_thread() -> None:

@@ -86,6 +86,11 @@ class Context(Protocol):
     def emit_interval_ms(self) -> int:
         """Milliseconds of wall-clock time between searches for closed windows and unmatched join records: 1000; 0 = always."""
 
+    @property
+    def defers(self) -> bool:
+        """In this batch nothing that waits is forwarded; it stays due. Windows that close are emitted all the same, since they
+        may have expired with the next record."""
+
     def emitted(self, store: str) -> int:
         """Up to which close time the windows of a store were emitted, as the task's commits say; -1: none were, or unknown."""
 

@@ -68,6 +68,10 @@ class NodeContext:
     def emit_interval_ms(self) -> int:
         return self._graph.emit_interval_ms
 
+    @property
+    def defers(self) -> bool:
+        return self._graph.defers
+
     def emitted(self, store: str) -> int:
         return self._graph.emitted.get(store, -1)
 

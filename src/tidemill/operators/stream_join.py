@@ -124,6 +124,8 @@ class StreamStreamJoin:
         now, interval = self._context.wall_clock, self._context.emit_interval_ms
         if clock.next_look - interval <= now < clock.next_look:  # before that, the clock has been set back
             return
+        if self._context.defers:
+            return
         clock.next_look = now + interval
         clock.min_time = NOTHING_WAITS
         left_open = right_open = False

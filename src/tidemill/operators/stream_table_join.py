@@ -59,6 +59,8 @@ class StreamTableJoin:
             if joined is not None:
                 self._forward(joined)
             return
+        if grace_ms and self._context.defers:
+            return
         # A joiner that fails on one of them must not keep the others: Kafka Streams asks about the record that has just come, and
         # looks at the one to blame again with each that comes later.
         for waited in buffer.take_due(grace_ms):

@@ -47,13 +47,19 @@ class Suppress:
         if self._is_limited and self._is_full():
             if self._shut_down_when_full:
                 raise StopError(self._full_message())
-            while self._is_full():
+            while self._is_full() and not self._is_deferred:
                 self._emit()
 
     def _emit_until(self, now: int) -> None:
         due = now - self._delay
-        while (oldest := self._buffer.oldest_time) is not None and oldest <= due:
+        while (oldest := self._buffer.oldest_time) is not None and oldest <= due and not self._is_deferred:
             self._emit()
+
+    @property
+    def _is_deferred(self) -> bool:
+        """What waits is not forwarded now. Without a delay or room nothing ever waits: all is the record that has just come."""
+        waits = self._until_close or (self._delay > 0 and self._max_records != 0 and self._max_bytes != 0)
+        return waits and self._context.defers
 
     def _is_full(self) -> bool:
         buffer, most = self._buffer, self._max_records

@@ -118,6 +118,8 @@ class TaskGraph:
         """The highest timestamp that the task has read, where the caller knows it: a record may come with a later one, from a
         processor above that has forwarded it so."""
         self.emit_interval_ms, self.emitted = emit_interval_ms, emitted
+        self.defers = False
+        """Nothing that waits is forwarded, and no punctuator is called; both stay due."""
         self.partition_times: dict[tuple[str, int], int] = {}
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
         self.default_serdes = default_serdes
@@ -183,18 +185,20 @@ class TaskGraph:
         if timestamp > self.stream_time:
             self.stream_time = min(timestamp, self.latest_time)
         self._enter[node](record)
-        if self.by_stream_time.due:
+        if self.by_stream_time.due and not self.defers:
             self._punctuate_stream_time()
 
     def advance_stream_time(self, timestamp: int) -> None:
         """Says that the task has read a record of this timestamp which needs no node here."""
         self.stream_time = max(self.stream_time, timestamp)
-        self._punctuate_stream_time()
+        if not self.defers:
+            self._punctuate_stream_time()
 
     def advance_wall_clock(self, now: int) -> None:
         """Sets the wall clock and runs what is due by it."""
         self.wall_clock = now
-        self.by_wall_clock.run(now)
+        if not self.defers:
+            self.by_wall_clock.run(now)
 
     # --- what comes out ---
 

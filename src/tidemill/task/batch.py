@@ -140,6 +140,8 @@ class BatchRequest:
     """If there are any: only records before these offsets are taken, of these inputs only."""
     refused: tuple[RefusedRecord, ...] = ()
     """Records that are not to be processed."""
+    defers: bool = False
+    """What waits in operators is not forwarded, and no punctuator is called: both stay due. Emission on close goes on."""
     wait_ms: int = 100
     """A batch for which nothing comes is closed after it."""
     sources_rest_ms: int = 0

@@ -4,7 +4,8 @@ Decides, from how far a failed batch had come, how many input records the next o
 
     what failed                    the next batch
     a function of Columns raised   half of the records; each batch that succeeds halves what is left of those under suspicion,
-                                   until a batch of one record fails: that record is left out from then on (``refused``)
+                                   until a batch of one record fails: that record is left out from then on (``refused``),
+                                   unless it succeeds if nothing that waits is forwarded (``defers``)
     a worker died                  half of the records; of one record: the same again, ``MOST_DEATHS`` times
     it took too long               half of the records; of one record: twice the time
     the thread ended over it       half of the records, in the thread that replaces it
@@ -25,7 +26,7 @@ from tidemill.ids import TopicPartition
 from tidemill.task.batch import Positions, RefusedRecord, SourceProgress
 
 MOST_DEATHS = 5
-"""Limit of worker deaths with one and the same record, and of function errors in a row in batches that have read nothing."""
+"""Limit of worker deaths with one and the same record, and of function errors for which no record is to blame."""
 MOST_PATIENCE = 64
 """Times the usual limit."""
 TO_START = 4
@@ -78,24 +79,29 @@ class BatchSize:
     """Workers that batches of one record have ended, by record: with several inputs such batches take turns."""
     since: int = 0
     """Batches that have succeeded since the last failure."""
+    defers: bool = False
+    """The next batch is the one record before ``until``, and forwards nothing that waits: is that record to blame?"""
+    deferred: int = 0
+    """Records that were not to blame, until ``RELAX_AFTER`` batches in a row have succeeded."""
 
     @property
     def is_usual(self) -> bool:
-        return self.most is None and self.restored is None and self.patience == 1
+        return self.most is None and self.restored is None and self.patience == 1 and not self.deferred
 
     def refuses(self, record: Record) -> bool:
         return any((found.at, found.offset) == record for found in self.refused)
 
 
-def failed(size: BatchSize, failure: Failure, progress: SourceProgress) -> BatchSize:
-    """After a batch with this progress.
+def failed(size: BatchSize, failure: Failure, progress: SourceProgress, *, may_defer: bool = False) -> BatchSize:
+    """After a batch with this progress. ``may_defer``: operators may forward other records than those that were read.
 
     Raises:
         StopError: nothing is left to be made smaller.
     """
     size = replace(size, since=0)
     if failure.cause is Cause.FUNCTION:
-        return _function_raised(size, failure, progress)
+        return _function_raised(size, failure, progress, may_defer)
+    size = replace(size, defers=False)
     if progress.restored:
         size = replace(size, restored=max(1, progress.restored // 2))
     if progress.records > 1:
@@ -109,13 +115,17 @@ def failed(size: BatchSize, failure: Failure, progress: SourceProgress) -> Batch
     return _one_has_ended_its_worker(size, failure, progress)
 
 
-def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress) -> BatchSize:
+def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress, may_defer: bool) -> BatchSize:
     if progress.records > 1:
         return replace(size, most=progress.records // 2, suspects=progress.records, until=progress.ends, in_vain=0)
     if progress.first is not None and not size.refuses(progress.first):
         tp, offset = progress.first
+        if may_defer and not size.defers:
+            if size.deferred >= MOST_DEATHS:
+                raise StopError(of_no_record(failure.error, failure.message))
+            return replace(size, most=1, suspects=0, until={tp: offset + 1}, defers=True)
         found = RefusedRecord(topic=tp.topic, partition=tp.partition, offset=offset, error=failure.error, message=failure.message)
-        return replace(size, most=1, suspects=0, until={}, refused=(*size.refused, found), in_vain=0)
+        return replace(size, most=1, suspects=0, until={}, refused=(*size.refused, found), in_vain=0, defers=False)
     if size.in_vain + 1 >= MOST_DEATHS:
         raise StopError(of_no_record(failure.error, failure.message))
     return replace(size, in_vain=size.in_vain + 1)
@@ -124,8 +134,8 @@ def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress
 def of_no_record(error: str, message: str) -> str:
     """What is said of a function that fails in batches from which no record can be left out for it."""
     return (
-        f"a function of Columns fails whatever the batch holds: {error}: {message}; of what a punctuator or a store forwards, no "
-        "record can be skipped for it: give it an expression that does not fail (F.try_divide, try_cast, F.when), or wrap it in "
+        f"a function of Columns fails on what a punctuator or a store forwards: {error}: {message}; no record that was read can "
+        "be skipped for it: give it an expression that does not fail (F.try_divide, try_cast, F.when), or wrap it in "
         "per_record(...)"
     )
 
@@ -158,6 +168,8 @@ def succeeded(
     batch may take if nothing has failed. One that held nothing says nothing."""
     if records and not size.refused:  # with one left out these may be of other inputs, while that one fails again
         size = replace(size, in_vain=0)
+    if records and size.defers:  # what waits is due with the next record, which is tried alone
+        return replace(size, until={}, defers=False, deferred=size.deferred + 1)
     if size.is_usual or not (records or restored):
         return size
     is_quick = took_s * _ROOM < limit_s
@@ -168,6 +180,7 @@ def succeeded(
         patience=max(1, size.patience // 2) if is_quick and records else size.patience,
         since=since,
         below=None if since >= RELAX_AFTER else size.below,
+        deferred=0 if since >= RELAX_AFTER else size.deferred,
     )
     if size.most is None or not records:
         return size
@@ -199,5 +212,6 @@ def next_size(size: BatchSize, inputs: Positions, held: Collection[TopicPartitio
         refused=tuple(record for record in size.refused if not is_passed(record.at, record.offset)),
         suspects=0 if is_over else size.suspects,
         until={} if is_over else size.until,
+        defers=size.defers and not is_over,
         deaths={record: count for record, count in size.deaths.items() if not is_passed(*record)},
     )

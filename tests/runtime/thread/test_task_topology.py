@@ -7,12 +7,24 @@ from typing import Any
 
 import pytest
 
-from tidemill import Serdes, StreamsBuilder, Suppressed
+from tidemill import (
+    EmitStrategy,
+    Joined,
+    JoinWindows,
+    Materialized,
+    Serdes,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    per_record,
+)
 from tidemill.operators.wrapped import wrapped_topology
 from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.topology.nodes import Topology
 
 TEXT = Serdes.string()
+VERSIONED = Materialized(name="rows", history_retention=1_000)
+first = per_record(lambda left, right: left, TEXT)
 
 
 class Nothing:
@@ -28,6 +40,27 @@ def table(suppressed: Suppressed | None) -> Topology:
     builder = StreamsBuilder()
     made = builder.table("in", key=TEXT, value=TEXT, store="kept")
     (made if suppressed is None else made.suppress(suppressed)).to_stream().to("out")
+    return builder.build()
+
+
+def joined(joiner: Any, store: Materialized, grace: int | None) -> Topology:
+    builder = StreamsBuilder()
+    table = builder.table("table", key=TEXT, value=TEXT, store=store)
+    builder.stream("in", key=TEXT, value=TEXT).left_join(table, joiner, joined=Joined(grace=grace)).to("out", value=TEXT)
+    return builder.build()
+
+
+def windowed(strategy: EmitStrategy) -> Topology:
+    builder = StreamsBuilder()
+    windows = builder.stream("in", key=TEXT, value=TEXT).group_by_key().windowed_by(TimeWindows.of_size(10))
+    windows.emit_strategy(strategy).count()
+    return builder.build()
+
+
+def of_streams(outer: bool) -> Topology:
+    builder = StreamsBuilder()
+    left, right = (builder.stream(topic, key=TEXT, value=TEXT) for topic in ("in", "other"))
+    (left.left_join if outer else left.join)(right, first, JoinWindows.of_time_difference(5)).to("out")
     return builder.build()
 
 
@@ -49,3 +82,20 @@ def processor() -> Topology:
 )
 def test_a_thread_looks_at_the_wall_clock_where_it_may_matter(topology: Topology, punctuates: bool) -> None:
     assert task_topology(topology, "app").punctuates is punctuates
+
+
+@pytest.mark.parametrize(
+    ("topology", "may_defer"),
+    [
+        (table(None), False),
+        (table(Suppressed.until_time_limit(1)), True),
+        (processor(), True),
+        (joined(first, VERSIONED, 5), True),
+        (joined(first, VERSIONED, None), False),
+        (of_streams(outer=True), True),
+        (of_streams(outer=False), False),
+        (windowed(EmitStrategy.ON_WINDOW_CLOSE), False),
+    ],
+)
+def test_what_waits_in_an_operator_may_be_deferred(topology: Topology, may_defer: bool) -> None:
+    assert task_topology(topology, "app").may_defer is may_defer

@@ -155,6 +155,7 @@ class MicroBatches:
             max_inputs=size.most,
             until=size.until,
             refused=size.refused,
+            defers=size.defers,
         )
 
     def empty(self) -> Batch:
@@ -242,7 +243,7 @@ class MicroBatches:
             return
         self._deaths += failure.cause is Cause.WORKER
         before = self._size
-        after = self._size = failed(before, failure, progress)
+        after = self._size = failed(before, failure, progress, may_defer=self._topology.may_defer)
         limit_s = self._config.batch_limit_s
         log.log(
             logging.WARNING if failure.cause is not Cause.FUNCTION or len(after.refused) > len(before.refused) else logging.INFO,

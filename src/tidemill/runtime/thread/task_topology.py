@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tidemill.config.values import OffsetReset, OffsetResetByDuration, offset_reset
 from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
+from tidemill.topology.join_operations import StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
 from tidemill.topology.operations import Operation, ProcessRecords, Suppress, TableTransformValues
 
@@ -33,6 +34,9 @@ class TaskTopology:
     """Reset policies of topics whose source has its own."""
     punctuates: bool = False
     """True if something may happen by the wall clock alone: processors may schedule punctuators, suppress may wait by it."""
+    may_defer: bool = False
+    """True if operators may forward other records than the one that they have just got, and may do so later: ``punctuates``, or
+    some hold records. Windows that are emitted on close are not among them: they may have expired with the next record."""
     has_output: frozenset[int] = frozenset()
     """Sub-topologies that write to topics of the user's."""
 
@@ -45,6 +49,8 @@ def task_topology(topology: Topology, application: str) -> TaskTopology:
         for part in parts
         if not part.is_global
     }
+    processors = [node for node in topology.nodes.values() if isinstance(node, ProcessorNode)]
+    punctuates = any(_may_punctuate(node.operation) or node.wrapped is not None for node in processors)
     internal = frozenset(topic for part in parts for topic in part.repartition_source_topics)
     return TaskTopology(
         changelogs=changelogs,
@@ -58,10 +64,8 @@ def task_topology(topology: Topology, application: str) -> TaskTopology:
             if isinstance(node, SourceNode) and node.offset_reset is not None
             for topic in node.topics
         },
-        punctuates=any(
-            isinstance(node, ProcessorNode) and (_may_punctuate(node.operation) or node.wrapped is not None)
-            for node in topology.nodes.values()
-        ),
+        punctuates=punctuates,
+        may_defer=punctuates or any(_holds_records(node.operation) for node in processors),
         has_output=frozenset(part.id for part in parts if not internal.issuperset(part.sink_topics)),
     )
 
@@ -72,5 +76,15 @@ def _may_punctuate(operation: Operation) -> bool:
             return True
         case Suppress(on_wall_clock=on_wall_clock):
             return on_wall_clock
+        case _:
+            return False
+
+
+def _holds_records(operation: Operation) -> bool:
+    match operation:
+        case Suppress():
+            return True
+        case StreamStreamJoin(outer_store=store) | StreamTableJoin(buffer=store):
+            return store is not None
         case _:
             return False

@@ -48,7 +48,7 @@ def run_graph(
             continue
         with _named(task), opened(state.readers.get(task)) as view:
             graph = kept.of(spec, task, epoch, state, view, request.now_ms)
-            before = graph.dropped
+            before, graph.defers = graph.dropped, request.defers
             begins, ends = (times.get(task, PartitionTime()).ms for times in kept.times)
             graph.advance_stream_time(begins)  # to where the owner before this one had come
             graph.latest_time = LATEST_TIME if ends == UNKNOWN_TIME else max(begins, ends)

@@ -117,6 +117,8 @@ class _JoinContext:
 
     node = ""
     wall_clock = 0
+    defers = False
+    """No record is left out of a join of whole batches, so that none is tried alone."""
 
     def __init__(self, forward: Callable[[Record], None], emit_interval_ms: int) -> None:
         self.forward, self.emit_interval_ms = forward, emit_interval_ms
