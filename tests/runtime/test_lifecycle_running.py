@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -247,6 +248,7 @@ def test_a_notebook_starts_looks_stops_and_starts_again_with_sessions_of_both_ki
     script = tmp_path / "notebook.py"
     script.write_text(textwrap.dedent(NOTEBOOK))
     command = [sys.executable, str(script), place.name, place.bootstrap_servers, str(tmp_path / "state")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["RUNNING", "2", "NOT_RUNNING"] * 5

@@ -54,7 +54,9 @@ print(driver.create_output_topic("out", key=text, value=text).read_values())
 @pytest.mark.spark
 def test_a_driver_that_is_not_closed_ends_with_its_process_without_an_error_of_sparks() -> None:
     """In the program's own session: its workers ended in the middle of a job, which Spark logs as a crash."""
-    ended = subprocess.run([sys.executable, "-c", UNFINISHED], capture_output=True, text=True, timeout=240, check=False)
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    program = [sys.executable, "-c", UNFINISHED]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=240, check=False, env=environment)
     assert (ended.returncode, ended.stdout.strip()) == (0, "['v']")
     assert [line for line in ended.stderr.splitlines() if "ERROR" in line or "Traceback" in line] == []
 

@@ -43,6 +43,7 @@ from tidemill.runtime.worker.read_stores import ReadStores
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.launch.session import SparkHandle
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
+from tidemill.spark.plan.pinned_workers import require_own_version
 from tidemill.spark.plan_session import plan_session
 from tidemill.spellings import Spelled
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
@@ -472,6 +473,7 @@ def shared_session() -> SparkSession:
     """
     active = SparkSession.getActiveSession()
     if active is not None:
+        require_own_version(active.sparkContext)
         return active
     handles = _started.handles
     if handles and handles[0].is_alive():

@@ -67,6 +67,7 @@ from tidemill.spark.batch_failures import needing_the_jvm
 from tidemill.spark.launch.session import adopt_session, require_classic
 from tidemill.spark.placement import SlotShare, placement_of
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
+from tidemill.spark.plan.pinned_workers import require_own_version
 from tidemill.spark.plan_session import plan_session
 from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
@@ -233,6 +234,7 @@ def _launched(instance: StartContext, parts: OpenParts) -> Launched | None:
     with interrupts_held():  # what was started is known when a handler of the program's ends the start
         if instance.session is not None:
             require_classic(instance.session)
+            require_own_version(instance.session.sparkContext)
         elif launched is None:
             launched = launch(instance.config.slice(SparkConfig), instance.environ)
         if launched is not None:

@@ -3,20 +3,31 @@ variable of its own pins one (rule 20).
 
 PySpark takes the environment of a function from its context when the function is put into a plan, and all threads of the process
 share the context, those of the application's owner too. So what is added for one is seen by the adding thread only.
+
+Workers import what the driver imports, from the same folders, so they must be of its Python version. A session of the application
+starts ``python3`` of the PATH for them, unless it is told otherwise.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tidemill.errors import ConfigError
 from tidemill.spark.launch.worker_daemon import import_path
+from tidemill.spark.placement import is_cluster
 
 WORKER_KEY = "TIDEMILL_WORKER"
 _INSTALL = threading.Lock()
+_VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+_VERSION_LIMIT_S = 30.0
 
 
 class _Environment(MutableMapping[str, str]):
@@ -75,6 +86,31 @@ def own_workers(session: SparkSession) -> Iterator[None]:
     # No step: a plan that is only looked at.
     with environment.adding({WORKER_KEY: f"{step}/udf"} if step else {}):
         yield
+
+
+def require_own_version(context: SparkContext) -> None:
+    """ConfigError if a session's workers on this machine would be of another Python version than this process."""
+    executable, own = context.pythonExec, ".".join(map(str, sys.version_info[:2]))
+    if executable == sys.executable or is_cluster(context.master or ""):
+        return
+    found = _version_of(executable)
+    if found and found != own:
+        raise ConfigError(
+            f"the Spark session starts {executable} for its Python workers, which is Python {found}; this process is Python "
+            f"{own}: set PYSPARK_PYTHON={sys.executable} in the environment before the session is made"
+        )
+
+
+@functools.cache
+def _version_of(executable: str) -> str:
+    """Such as ``3.12``; empty: it can't be asked, and Spark will say why."""
+    try:
+        asked = subprocess.run(
+            [executable, "-c", _VERSION], capture_output=True, text=True, timeout=_VERSION_LIMIT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return asked.stdout.strip()
 
 
 def _environment_of(session: SparkSession) -> _Environment:
