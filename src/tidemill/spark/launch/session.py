@@ -224,7 +224,7 @@ class StartingJvm:
         except Py4JJavaError as problem:
             said = str(problem.java_exception)  # asked of the JVM, so before it ends
             self._give_up(gateway)
-            raise EnvironmentProblem(f"no Spark session on {self.conf['spark.master']}: {said}") from None
+            raise EnvironmentProblem(f"no Spark session on {self.conf['spark.master']}: {what_it_lacked(said)}{said}") from None
         except BaseException:
             self._give_up(gateway)
             raise
