@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
-import tempfile
 import threading
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Protocol
 
 from tidemill.errors import EnvironmentProblem
+from tidemill.kept_folder import kept_folder, remove_kept_folder
 
 _BACKLOG = 64
 _CONNECT_LIMIT_S = 10.0
@@ -56,7 +55,7 @@ class LocalListener:
     is_local = True
 
     def __init__(self, name: str = "control", *, use: str = "the control channel", prefix: str = "tidemill-") -> None:
-        self._folder = tempfile.mkdtemp(prefix=prefix)
+        self._folder = kept_folder(prefix)
         self.address = os.path.join(self._folder, name)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -71,7 +70,7 @@ class LocalListener:
 
     def close(self) -> None:
         self.socket.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_kept_folder(self._folder)
 
 
 class TcpListener:

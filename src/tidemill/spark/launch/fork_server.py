@@ -14,7 +14,6 @@ import importlib.util
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import subprocess
@@ -30,6 +29,7 @@ from typing import TypedDict
 
 from tidemill.control.sockets import LocalListener
 from tidemill.errors import EnvironmentProblem
+from tidemill.kept_folder import remove_kept_folder
 from tidemill.spark.launch.function_output import shows_output
 from tidemill.spark.launch.worker_daemon import LENGTH_BYTES, STREAMS, import_path
 
@@ -54,7 +54,7 @@ class ForkServer:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        shutil.rmtree(Path(self.address).parent, ignore_errors=True)
+        remove_kept_folder(os.path.dirname(self.address))
 
 
 def start_fork_server(modules: Sequence[str]) -> ForkServer:

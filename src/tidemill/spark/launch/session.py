@@ -12,11 +12,9 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +34,7 @@ from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credent
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.kafka.security.config_providers import references_shown
+from tidemill.kept_folder import kept_folder, remove_kept_folder
 from tidemill.log_format import LogEvent
 from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
@@ -170,7 +169,7 @@ class SparkHandle:
         if self.output is not None:
             self.output.close()
         if self.scratch:
-            shutil.rmtree(self.scratch, ignore_errors=True)
+            remove_kept_folder(self.scratch)
 
 
 def _forget_session() -> None:
@@ -253,7 +252,7 @@ class StartingJvm:
         if self.output is not None:
             self.output.close()
             self.output = None
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        remove_kept_folder(self.scratch)
 
 
 def start_jvm(
@@ -276,7 +275,7 @@ def start_jvm(
     with references_shown(settings, written or {}):
         check_settings(settings)
         own = cluster_settings(master, settings)
-    scratch, output = tempfile.mkdtemp(prefix="tidemill-spark-"), None
+    scratch, output = kept_folder("tidemill-spark-"), None
     if not is_cluster(master):  # executors elsewhere have folders of their own
         own["spark.local.dir"] = scratch
         # Else whoever can connect to the driver's ports gets its broadcasts, plans with logins in them among them, and may send
@@ -294,7 +293,7 @@ def start_jvm(
     except BaseException:
         if output is not None:
             output.close()
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove_kept_folder(scratch)
         raise
     return StartingJvm(
         application_id=application_id, process=process, scratch=scratch, conf=conf, output=output, written=written or {}

@@ -1,0 +1,46 @@
+"""Temporary folders that what clears ``/tmp`` passes over."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from tidemill.kept_folder import kept_folder, remove_kept_folder
+
+
+def lock(folder: str) -> None:
+    """As ``systemd-tmpfiles`` locks what it is about to clear. BlockingIOError: another has it."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(number)
+
+
+def test_a_folder_is_locked_until_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = len(os.listdir("/dev/fd"))
+    folder = kept_folder("some-")
+    Path(folder, "inside").write_text("x")
+    assert Path(folder).parent == tmp_path
+    assert Path(folder).stat().st_mode & 0o777 == 0o700
+    with pytest.raises(BlockingIOError):
+        lock(folder)
+    remove_kept_folder(folder)
+    assert not Path(folder).exists()
+    assert len(os.listdir("/dev/fd")) == before
+    remove_kept_folder(folder)
+
+
+def test_a_folder_on_a_file_system_without_locks_is_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError("no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    folder = kept_folder("some-")
+    assert Path(folder).is_dir()
+    remove_kept_folder(folder)
+    assert not Path(folder).exists()
