@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.spark.launch.jvm_needs import few_files, lacking_folder, lacking_letters, little_space, what_it_lacked
+from tidemill.spark.launch.jvm_needs import (
+    few_files,
+    lacking_folder,
+    lacking_letters,
+    little_space,
+    nameless_user,
+    what_it_lacked,
+)
 
 
 @pytest.mark.parametrize(("limit", "says"), [(64, "only 64 files"), (1023, "only 1023 files"), (1024, ""), (-1, "")])
@@ -36,3 +43,9 @@ def test_a_jvm_whose_folder_was_removed_while_it_started_has_that_said(
     (tmp_path / "gone").rmdir()
     said = "java.lang.Error: Properties init: Could not determine current working directory."
     assert "the folder in which this process was started is gone: start it in one that stays" in what_it_lacked(said)
+
+
+def test_a_user_id_without_a_name_has_that_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert nameless_user() == ""
+    monkeypatch.setattr("os.getuid", lambda: 54_321)
+    assert "the user id 54321 has no line in /etc/passwd" in what_it_lacked("Invalid UID, could not determine effective user")

@@ -1,4 +1,4 @@
-"""What a JVM that ended while it started may have lacked: its own words seldom say it.
+"""What a JVM that ended while it started, or could make no Spark session, may have lacked: its own words seldom say it.
 
 Each function gives the beginning of the sentence that has those words behind it; empty where nothing of its kind is lacking.
 """
@@ -6,6 +6,7 @@ Each function gives the beginning of the sentence that has those words behind it
 from __future__ import annotations
 
 import os
+import pwd
 import resource
 
 _FILES_NEEDED = 1024
@@ -17,7 +18,7 @@ def what_it_lacked(said: str) -> str:
     """All of them, of this process's limits, its folder, and what the JVM ``said``."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     space, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return f"{few_files(files)}{little_space(space)}{lacking_letters(said)}{lacking_folder()}"
+    return f"{few_files(files)}{little_space(space)}{lacking_letters(said)}{lacking_folder()}{nameless_user()}"
 
 
 def few_files(limit: int) -> str:
@@ -48,4 +49,14 @@ def lacking_folder() -> str:
         os.getcwd()
     except OSError:
         return "the folder in which this process was started is gone: start it in one that stays; "
+    return ""
+
+
+def nameless_user() -> str:
+    """Hadoop, in Spark, logs in as the user of the process, as in containers with a user id of their own."""
+    number = os.getuid()
+    try:
+        pwd.getpwuid(number)
+    except KeyError:
+        return f"the user id {number} has no line in /etc/passwd, where Spark looks for its name: add one; "
     return ""
