@@ -226,6 +226,8 @@ PLAIN = Stores.key_value_store("plain", key=TEXT, value=TEXT)
         (lambda ctx: ctx.forward(Record("k", "v")), r"expected Record\(key, value, timestamp, headers=\(\)\)$"),
         (lambda ctx: ctx.store("windows").fetchAll(0, 10), "WindowAccess has no fetchAll: write fetch_all$"),
         (lambda ctx: ("k", "v").key, r"a pair is a tuple \(key, value\): write \[0\]$"),
+        (lambda ctx: (7).alias("id"), r"\.alias is a method of Columns, but the function is called with Python values: compute"),
+        (lambda ctx: None.isNull(), r"\.isNull is a method of Columns, but the function is called with Python values: compute"),
     ],
 )
 @pytest.mark.parametrize("in_init", [False, True])

@@ -20,6 +20,14 @@ _CALLED_VALUE = re.compile("'(NoneType|bool|bytes|dict|float|int|list|str|tuple|
 _MISFIT = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|missing|got) .*argument.*", re.DOTALL)
 """Python's own sentence about a call: the class, and its method."""
 _PLACES = ("key", "value")
+_VALUES = (bool, bytes, dict, float, int, list, str, type(None))
+_OF_COLUMNS = frozenset(
+    {
+        "alias", "asc", "between", "cast", "contains", "desc", "dropFields", "eqNullSafe", "getField", "getItem", "ilike", "isNaN",
+        "isNotNull", "isNull", "isin", "like", "otherwise", "over", "rlike", "substr", "try_cast", "withField",
+    }  # fmt: skip
+)
+"""Methods of PySpark's Columns."""
 _answering: dict[str, type] = {}
 
 
@@ -43,11 +51,15 @@ def function_failure(node: str, problem: BaseException, where: str = "") -> str:
 
 def instead_of(problem: BaseException) -> str:
     """What to write for ``value.name`` of a dict that has the key, for ``pair.key``, for ``record.value()``, since Java's objects
-    are read so, and for a call with other arguments, as of Java's ``store.fetch(key, first, last)``; empty for other problems."""
+    are read so, for ``value.cast("int")``, and for a call with other arguments, as of Java's ``store.fetch(key, first, last)``;
+    empty for other problems."""
     if isinstance(problem, AttributeError) and isinstance(problem.obj, dict) and problem.name in problem.obj:
         return f"; write [{problem.name!r}], or give the serde a class, as in Serdes.json(Class), for values with attributes"
     if isinstance(problem, AttributeError) and isinstance(problem.obj, tuple) and problem.name in _PLACES:
         return f"; a pair is a tuple (key, value): write [{_PLACES.index(problem.name)}]"
+    if isinstance(problem, AttributeError) and isinstance(problem.obj, _VALUES) and problem.name in _OF_COLUMNS:
+        called = "the function is called with Python values: compute with Python there"
+        return f"; .{problem.name} is a method of Columns, but {called}"
     if isinstance(problem, TypeError) and (call := _MISFIT.fullmatch(str(problem))) and call[1] in _answering:
         return f"; expected {_taken_by(_answering[call[1]], call[2])}"
     if isinstance(problem, TypeError) and _CALLED_VALUE.fullmatch(str(problem)):
