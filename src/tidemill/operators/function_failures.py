@@ -21,11 +21,9 @@ _MISFIT = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|missing|got) .*argument.*", re.
 """Python's own sentence about a call: the class, and its method."""
 _PLACES = ("key", "value")
 _VALUES = (bool, bytes, dict, float, int, list, str, type(None))
-_OF_COLUMNS = frozenset(
-    {
-        "alias", "asc", "between", "cast", "contains", "desc", "dropFields", "eqNullSafe", "getField", "getItem", "ilike", "isNaN",
-        "isNotNull", "isNull", "isin", "like", "otherwise", "over", "rlike", "substr", "try_cast", "withField",
-    }  # fmt: skip
+_OF_COLUMNS = (
+    r"alias|asc|between|cast|contains|desc|dropFields|eqNullSafe|getField|getItem|ilike|isNaN|isNotNull|isNull|isin|like|"
+    r"otherwise|over|rlike|substr|try_cast|withField"
 )
 """Methods of PySpark's Columns."""
 _answering: dict[str, type] = {}
@@ -57,7 +55,7 @@ def instead_of(problem: BaseException) -> str:
         return f"; write [{problem.name!r}], or give the serde a class, as in Serdes.json(Class), for values with attributes"
     if isinstance(problem, AttributeError) and isinstance(problem.obj, tuple) and problem.name in _PLACES:
         return f"; a pair is a tuple (key, value): write [{_PLACES.index(problem.name)}]"
-    if isinstance(problem, AttributeError) and isinstance(problem.obj, _VALUES) and problem.name in _OF_COLUMNS:
+    if isinstance(problem, AttributeError) and isinstance(problem.obj, _VALUES) and re.fullmatch(_OF_COLUMNS, problem.name or ""):
         called = "the function is called with Python values: compute with Python there"
         return f"; .{problem.name} is a method of Columns, but {called}"
     if isinstance(problem, TypeError) and (call := _MISFIT.fullmatch(str(problem))) and call[1] in _answering:
