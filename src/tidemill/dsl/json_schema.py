@@ -191,7 +191,10 @@ def parse_schema(text: str) -> StructType:
         raise TopologyError(f"json: the schema must be DDL text such as 'user string, amount double', got {text!r}")
     tokens = _Tokens(text, list(_tokens(text)))
     if tokens.ahead(0) in _TYPES and tokens.ahead(1) in ("", "<", "("):
-        raise tokens.error(f"a document is an object; a list, a map or a scalar is one of its fields: 'items {text.strip()}'")
+        raise tokens.error(
+            f"a document is an object; a list, a map or a scalar is one of its fields: 'items {text.strip()}', or a document of "
+            "Serdes.json() without a schema"
+        )
     is_struct = tokens.ahead(0) == "struct" and tokens.ahead(1) == "<"
     parsed = _type(tokens) if is_struct else _fields(tokens, "")
     if tokens.ahead(0):
