@@ -20,6 +20,7 @@ from tidemill.task.batch_size import (
     next_size,
     of_replacement,
     succeeded,
+    tried,
 )
 from tidemill.task.message_pack import pack, unpack
 
@@ -89,9 +90,17 @@ def test_a_record_that_fails_while_nothing_that_waits_is_forwarded_is_to_blame()
     assert (size.most, size.until, size.defers, len(size.refused)) == (1, {}, False, 1)
 
 
-def test_a_record_that_is_not_to_blame_is_tried_no_more_and_the_next_one_comes_alone() -> None:
-    size = after(failed(BatchSize(), BAD, taken(1, 4), may_defer=True), 1)
-    assert (size.most, size.until, size.defers, size.deferred) == (1, {}, False, 1)
+def test_a_record_that_is_not_to_blame_is_tried_again_as_it_is_and_if_it_stays_so_the_thread_ends() -> None:
+    size = BatchSize()
+    for trials in range(1, MOST_DEATHS + 1):
+        size = tried(failed(size, BAD, taken(1, 4), may_defer=True))
+        assert (size.most, size.until, size.defers, size.trials, size.refused) == (1, {}, False, trials, ())
+    with pytest.raises(StopError, match=r"on what a punctuator or a store forwards: .*Division by zero"):
+        failed(size, BAD, taken(1, 4), may_defer=True)
+
+
+def test_trials_are_forgotten_when_batches_have_succeeded_for_a_while() -> None:
+    size = tried(failed(BatchSize(), BAD, taken(1, 4), may_defer=True))
     for _ in range(RELAX_AFTER):
         assert not size.is_usual
         size = after(size, USUAL)

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import Column
 
 from tidemill import (
+    EmitStrategy,
     Joined,
     JoinWindows,
     Materialized,
@@ -53,9 +54,12 @@ def punctuated(stream: KStream, builder: StreamsBuilder) -> KStream:
     return stream.process(Later, "got", key=TEXT, value=TEXT)
 
 
-def closed(stream: KStream) -> KStream:
+def closed(stream: KStream, suppressed: Suppressed | None) -> KStream:
     windows = stream.group_by_key().windowed_by(TimeWindows.of_size(10))
-    table = windows.reduce(lambda _, new: new).suppress(Suppressed.until_window_closes())
+    if suppressed is None:
+        table = windows.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).reduce(lambda _, new: new)
+    else:
+        table = windows.reduce(lambda _, new: new).suppress(suppressed)
     return table.to_stream().map(lambda key, value: (key["key"], value), name="unwindowed")
 
 
@@ -71,7 +75,8 @@ def with_grace(stream: KStream, builder: StreamsBuilder) -> KStream:
 
 HOLDERS: dict[str, Callable[[KStream, StreamsBuilder], KStream]] = {
     "a punctuator": punctuated,
-    "suppress until the window closes": lambda s, b: closed(s),
+    "suppress until the window closes": lambda s, b: closed(s, Suppressed.until_window_closes()),
+    "emission on close": lambda s, b: closed(s, None),
     "suppress until a time limit": lambda s, b: s.to_table().suppress(Suppressed.until_time_limit(5)).to_stream(),
     "a join without a match": unmatched,
     "a join with a grace period": with_grace,
@@ -96,10 +101,11 @@ def test_for_what_has_waited_no_record_is_skipped(topology_test_driver: Any, hol
     source, read = driver.create_input_topic("in", TEXT, TEXT), driver.create_output_topic("read", TEXT, INT)
     source.pipe_records([TestRecord("a", "1", 1), TestRecord("b", "2", 12), TestRecord("c", "bad", 23)])
     assert driver.create_output_topic("waited", TEXT, INT).read_key_values()[0] == ("a", 1)
-    for key, at in (("d", 34), ("e", 45)):
+    again = [] if holder == "emission on close" else [("e", 45)]  # by then the window has expired
+    for key, at in [("d", 34), *again]:
         with pytest.raises(StopError, match=r"on what a punctuator or a store forwards: .*'bad'"):
             source.pipe_input(key, "3", at)
-    assert [key for key, _ in read.read_key_values()] == ["a", "b", "c", "d", "e"]
+    assert [key for key, _ in read.read_key_values()] == ["a", "b", "c"]
     assert (driver.dropped, driver.skipped) == (0, 0)
 
 
@@ -111,5 +117,7 @@ def test_a_record_that_fails_itself_is_skipped_and_what_has_waited_comes_with_th
     source, waited = driver.create_input_topic("in", TEXT, TEXT), driver.create_output_topic("waited", TEXT, INT)
     source.pipe_records([TestRecord("a", "1", 1), TestRecord("b", "bad", 12), TestRecord("c", "3", 23), TestRecord("d", "4", 34)])
     assert [key for key, _ in driver.create_output_topic("read", TEXT, INT).read_key_values()] == ["a", "c", "d"]
-    assert [key for key, _ in waited.read_key_values()][:2] == ["a", "c"]
+    # The window of "a" was to be emitted with "b"; with "c" it has expired.
+    expected = ["c"] if holder == "emission on close" else ["a", "c"]
+    assert [key for key, _ in waited.read_key_values()][:2] == expected
     assert driver.skipped == 1

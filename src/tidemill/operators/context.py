@@ -88,8 +88,7 @@ class Context(Protocol):
 
     @property
     def defers(self) -> bool:
-        """In this batch nothing that waits is forwarded; it stays due. Windows that close are emitted all the same, since they
-        may have expired with the next record."""
+        """In this batch, which is not committed, nothing that waits is forwarded."""
 
     def emitted(self, store: str) -> int:
         """Up to which close time the windows of a store were emitted, as the task's commits say; -1: none were, or unknown."""

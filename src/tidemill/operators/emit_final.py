@@ -33,6 +33,8 @@ class CloseRounds:
         now = self._context.wall_clock
         if self._next - self._interval <= now < self._next:  # before that, the clock has been set back
             return False
+        if self._context.defers:
+            return False
         self._next = now + self._interval
         return self._clock.emitted == NONE_YET or self._clock.emitted < close_time
 

@@ -119,7 +119,7 @@ class TaskGraph:
         processor above that has forwarded it so."""
         self.emit_interval_ms, self.emitted = emit_interval_ms, emitted
         self.defers = False
-        """Nothing that waits is forwarded, and no punctuator is called; both stay due."""
+        """Nothing that waits is forwarded, and no punctuator is called, in a batch that is not committed."""
         self.partition_times: dict[tuple[str, int], int] = {}
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
         self.default_serdes = default_serdes

@@ -114,16 +114,7 @@ def _run_if_whole(
     try:
         return _run_and_commit(progress)
     except CommitRefusedError as refused:
-        return BatchReport(
-            batch_id=request.batch_id,
-            outcome=Outcome.REFUSED,
-            message=str(refused),
-            changelog_ends=marker.changelog_ends,
-            high_watermarks=marker.high_watermarks,
-            stores=progress.stores_at,
-            restored=_by_task(progress.restored),
-            timings_ms=progress.timings,
-        )
+        return _not_committed(progress, Outcome.REFUSED, str(refused))
     except (BatchLostError, RetriableError) as lost:
         context.output.abort()  # a store may have refused in the middle of the transaction
         report = _lost_report(request, context, str(lost), is_misfit=isinstance(lost, MisfitError))
@@ -163,6 +154,8 @@ def _run_and_commit(progress: _Progress) -> BatchReport:
     _set_unreadable_aside(progress)
     _take_rows_of_sinks(batch)
     progress.reached(CommitStep.RUN)
+    if request.defers:
+        return _not_committed(progress, Outcome.TRIED, "a function fails on what an operator or a punctuator forwards")
     _call_foreach_batch(progress)
     progress.reached(CommitStep.FOREACH_BATCH)
     offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
@@ -179,6 +172,21 @@ def _run_and_commit(progress: _Progress) -> BatchReport:
     for tp in context.continuity.keys() - marker.ends.keys():
         del context.continuity[tp]
     return _committed_report(progress, emitted)
+
+
+def _not_committed(progress: _Progress, outcome: Outcome, message: str) -> BatchReport:
+    """What was restored and what standbys have followed counts all the same."""
+    marker = progress.batch.marker
+    return BatchReport(
+        batch_id=progress.batch.request.batch_id,
+        outcome=outcome,
+        message=message,
+        changelog_ends=marker.changelog_ends,
+        high_watermarks=marker.high_watermarks,
+        stores=progress.stores_at,
+        restored=_by_task(progress.restored),
+        timings_ms=progress.timings,
+    )
 
 
 def _committed_report(progress: _Progress, emitted: Mapping[TaskId, Mapping[str, int]]) -> BatchReport:

@@ -26,6 +26,9 @@ class Outcome(Enum):
     REFUSED = "refused"
     """The group counts another generation than the offsets were sent in, so the transaction was aborted before its commit:
     nothing of the batch counts, reader and stores stand where they did before it, and it is run again."""
+    TRIED = "tried"
+    """A trial (``BatchRequest.defers``) in which nothing fails. As after REFUSED, nothing of the batch counts, and it is run
+    again."""
     FENCED = "fenced"
     """The group or another producer has moved on: rejoin."""
     STOPPED = "stopped"
@@ -141,7 +144,7 @@ class BatchRequest:
     refused: tuple[RefusedRecord, ...] = ()
     """Records that are not to be processed."""
     defers: bool = False
-    """What waits in operators is not forwarded, and no punctuator is called: both stay due. Emission on close goes on."""
+    """A trial, which is not committed: no operator forwards what waits in it, and no punctuator is called."""
     wait_ms: int = 100
     """A batch for which nothing comes is closed after it."""
     sources_rest_ms: int = 0

@@ -80,13 +80,14 @@ class BatchSize:
     since: int = 0
     """Batches that have succeeded since the last failure."""
     defers: bool = False
-    """The next batch is the one record before ``until``, and forwards nothing that waits: is that record to blame?"""
-    deferred: int = 0
-    """Records that were not to blame, until ``RELAX_AFTER`` batches in a row have succeeded."""
+    """The next batch is a trial of the one record before ``until``, in which no operator forwards what waits in it: is that
+    record to blame?"""
+    trials: int = 0
+    """Trials in which no record was to blame, until ``RELAX_AFTER`` batches in a row have succeeded."""
 
     @property
     def is_usual(self) -> bool:
-        return self.most is None and self.restored is None and self.patience == 1 and not self.deferred
+        return self.most is None and self.restored is None and self.patience == 1 and not self.trials
 
     def refuses(self, record: Record) -> bool:
         return any((found.at, found.offset) == record for found in self.refused)
@@ -121,7 +122,7 @@ def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress
     if progress.first is not None and not size.refuses(progress.first):
         tp, offset = progress.first
         if may_defer and not size.defers:
-            if size.deferred >= MOST_DEATHS:
+            if size.trials >= MOST_DEATHS:
                 raise StopError(of_no_record(failure.error, failure.message))
             return replace(size, most=1, suspects=0, until={tp: offset + 1}, defers=True)
         found = RefusedRecord(topic=tp.topic, partition=tp.partition, offset=offset, error=failure.error, message=failure.message)
@@ -153,6 +154,11 @@ def _one_has_ended_its_worker(size: BatchSize, failure: Failure, progress: Sourc
     return replace(size, most=1, suspects=0, until={}, below=1, deaths={**size.deaths, progress.first: deaths})
 
 
+def tried(size: BatchSize) -> BatchSize:
+    """After a trial that has succeeded: its record is tried once more as it is."""
+    return replace(size, until={}, defers=False, trials=size.trials + 1)
+
+
 def of_replacement(size: BatchSize, progress: SourceProgress) -> BatchSize:
     """For the thread that replaces one which this batch has ended: half of its records, so that what precedes the one that fails
     is committed, and a backlog gets through although now and then one fails. All are tried again: none is refused any more."""
@@ -168,8 +174,6 @@ def succeeded(
     batch may take if nothing has failed. One that held nothing says nothing."""
     if records and not size.refused:  # with one left out these may be of other inputs, while that one fails again
         size = replace(size, in_vain=0)
-    if records and size.defers:  # what waits is due with the next record, which is tried alone
-        return replace(size, until={}, defers=False, deferred=size.deferred + 1)
     if size.is_usual or not (records or restored):
         return size
     is_quick = took_s * _ROOM < limit_s
@@ -180,7 +184,7 @@ def succeeded(
         patience=max(1, size.patience // 2) if is_quick and records else size.patience,
         since=since,
         below=None if since >= RELAX_AFTER else size.below,
-        deferred=0 if since >= RELAX_AFTER else size.deferred,
+        trials=0 if since >= RELAX_AFTER else size.trials,
     )
     if size.most is None or not records:
         return size

@@ -146,7 +146,7 @@ def _after(
     was_unknown = standby.stores is None
     if at is not None:
         standby = replace(standby, stores=dict(at.changelog), wipe=False)
-    if report.outcome not in (Outcome.COMMITTED, Outcome.REFUSED):
+    if report.outcome not in (Outcome.COMMITTED, Outcome.REFUSED, Outcome.TRIED):
         return replace(standby, stores=standby.stores if at is not None else None, bounds=None)
     if standby.bounds is None or not gone.isdisjoint(standby.changelogs.values()):
         return replace(standby, bounds=None)

@@ -54,7 +54,7 @@ from tidemill.task.batch_size import of_no_record
 from tidemill.task.partition_time import Times
 from tidemill.testing.driver_service import THREAD, shared_driver_service
 from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, from_json, to_json
-from tidemill.testing.worker import Place, source_of, step_of
+from tidemill.testing.worker import Place, on_disk, source_of, step_of
 from tidemill.topology.durations import Instant, milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.key_value_serdes import KeyValueSerdes
@@ -106,10 +106,14 @@ class TopologyTestDriver(Spelled):
         self._positions = {TopicPartition(topic, 0): 0 for part in self._parts for topic in part.source_topics}
         self._times: Times = {}
         self._globals = {TopicPartition(topic, 0): 0 for topic in _global_topics(topology)}
+        self._global_records: list[RawRecord] = []
+        self._has_new_workers = True
+        """They have nothing in the global stores yet: they get all of it with the next batch."""
         self._written: dict[str, list[RawRecord]] = {}
         self._read: dict[int, ReadStores] = {}
         """Open stores by sub-topology, for reads of tests."""
-        self._batch = 0
+        self._batch = self._committed = 0
+        """The ids of the last batch, and of the last one that counts."""
         self._is_parents = False
         self.wall_clock_ms = start_ms
         self.dropped = 0
@@ -218,7 +222,7 @@ class TopologyTestDriver(Spelled):
             return store_of(topology.stores[name], rows, self._default_serdes)
         if spec.subtopology not in self._read:
             part = next(part for part in self._parts if part.id == spec.subtopology)
-            self._read[spec.subtopology] = ReadStores(self._task_run(part), self._compiled.steps[-1].stores)
+            self._read[spec.subtopology] = ReadStores(self._task_run(part), on_disk(self._compiled.steps[-1].stores))
         rows = TaskRows(name, logged=False)
         rows.begin(_Now(self._read[spec.subtopology]), Written())
         serdes = KeyValueSerdes(key=spec.key_serde, value=spec.value_serde).otherwise(self._default_serdes)
@@ -271,12 +275,13 @@ class TopologyTestDriver(Spelled):
 
     def _begin(self) -> None:
         """The first batch makes the stores and the processors; their punctuators are due from what the clock shows then."""
-        if not self._batch:
+        if not self._committed:
             self._pipe([])
 
     def _pipe(self, records: Sequence[RawRecord]) -> None:
         """One batch, then what it sent to topics that the topology reads, until nothing is left. A batch in which a function of
         Columns raises is run again in halves, until it is one record's: that the handler decides about."""
+        read = self._topics_read
         while True:
             try:
                 sent, _ = self._run(records)
@@ -287,23 +292,17 @@ class TopologyTestDriver(Spelled):
                     self._pipe(records[half:])
                     return
                 sent = self._run_without(records, failed)
-            records = self._keep(sent)
+            for record in sent:
+                self._written.setdefault(record.topic, []).append(record)
+            records = [record for record in sent if record.topic in read]
             if not records:
                 return
-
-    def _keep(self, sent: Sequence[RawRecord]) -> list[RawRecord]:
-        """For reading by the test; those that the topology reads are returned."""
-        for record in sent:
-            self._written.setdefault(record.topic, []).append(record)
-        read = self._topics_read
-        return [record for record in sent if record.topic in read]
 
     def _run_without(self, records: Sequence[RawRecord], failed: FunctionFailedError) -> list[RawRecord]:
         """What a batch sends from which its one record is left out; StopError if that record is not to blame."""
         if records:
             with contextlib.suppress(FunctionFailedError):
-                if read := self._keep(self._run(records, defers=True)[0]):
-                    self._pipe(read)
+                self._run(records, defers=True)
                 raise StopError(of_no_record(failed.error, failed.message)) from failed
             with contextlib.suppress(FunctionFailedError):
                 return self._run(records, refused=(self._refused(records[0], failed),))[0]
@@ -326,20 +325,21 @@ class TopologyTestDriver(Spelled):
             raise StopError("this driver runs in the process from which this one was forked: use it there")
         if self._is_interrupted:
             raise StopError("a call of this driver was interrupted, so what it had processed is not known: make another driver")
+        is_new, self._has_new_workers = self._has_new_workers, True  # unless the batch counts
         request = BatchRequest(
             batch_id=self._batch + 1,
             inputs=dict(self._positions),
-            globals=dict(self._globals),
-            reset_globals=not self._batch,
+            globals=dict.fromkeys(self._globals, 0) if is_new else dict(self._globals),
+            reset_globals=is_new,
             tasks=tuple(self._task_run(part) for part in self._parts if part.state_stores and not part.is_global),
             now_ms=self.wall_clock_ms,
-            last_committed_batch=self._batch,
+            last_committed_batch=self._committed,
             times=self._times,
             refused=refused,
             defers=defers,
         )
         with open(self._address, "w", encoding="utf-8") as file:
-            rows = [to_json(record) for record in records]
+            rows = [to_json(record) for record in [*(self._global_records if is_new else []), *records]]
             json.dump({"records": rows, "show": show}, file)
         try:
             report = self._service.run(self._engine, request)
@@ -348,10 +348,15 @@ class TopologyTestDriver(Spelled):
             raise
         finally:
             _started.show_output()
+        self._batch = report.batch_id
+        if report.outcome is Outcome.TRIED:
+            return [], []
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise StopError(carried["said"])
         self._take(report)
+        self._global_records += [record for record in records if TopicPartition(record.topic, 0) in self._globals]
+        self._has_new_workers = False
         for node, path, batch_id in carried["handed_over"]:
             failed = self._foreach_batch.call(node, path, BatchId.from_rows(batch_id))
             if failed:
@@ -359,7 +364,7 @@ class TopologyTestDriver(Spelled):
         return [from_json(row) for row in carried["sent"]], [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
 
     def _take(self, report: BatchReport) -> None:
-        self._batch = report.batch_id
+        self._committed = report.batch_id
         self._positions.update(report.ends)
         stats = {tp: found for tp, found in report.partition_stats.items() if tp in self._positions}
         self._times = times_after(self._times, stats)

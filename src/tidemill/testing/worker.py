@@ -30,7 +30,7 @@ from tidemill.steps.micro_batch_rows import micro_batches, source_run, step_run
 from tidemill.steps.middle_step import run_middle_step
 from tidemill.steps.source_step import source_rows
 from tidemill.steps.step_context import TaskStore
-from tidemill.steps.step_spec import SourceSpec, StepSpec
+from tidemill.steps.step_spec import SourceSpec, StepSpec, StoreSpec
 from tidemill.task.batch import BatchRequest, CommittingMember, Positions, TaskRun
 from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
@@ -138,12 +138,18 @@ class KeptOutput:
         self.sent = []
 
 
+def on_disk(stores: Mapping[str, StoreSpec]) -> Mapping[str, StoreSpec]:
+    """Those of a driver, whose workers end when a function of Columns fails: no changelog would bring back those in memory."""
+    return {name: replace(store, persistent=True) for name, store in stores.items()}
+
+
 class _Worker:
     """One step of one driver, in the worker's process."""
 
     def __init__(self, address: str, control: ControlClient, spec: StepSpec | None, unreadable: Unreadable) -> None:
         self._address, self.control = address, control
-        self._tasks = None if spec is None else OpenTasks(spec.stores) if spec.last else ReadTasks(spec.stores)
+        stores = {} if spec is None else on_disk(spec.stores)
+        self._tasks = None if spec is None else OpenTasks(stores) if spec.last else ReadTasks(stores)
         self.output = KeptOutput()
         self.continuity: dict[TopicPartition, int] = {}
         self.handed_over: list[list[object]] = []

@@ -94,8 +94,9 @@ def test_a_thread_looks_at_the_wall_clock_where_it_may_matter(topology: Topology
         (joined(first, VERSIONED, None), False),
         (of_streams(outer=True), True),
         (of_streams(outer=False), False),
-        (windowed(EmitStrategy.ON_WINDOW_CLOSE), False),
+        (windowed(EmitStrategy.ON_WINDOW_CLOSE), True),
+        (windowed(EmitStrategy.ON_WINDOW_UPDATE), False),
     ],
 )
-def test_what_waits_in_an_operator_may_be_deferred(topology: Topology, may_defer: bool) -> None:
+def test_operators_that_hold_records_may_defer_them(topology: Topology, may_defer: bool) -> None:
     assert task_topology(topology, "app").may_defer is may_defer

@@ -211,6 +211,8 @@ class BatchRunner:
             report = replace(report, message=reason)
         elif report.outcome is Outcome.STOPPED:
             self._batches.stopped(now.seen())
+        elif report.outcome is Outcome.TRIED:
+            self._batches.tried()
         if self._batches.reported(report):
             self._observers.on_change()
         took_s = time.monotonic() - self._asked_s
@@ -240,8 +242,9 @@ class BatchRunner:
             self._count(report.message, is_misfit=report.is_misfit and are_reset)
             self._commits.forget()
             time.sleep(_RETRY_PAUSE_S)
-        elif report.outcome is Outcome.REFUSED:
-            log.info(LogEvent("commit-refused", thread=self._thread, reason=report.message))
+        elif report.outcome in (Outcome.REFUSED, Outcome.TRIED):
+            event = "commit-refused" if report.outcome is Outcome.REFUSED else "no-record-to-blame"
+            log.info(LogEvent(event, thread=self._thread, reason=report.message))
             self._count(report.message, is_misfit=False)
         else:
             self._committed(report, read)

@@ -25,7 +25,7 @@ from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.task import lifecycle, standby
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
-from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, of_replacement, succeeded
+from tidemill.task.batch_size import BatchSize, Cause, Failure, failed, next_size, of_replacement, succeeded, tried
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.pacing import BACKLOG, Due, has_backlog, next_cap, next_due
 from tidemill.task.standby import StandbyTask
@@ -258,6 +258,10 @@ class MicroBatches:
                 next_limit_s=limit_s * after.patience,
             ),
         )
+
+    def tried(self) -> None:
+        """A trial has succeeded."""
+        self._size = tried(self._size)
 
     def stopped(self, progress: SourceProgress) -> None:
         """A batch has ended the thread after ``progress``."""

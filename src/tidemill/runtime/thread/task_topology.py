@@ -12,7 +12,14 @@ from tidemill.config.values import OffsetReset, OffsetResetByDuration, offset_re
 from tidemill.topology.graph import broker_topic, changelog_of, subtopologies
 from tidemill.topology.join_operations import StreamStreamJoin, StreamTableJoin
 from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
-from tidemill.topology.operations import Operation, ProcessRecords, Suppress, TableTransformValues
+from tidemill.topology.operations import (
+    Operation,
+    ProcessRecords,
+    SessionAggregate,
+    Suppress,
+    TableTransformValues,
+    WindowAggregate,
+)
 
 ResetPolicy = OffsetReset | OffsetResetByDuration
 
@@ -35,8 +42,7 @@ class TaskTopology:
     punctuates: bool = False
     """True if something may happen by the wall clock alone: processors may schedule punctuators, suppress may wait by it."""
     may_defer: bool = False
-    """True if operators may forward other records than the one that they have just got, and may do so later: ``punctuates``, or
-    some hold records. Windows that are emitted on close are not among them: they may have expired with the next record."""
+    """True if operators may forward other records than the one that they have just got: ``punctuates``, or some hold records."""
     has_output: frozenset[int] = frozenset()
     """Sub-topologies that write to topics of the user's."""
 
@@ -84,6 +90,8 @@ def _holds_records(operation: Operation) -> bool:
     match operation:
         case Suppress():
             return True
+        case WindowAggregate(emit_final=is_final) | SessionAggregate(emit_final=is_final):
+            return is_final
         case StreamStreamJoin(outer_store=store) | StreamTableJoin(buffer=store):
             return store is not None
         case _:

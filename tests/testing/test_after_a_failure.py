@@ -1,0 +1,52 @@
+"""What a test driver has kept is still there after a function of Columns has failed, whose workers end with the batch."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from tidemill import Materialized, ProcessorContext, Record, Serdes, Stores, StreamsBuilder
+from tidemill.errors import StopError
+
+pytestmark = pytest.mark.spark
+TEXT, LONG = Serdes.string(), Serdes.long()
+
+
+class Counting:
+    def init(self, context: ProcessorContext) -> None:
+        self.context, self.counts = context, context.store("counts")
+
+    def process(self, record: Record) -> None:
+        count = (self.counts.get(record.key) or 0) + 1
+        self.counts.put(record.key, count)
+        self.context.forward(record.with_value(count))
+
+
+@pytest.mark.parametrize("handler", ["fail", "continue"])
+def test_stores_in_memory_and_global_ones_outlast_a_function_of_columns_that_fails(
+    topology_test_driver: Any, handler: str
+) -> None:
+    builder = StreamsBuilder()
+    names = builder.global_table("names", key=TEXT, value=TEXT, store="names")
+    read = builder.stream("in", key=TEXT, value=TEXT)
+    read.map_values(lambda value: value.cast("bigint")).to("numbers", value=LONG)
+    read.join(names, selector=lambda key, _: key, joiner=lambda value, name: f"{value} {name}").to("named", value=TEXT)
+    builder.add_state_store(Stores.key_value_store("counts", key=TEXT, value=LONG, persistent=False))
+    read.process(Counting, "counts", key=TEXT, value=LONG).to("counted", value=LONG)
+    joined = read.group_by_key().reduce(lambda old, new: old + new, store=Materialized(name="texts", persistent=False))
+    joined.to_stream().to("joined", value=TEXT)
+    driver = topology_test_driver(builder, {"processing.exception.handler": handler})
+    driver.create_input_topic("names", TEXT, TEXT).pipe_key_values([("k", "old"), ("k", "K")])
+    source = driver.create_input_topic("in", TEXT, TEXT)
+    source.pipe_input("k", "1")
+    with contextlib.nullcontext() if handler == "continue" else pytest.raises(StopError, match="'bad'"):
+        source.pipe_input("k", "bad")
+    driver.create_input_topic("names", TEXT, TEXT).pipe_input("l", "L")
+    source.pipe_key_values([("k", "2"), ("l", "3")])
+    assert driver.create_output_topic("named", TEXT, TEXT).read_values() == ["1 K", "2 K", "3 L"]
+    assert driver.create_output_topic("counted", TEXT, LONG).read_values() == [1, 2, 1]
+    assert driver.create_output_topic("joined", TEXT, TEXT).read_values() == ["1", "12", "3"]
+    assert driver.store("counts").get("k") == 2
+    assert driver.store("names").get("k") == ("K", 0)
