@@ -120,7 +120,10 @@ def test_a_key_of_none_is_an_error_in_reads_too(store: Store) -> None:
 
 @pytest.mark.parametrize(("store", "asked", "said"), [
     (Stores.key_value_store("s"), "prefixScan", ": write prefix_scan$"),
-    (Stores.key_value_store("s"), "flush", "; it has all, approximate_num_entries, delete, get, prefix_scan, put, put_all, put_if_absent, range$"),
+    (
+        Stores.key_value_store("s"), "flush",
+        "; it has all, approximate_num_entries, delete, get, prefix_scan, put, put_all, put_if_absent, range$",
+    ),
     (Stores.timestamped_key_value_store("s"), "reverseRange", r": write range\(low, high, reverse=True\)$"),
     (Stores.window_store("s", 10, 10), "fetchAll", ": write fetch_all$"),
     (Stores.session_store("s", 10), "findSessions", ": write find_sessions$"),
