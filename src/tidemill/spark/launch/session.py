@@ -34,7 +34,7 @@ from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credent
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.kafka.security.config_providers import references_shown
-from tidemill.kept_folder import kept_folder, remove_kept_folder
+from tidemill.kept_folder import kept_folder, remove_kept_folder, written_by
 from tidemill.log_format import LogEvent
 from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
@@ -295,6 +295,7 @@ def start_jvm(
             output.close()
         remove_kept_folder(scratch)
         raise
+    written_by(scratch, process)
     return StartingJvm(
         application_id=application_id, process=process, scratch=scratch, conf=conf, output=output, written=written or {}
     )
