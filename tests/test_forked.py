@@ -44,6 +44,30 @@ def test_each_owner_lets_go_in_a_child_whatever_another_one_meets() -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+WITH_CLIENTS = """
+import os, signal, sys
+from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.security.rights import asking_client
+
+settings = {"bootstrap.servers": "127.0.0.1:1"}
+clients = [Admin(settings), Admin(settings), asking_client(settings), asking_client(settings)]
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # it might as well wait for a thread that it does not have
+    clients.clear()
+    sys.exit(7)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_child_that_ends_leaves_its_parent_s_clients_of_brokers_alone() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-c", WITH_CLIENTS]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "7\n"), ran.stderr
+
+
 RETURNING = """
 import os, sys
 from tidemill.forked import children_end

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tidemill.kept_folder import kept_folder, remove_kept_folder
+from tidemill.kept_folder import kept_folder, remove_kept_folder, remove_kept_folders, written_by
 
 
 def lock(folder: str) -> None:
@@ -43,4 +45,30 @@ def test_a_folder_on_a_file_system_without_locks_is_one_all_the_same(monkeypatch
     folder = kept_folder("some-")
     assert Path(folder).is_dir()
     remove_kept_folder(folder)
+    assert not Path(folder).exists()
+
+
+def test_a_child_removes_none_of_its_parent_s_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = kept_folder("some-")
+    child = os.fork()
+    if child == 0:
+        remove_kept_folders()
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert Path(folder).is_dir()
+    remove_kept_folder(folder)
+
+
+def test_who_writes_to_a_folder_has_ended_before_it_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = kept_folder("some-")
+    writes = "import os, sys\nwhile True:\n    os.makedirs(sys.argv[1] + '/a', exist_ok=True)\n    print(flush=True)"
+    writer = subprocess.Popen([sys.executable, "-c", writes, folder], stdout=subprocess.PIPE)
+    assert writer.stdout is not None
+    written_by(folder, writer)
+    writer.stdout.readline()
+    remove_kept_folders()
+    assert writer.poll() is not None
+    writer.stdout.close()
     assert not Path(folder).exists()

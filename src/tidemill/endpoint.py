@@ -10,6 +10,8 @@ import re
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from tidemill.spellings import spelled
+
 _FORM = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*://)?\[?([0-9A-Za-z\-._%:]+?)\]?:([0-9]{1,5})\Z", re.ASCII)
 _LABELS = re.compile(r"[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?\Z", re.ASCII)
 LONGEST_NAME = 253
@@ -17,6 +19,7 @@ LONGEST_NAME = 253
 EXPECTED = "host:port, with a host name or an IP address and a port from 1 to 65535"
 
 
+@spelled
 class HostInfo(NamedTuple):
     """The host without the brackets of IPv6, and the port."""
 

@@ -3,18 +3,21 @@
 A program may fork while an application runs (``os.fork``, ``multiprocessing``). The child has a copy of every object and of every
 open file, but none of the threads. What it would end (a Spark session, a socket, the state directory's lock) is its parent's. A
 file that it keeps open hides the parent's death from those that see it by the file's end. So the owners of such things register
-here, and let go of them in each child.
+here, and let go of them in each child. What can't be let go of, since its release ends threads that no child has, is kept.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sys
 import traceback
 import weakref
 from collections.abc import Iterator
-from typing import NoReturn, Protocol
+from typing import NoReturn, Protocol, TypeVar
+
+Handle = TypeVar("Handle")
 
 
 class Owner(Protocol):
@@ -24,11 +27,19 @@ class Owner(Protocol):
 
 
 _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+_handles: weakref.WeakSet[object] = weakref.WeakSet()
 
 
 def leaves_to_parent(owner: Owner) -> None:
     """Has ``owner.leave_to_parent`` called in each process that is forked from now on, as long as ``owner`` lives."""
     _owners.add(owner)
+
+
+def kept_in_children(handle: Handle) -> Handle:
+    """``handle``, which no process that is forked from now on releases, not even at its end: a client of librdkafka, whose
+    release waits for its threads. In a child that crashes as soon as a second one is released."""
+    _handles.add(handle)
+    return handle
 
 
 @contextlib.contextmanager
@@ -68,6 +79,8 @@ def _with_causes(problem: BaseException | None) -> Iterator[BaseException]:
 
 
 def _after_fork() -> None:
+    for handle in list(_handles):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))  # a name that refers to it would be cleared when Python ends
     for owner in list(_owners):
         with contextlib.suppress(OSError):  # closed already; the others let go all the same
             owner.leave_to_parent()

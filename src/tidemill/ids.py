@@ -9,9 +9,12 @@ import re
 from typing import NamedTuple
 from uuid import UUID
 
+from tidemill.spellings import spelled
+
 _TASK_ID = re.compile(r"(\d+)_(\d+)\Z", re.ASCII)
 
 
+@spelled
 class TaskId(NamedTuple):
     """A sub-topology and a partition, written ``1_0``; ordered by (sub-topology, partition) as numbers."""
 
@@ -30,6 +33,7 @@ class TaskId(NamedTuple):
         return cls(int(match[1]), int(match[2]))
 
 
+@spelled
 class TopicPartition(NamedTuple):
     """A partition of a topic, written ``topic-0`` as Kafka's logs do."""
 
@@ -40,6 +44,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+@spelled
 class ProcessId(NamedTuple):
     """One client (= instance = process), ordered as ``java.util.UUID.compareTo``: by two *signed* 64-bit halves.
 

@@ -84,6 +84,16 @@ _RENAMED = {
     "has_completed_shutdown": "state in (State.NOT_RUNNING, State.ERROR)",
     "has_not_started": "state is State.CREATED",
     "has_started_or_finished_shutting_down": "state not in (State.CREATED, State.RUNNING, State.REBALANCING)",
+    "topic_group_id": "subtopology",
+    "num_processing_threads": "capacity",
+    "lag_for": "lags",
+    "stateful_tasks_to_lag_sums": "lags",
+    "client_tags": "tags",
+    "kafka_streams_states": "clients",
+    "assignment_configs": "config",
+    "assign_task": "active= and standby= where the ClientAssignment is made",
+    "remove_task": "active= and standby= where the ClientAssignment is made",
+    "random_process_id": "ProcessId.of(uuid.uuid4())",
     "keySerde": "key= of the method",
     "valueSerde": "value= of the method",
 }
@@ -116,7 +126,7 @@ class UnknownNameError(AttributeError):
 
 
 def _names(asked: object) -> list[str]:
-    of_base = dir(tuple) if isinstance(asked, tuple) else ()
+    of_base = dir(tuple) if issubclass(asked if isinstance(asked, type) else type(asked), tuple) else ()
     return [each for each in dir(asked) if not each.startswith("_") and each not in of_base]
 
 
@@ -127,8 +137,9 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
     for each in (plain, plain.upper()):  # a member of an enum
         if each != name and each in own:
             return f": write {each}"
-    if name in _RENAMED or plain in _RENAMED:
-        return f": write {_RENAMED.get(name) or _RENAMED[plain]}"
+    renamed = _RENAMED.get(name) or _RENAMED.get(plain)
+    if renamed is not None and (renamed in own or not renamed.isidentifier()):
+        return f": write {renamed}"
     if cls.__name__.startswith("ReadOnly") and plain in _WRITES:
         return ": write a processor for that, what reads a store from outside changes nothing"
     if (argument := re.sub("^with_|_serde$", "", plain)) != plain and argument in inspect.signature(cls).parameters:

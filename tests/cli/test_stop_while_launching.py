@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -63,6 +66,30 @@ def test_a_command_that_nohup_has_started_outlives_its_terminal() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+TWICE = """
+import os, signal
+from tidemill.cli import stop_request
+from tidemill.kept_folder import kept_folder
+
+stop_request._SAME_CTRL_C_S = 0
+stop = stop_request.StopRequest()
+stop.wait_for_it()
+print(kept_folder("some-"), flush=True)
+os.kill(os.getpid(), signal.SIGINT)
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_second_ctrl_c_leaves_no_temporary_folder(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", TWICE], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True, timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (130, "")
+    assert Path(ended.stdout.strip()).parent == tmp_path
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_was_launched_is_ended_with_the_instance(monkeypatch: pytest.MonkeyPatch) -> None:

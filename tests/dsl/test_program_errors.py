@@ -90,6 +90,10 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         lambda b: [b.stream("in").group_by_key().count(store="s") for _ in range(2)],
         r"two stores have the name 's' \(of count KSTREAM-AGGREGATE-0000000001 and count KSTREAM-AGGREGATE-0000000003\)",
     ),
+    "a store of processors and a global store of one name": (
+        lambda b: b.add_state_store(Stores.key_value_store("s")).add_global_store(Stores.key_value_store("s"), "in", Processor),
+        r"two stores have the name 's' \(of add_state_store and global_table or add_global_store KTABLE-SOURCE-0000000001\)",
+    ),
     "a topic as stream and as table": (
         lambda b: (b.stream("t"), b.table("t")),
         r"the topic 't' is read by two nodes, 'KSTREAM-SOURCE-0000000000' and .*read it once",

@@ -68,6 +68,43 @@ def test_what_is_forwarded_in_init_is_refused_since_it_would_be_lost() -> None:
         start(topology(lambda: Does(first=lambda context: context.forward(Record("a", "b", 0)))))
 
 
+class ForwardsAtItsEnd(Does):
+    def close(self) -> None:
+        self.context.forward(Record("last", "v", 9))
+
+
+def test_what_is_forwarded_in_close_is_refused_since_it_would_be_lost_and_the_others_are_closed_too() -> None:
+    closed: list[str] = []
+
+    class Below(Does):
+        def close(self) -> None:
+            closed.append("below")
+
+    builder = TopologyBuilder().add_source("source", "in", key=TEXT, value=TEXT).add_processor("a", ForwardsAtItsEnd, "source")
+    run = start(builder.add_processor("b", Below, "a").build())
+    run.pipe(0, "in", b"k", b"v", 7)
+    with pytest.raises(TypeError, match="a closed processor can't forward, in close or later"):
+        run.graph.close()
+    assert closed == ["below"]
+
+
+def test_what_is_forwarded_between_batches_is_refused_since_it_belongs_to_none() -> None:
+    """Kafka Streams: ``Current node is unknown``."""
+    made: list[Does] = []
+
+    def supplier() -> Does:
+        made.append(Does(each=lambda context, record: context.forward(record)))
+        return made[-1]
+
+    run = start(topology(supplier))
+    run.pipe(0, "in", b"k", b"v", 7)
+    run.graph.flush()
+    with pytest.raises(TypeError, match="can't forward while no batch is processed, as by a thread of your own"):
+        made[0].context.forward(Record("later", "v", 8))
+    run.pipe(1, "in", b"k", b"w", 9)
+    assert [value for _topic, _key, value, *_ in run.written] == [b"v", b"w"]
+
+
 def test_after_init_and_in_punctuators_it_is_forwarded() -> None:
     def schedule(context: ProcessorContext) -> None:
         context.schedule(1, PunctuationType.STREAM_TIME, lambda now: context.forward(Record("tick", None, now)))

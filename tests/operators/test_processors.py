@@ -99,6 +99,15 @@ def test_a_timestamped_store_logs_the_value_s_timestamp_and_deletes_with_the_rec
 
 
 @pytest.mark.parametrize("store", [Stores.key_value_store("s"), Stores.timestamped_key_value_store("s")])
+def test_the_number_of_keys_is_as_of_the_last_write(store: Store) -> None:
+    def calls(s: Any, r: Record) -> int:
+        s.put(r.key, r.value)
+        return int(s.approximate_num_entries)
+
+    assert pipe(using(store, calls), ("k", "a", 5), ("k", "b", 6), ("l", "c", 7), ("k", None, 8)) == [1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("store", [Stores.key_value_store("s"), Stores.timestamped_key_value_store("s")])
 def test_a_key_of_none_is_an_error_in_reads_too(store: Store) -> None:
     def calls(s: Any, r: Record) -> Any:
         for call in (s.get, s.delete, lambda key: s.put(key, "v"), lambda key: s.put_if_absent(key, "v")):
@@ -111,7 +120,10 @@ def test_a_key_of_none_is_an_error_in_reads_too(store: Store) -> None:
 
 @pytest.mark.parametrize(("store", "asked", "said"), [
     (Stores.key_value_store("s"), "prefixScan", ": write prefix_scan$"),
-    (Stores.key_value_store("s"), "flush", "; it has all, delete, get, prefix_scan, put, put_all, put_if_absent, range$"),
+    (
+        Stores.key_value_store("s"), "flush",
+        "; it has all, approximate_num_entries, delete, get, prefix_scan, put, put_all, put_if_absent, range$",
+    ),
     (Stores.timestamped_key_value_store("s"), "reverseRange", r": write range\(low, high, reverse=True\)$"),
     (Stores.window_store("s", 10, 10), "fetchAll", ": write fetch_all$"),
     (Stores.session_store("s", 10), "findSessions", ": write find_sessions$"),

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Protocol
 
 from tidemill.ids import ProcessId, TaskId, TopicPartition
+from tidemill.spellings import Spelled
 
 LATEST_OFFSET = -2
 """Offset sum, and lag, of a task that runs as active here."""
@@ -27,7 +28,7 @@ class RackStrategy(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AssignmentConfig:
+class AssignmentConfig(Spelled):
     """The settings of the same names (dots for underscores); costs None = the assignor's own default."""
 
     acceptable_recovery_lag: int = 10_000
@@ -41,7 +42,7 @@ class AssignmentConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerState:
+class ConsumerState(Spelled):
     """Contents of one member's subscription."""
 
     member: str
@@ -50,7 +51,7 @@ class ConsumerState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientState:
+class ClientState(Spelled):
     """One process: its threads and what it held before. ``lags`` may be sparse: a task without entry has lag = end offset.
 
     ``is_draining``: it gives its tasks up before it ends. Assignors are asked without such clients, unless all are.
@@ -68,7 +69,7 @@ class ClientState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskInfo:
+class TaskInfo(Spelled):
     """Partitions of a task, for rack-aware assignment. ``weight``: its load as the group has measured it, 1.0 being the average
     task's (``task_load``); None: unknown."""
 
@@ -78,7 +79,7 @@ class TaskInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApplicationState:
+class ApplicationState(Spelled):
     """Everything that an assignor may look at (KIP-924's ApplicationState).
 
     ``clients`` are in the order in which Java put them into its hash map (it decides ties of the sticky assignors).
@@ -94,7 +95,7 @@ class ApplicationState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClientAssignment:
+class ClientAssignment(Spelled):
     """``standby`` includes warm-ups, as on the wire; ``warmup`` names which of them are (a subset).
 
     ``followup_deadline_ms`` asks this client for another rebalance at that time, in milliseconds since 1970 (KIP-924; 0 = at
@@ -116,7 +117,7 @@ class CopyRole(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Spelled):
     """Why one copy of one task is where it is, or why a copy that the target wants is not there yet.
 
     ``source`` names the KIP's or the class's rule; ``reason`` is in full sentences.
@@ -138,7 +139,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Spelled):
     """The answer for all clients; ``followup_needed`` asks for a probing rebalance. ``explain()`` builds the decisions."""
 
     clients: Mapping[ProcessId, ClientAssignment]

@@ -2,7 +2,7 @@
 
 Decides what a signal does at which time: until `wait_for_it` was called it interrupts what the main thread does, so that
 a start is given up at once; from then on it is only noted, so that nothing that closes in order is interrupted. A second
-signal ends the process on the spot: everything it has started ends with it.
+signal ends the process on the spot: everything it has started ends with it, and its temporary folders are removed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import threading
 import time
 from types import FrameType
 from typing import NoReturn
+
+from tidemill.kept_folder import remove_kept_folders
 
 INTERRUPTED = 130
 _SAME_CTRL_C_S = 0.5
@@ -72,6 +74,7 @@ class StopRequest:
         now = time.monotonic()
         if self._number is not None:
             if number == signal.SIGINT and now - self._noted_at > _SAME_CTRL_C_S:
+                remove_kept_folders()
                 os._exit(INTERRUPTED)
             return
         self._number, self._noted_at = number, now
@@ -85,6 +88,7 @@ def end_after(limit_s: float, sentence: str) -> threading.Timer:
     def end() -> NoReturn:
         sys.stderr.write(f"tidemill: {sentence}\n")
         sys.stderr.flush()
+        remove_kept_folders()
         os._exit(1)
 
     timer = threading.Timer(limit_s, end)

@@ -24,6 +24,8 @@ class RecordMetadata(NamedTuple):
 
 
 NO_ORIGIN = RecordMetadata("", -1, None)
+BETWEEN_BATCHES = RecordMetadata("", -1, None)
+"""Known by its identity: nothing is handled, so that what is forwarded would belong to nothing."""
 
 
 class WaitedRecord(NamedTuple):

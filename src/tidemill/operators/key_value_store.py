@@ -69,6 +69,11 @@ class KeyValueStore:
         low = _bytes_of_prefix(prefix, serde)
         return self._decoded(self._rows.scan(low, after_prefix(low), reverse=reverse))
 
+    @property
+    def approximate_num_entries(self) -> int:
+        """Number of keys, the writes of this batch included; counted at each call."""
+        return sum(1 for _ in self._rows.scan())
+
     def restore(self, key: bytes, value: bytes | None, _timestamp: int, _headers: Headers = ()) -> None:
         self._rows.put(key, value)
 
@@ -146,6 +151,11 @@ class TimestampedKeyValueStore:
         """(key, (value, timestamp)) of the keys whose bytes begin with those of ``prefix``."""
         low = _bytes_of_prefix(prefix, serde)
         return self._decoded(self._rows.scan(low, after_prefix(low), reverse=reverse))
+
+    @property
+    def approximate_num_entries(self) -> int:
+        """Number of keys, the writes of this batch included; counted at each call."""
+        return sum(1 for _ in self._rows.scan())
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         self._put(key, None if value is None else _pack(timestamp) + value)

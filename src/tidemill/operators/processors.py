@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
-from tidemill.operators.context import Context, Operator, RecordMetadata
+from tidemill.operators.context import BETWEEN_BATCHES, Context, Operator, RecordMetadata
 from tidemill.operators.function_failures import answer_calls_of, instead_of, says_where
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
@@ -26,6 +26,9 @@ from tidemill.topology.nodes import ProcessorNode, SourceNode
 from tidemill.topology.values import Key, TableRow, Value
 
 _ANY_KEY = object()
+_IN_INIT = "init can't forward, as the nodes below are not made yet: forward in process, or in a punctuator"
+_CLOSED = "a closed processor can't forward, in close or later, as its last batch is over: forward in process, or in a punctuator"
+_BETWEEN = "can't forward while no batch is processed, as by a thread of your own: forward in process, or in a punctuator"
 
 
 class Processor(Protocol):
@@ -80,8 +83,8 @@ class ProcessorContext(Spelled):
         """The headers of the record that is handled right now."""
         self.fixed_key: object = _ANY_KEY
         """The key that what is forwarded must have, where it may not change."""
-        self.is_in_init = False
-        """True during ``init``: nothing can be forwarded, since the nodes below do not exist yet."""
+        self.why_not_forward = ""
+        """Why nothing can be forwarded now: in ``init``, and from ``close`` on."""
         self.operator: Operator | None = None
         """The operator of the DSL that a wrapped processor is of (``wrapped``)."""
 
@@ -117,14 +120,13 @@ class ProcessorContext(Spelled):
         Raises:
             ValueError: another key, from a processor of values; no timestamp from 0 on, which Kafka Streams' Record refuses as
                 well; headers that can't be sent.
-            TypeError: from a transformer of values, which can't forward; from init; what is no Record.
+            TypeError: from a transformer of values, which can't forward; from init and close; while no batch is processed, as
+                from a thread of one's own; what is no Record.
         """
         if not self._forwards:
             raise TypeError("a transformer of values can't forward: return the new value")
-        if self.is_in_init:
-            raise TypeError(
-                "init can't forward, as the nodes below are not made yet: forward in process, or in a punctuator"
-            )
+        if self.why_not_forward or self._context.origin is BETWEEN_BATCHES:
+            raise TypeError(self.why_not_forward or _BETWEEN)
         if type(record) is not Record and not isinstance(record, Record):
             raise TypeError(
                 f"can't forward {record!r} of type {type(record).__name__}, expected a Record:"
@@ -251,7 +253,7 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
         _check_new(made)
         init = getattr(made, "init", None)
         if init is not None:
-            seen.is_in_init, seen.timestamp = True, context.wall_clock
+            seen.why_not_forward, seen.timestamp = _IN_INIT, context.wall_clock
             refuse_what_would_be_lost(init(seen), "init")
         if not callable(getattr(made, does, None)):
             raise TypeError(f"its supplier gave {made!r}, which has no method {does}()")
@@ -263,7 +265,7 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
             f"{instead_of(problem)}"
         ) from problem
     finally:
-        seen.is_in_init = False
+        seen.why_not_forward = ""
     return made
 
 
@@ -275,7 +277,9 @@ def _check_new(made: object) -> None:
         _alive[id(made)] = made
 
 
-def _close(made: object) -> None:
+def close_processor(made: object, seen: ProcessorContext) -> None:
+    """Calls ``close()`` where there is one; what it forwarded would be lost, as the last batch has been committed."""
+    seen.why_not_forward = _CLOSED
     close = getattr(made, "close", None)
     if close is not None:
         close()
@@ -300,7 +304,7 @@ class ProcessorOperator:
             refuse_what_would_be_lost(returned, "process")
 
     def close(self) -> None:
-        _close(self._processor)
+        close_processor(self._processor, self._seen)
 
 
 class GlobalUpdate:
@@ -324,7 +328,8 @@ class GlobalUpdate:
             self._context.drop()
 
     def close(self) -> None:
-        _close(self._processor)
+        if self._processor is not None:
+            close_processor(self._processor, self._seen)
 
 
 class TransformedTable:
@@ -369,8 +374,8 @@ class TransformedTable:
         self._forward(Record(key, Change(new, old, is_latest), timestamp, headers))
 
     def close(self) -> None:
-        _close(self._transformer)
-        _close(self._looking)
+        close_processor(self._transformer, self._seen)
+        close_processor(self._looking, self._seen)
 
     def _looked_up(self, key: object) -> TableRow | None:
         return self._transformed(key, self._context.table(self._context.parents[0])(key))

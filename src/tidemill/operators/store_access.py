@@ -45,6 +45,11 @@ class KeyValueAccess(_Access):
         self._store, self._now = store, now
         self.get, self.all, self.range, self.prefix_scan = store.get, store.all, store.range, store.prefix_scan
 
+    @property
+    def approximate_num_entries(self) -> int:
+        """Number of keys, the writes of this batch included; counted at each call."""
+        return self._store.approximate_num_entries
+
     def put(self, key: object, value: object) -> None:
         """Sets the value; None deletes."""
         self._store.put(key, value, self._now.timestamp)
@@ -68,6 +73,11 @@ class TimestampedKeyValueAccess(_Access):
     def __init__(self, store: TimestampedKeyValueStore, now: Moment) -> None:
         self._store, self._now = store, now
         self.all, self.range, self.prefix_scan = store.all, store.range, store.prefix_scan
+
+    @property
+    def approximate_num_entries(self) -> int:
+        """Number of keys, the writes of this batch included; counted at each call."""
+        return self._store.approximate_num_entries
 
     def get(self, key: object) -> TableRow | None:
         """(value, timestamp) of ``key``; None if there is none."""

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
 from tidemill.ids import TaskId
-from tidemill.operators.context import NO_ORIGIN, AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
+from tidemill.operators.context import BETWEEN_BATCHES, NO_ORIGIN, AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, HandlerFailedError, Refused
 from tidemill.operators.function_failures import function_failure
 from tidemill.operators.node_context import NodeContext
@@ -223,13 +223,20 @@ class TaskGraph:
             flush = getattr(flushed, "flush", None)
             if flush is not None:
                 flush()
+        self.origin = BETWEEN_BATCHES
 
     def close(self) -> None:
-        """Closes the processors (``close()`` of those that have it)."""
+        """Closes the processors (``close()`` of those that have it): all of them, whichever fails; the last failure is raised."""
+        problem: Exception | None = None
         for operator in self._operators.values():
             close = getattr(operator, "close", None)
             if close is not None:
-                close()
+                try:
+                    close()
+                except Exception as failure:
+                    problem = failure
+        if problem is not None:
+            raise problem
 
     # --- for contexts and the caller ---
 

@@ -13,7 +13,13 @@ from typing import Any, Protocol
 from tidemill.errors import TopologyError
 from tidemill.operators.context import Context, Operator
 from tidemill.operators.operation_table import Runs, entry_of, operator_of, runs, works_on_columns
-from tidemill.operators.processors import ProcessorContext, ProcessorSupplier, made_processor, refuse_what_would_be_lost
+from tidemill.operators.processors import (
+    ProcessorContext,
+    ProcessorSupplier,
+    close_processor,
+    made_processor,
+    refuse_what_would_be_lost,
+)
 from tidemill.operators.record import Record
 from tidemill.topology import operations as op
 from tidemill.topology.functions import OfColumns, UserFunction
@@ -63,9 +69,7 @@ class WrappedOperator:
 
     def close(self) -> None:
         for closed in (self._made, self._operator):
-            close = getattr(closed, "close", None)
-            if close is not None:
-                close()
+            close_processor(closed, self._seen)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._operator, name)

@@ -186,11 +186,11 @@ class Draft:
         self.stores[store.name] = store
 
     def _refuse_second(self, store: str, user: str | None) -> None:
-        first = next(
-            (node.name for node in self.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores), None
+        holders = [node.name for node in self.nodes.values() if isinstance(node, ProcessorNode) and store in node.stores]
+        first = next((name for name in holders if name != user), None)  # who brings the second one may name it already
+        users = " and ".join(
+            f"{method_of(self.nodes[name])} {name}" if name in self.nodes else "add_state_store" for name in (first, user)
         )
-        known = [(method_of(self.nodes[name]), name) for name in (first, user) if name is not None and name in self.nodes]
-        users = " and ".join(f"{method} {name}" for method, name in known) or "no node yet"
         raise TopologyError(f"two stores have the name {store!r} (of {users}): give one of them another name")
 
     def _keeper(self, store: str) -> Node:

@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, MissingRightError, RetriableError, StopError, TidemillError
+from tidemill.forked import kept_in_children
 from tidemill.ids import TopicPartition
 from tidemill.kafka.security.access_errors import keeps_out, no_entry
 from tidemill.kafka.security.foreign_ports import foreign_answers
@@ -67,7 +68,7 @@ class AdminCalls:
     def _new_client(self) -> AdminClient:
         # Its own complaints on standard error would repeat what the errors raised here say.
         try:
-            return AdminClient({**self.settings, "log_level": 2}, error_cb=self._remember)
+            return kept_in_children(AdminClient({**self.settings, "log_level": 2}, error_cb=self._remember))
         except (KafkaException, ValueError) as error:
             raise ConfigError(f"no admin client can be made of the settings: {_said(error)}") from None
 

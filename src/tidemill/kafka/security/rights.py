@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from tidemill.config.values import DataClientSettings
 from tidemill.errors import MissingRightError
+from tidemill.forked import kept_in_children
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription
@@ -143,7 +144,7 @@ def asking_client(settings: DataClientSettings) -> AdminClient:
 
     asked_with = ("bootstrap.", "security.", "sasl.", "ssl.")
     ours = {name: value for name, value in settings.items() if name.startswith(asked_with)}
-    return AdminClient({**ours, "log_level": 0}, error_cb=lambda _: None)
+    return kept_in_children(AdminClient({**ours, "log_level": 0}, error_cb=lambda _: None))
 
 
 def _allowed(done: Future[TopicDescription]) -> frozenset[str] | None:

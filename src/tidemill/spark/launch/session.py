@@ -24,7 +24,7 @@ from pathlib import Path
 import pyspark
 from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
@@ -34,7 +34,7 @@ from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credent
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.kafka.security.config_providers import references_shown
-from tidemill.kept_folder import kept_folder, remove_kept_folder
+from tidemill.kept_folder import kept_folder, remove_kept_folder, written_by
 from tidemill.log_format import LogEvent
 from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
@@ -211,13 +211,13 @@ class StartingJvm:
             with _gateway_environment(*address), span("Spark session made"):
                 gateway = launch_gateway()
                 know_classes(gateway)
-                builder = SparkSession.builder.appName(self.application_id)
-                for name, value in self.conf.items():
-                    if _is_hidden(name, value, self.conf):  # the JVM has the others, which here are four calls of it each
-                        builder = builder.config(name, value)
+                # The JVM has the others, which here are four calls of it each.
+                chosen: dict[str, bool | float | int | str | None] = {"spark.app.name": self.application_id}
+                chosen.update({name: value for name, value in self.conf.items() if _is_hidden(name, value, self.conf)})
                 SparkContext._ensure_initialized(gateway=gateway)
                 with _own_interrupt():
-                    session = builder.getOrCreate()
+                    SparkContext.getOrCreate(SparkConf().setAll([(name, str(value)) for name, value in chosen.items()]))
+                session = SparkSession.builder.config(map=chosen).getOrCreate()
             session.sparkContext.pythonExec = self.conf.get("spark.pyspark.python", sys.executable)
             session.sparkContext.setLogLevel(self.conf["spark.log.level"])
         except Py4JJavaError as problem:
@@ -295,6 +295,7 @@ def start_jvm(
             output.close()
         remove_kept_folder(scratch)
         raise
+    written_by(scratch, process)
     return StartingJvm(
         application_id=application_id, process=process, scratch=scratch, conf=conf, output=output, written=written or {}
     )
@@ -384,7 +385,8 @@ def _pattern(regex: str) -> re.Pattern[str]:
 
 @contextlib.contextmanager
 def _own_interrupt() -> Iterator[None]:
-    """PySpark takes Ctrl-C for itself when a context starts; what it does then is ours to decide."""
+    """PySpark takes Ctrl-C for itself when a context starts; what it does then is ours to decide. Its handler calls the JVM: keep
+    calls of the JVM behind that start out of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
