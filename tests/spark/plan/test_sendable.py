@@ -1,11 +1,15 @@
-"""Functions, processors and handlers that can't be sent to the workers are refused, with the name of node or setting."""
+"""What can't be sent to the workers is refused, with the name of node or setting; a spawned main program can."""
 
 from __future__ import annotations
 
+import pickle
+import sys
 import threading
 from collections.abc import Callable
+from types import ModuleType
 
 import pytest
+from pyspark import cloudpickle
 
 from tidemill import Serdes, StreamsBuilder, TimeWindows, per_record
 from tidemill.config.streams_config import StreamsConfig
@@ -62,6 +66,19 @@ def test_a_timestamp_extractor_that_can_not_be_sent_is_refused_with_its_source()
     builder.stream("in", key=TEXT, value=TEXT, timestamp_extractor=Locked(), name="source").to("out")
     with pytest.raises(TopologyError, match=f"^source: a function, processor or serde {SAID}"):
         compile_topology(None, builder.build(), "app")
+
+
+def test_functions_of_a_spawned_main_program_travel_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__mp_main__")
+    exec("FACTOR = 3\ndef times(value): return value * FACTOR", main.__dict__)
+    monkeypatch.setitem(sys.modules, "__mp_main__", main)
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=Serdes.long()).map_values(per_record(main.times, Serdes.long())).to("out")
+    compile_topology(None, builder.build(), "app")
+    sent = cloudpickle.dumps(main.times)
+    cloudpickle.unregister_pickle_by_value(main)
+    monkeypatch.delitem(sys.modules, "__mp_main__")
+    assert pickle.loads(sent)(5) == 15
 
 
 @pytest.mark.parametrize("setting", ["processing.exception.handler", "production.exception.handler"])

@@ -1,10 +1,13 @@
 """Parts of a program that Spark's workers get as copies: whether they can be sent.
 
 Decides what is said of one that can't, before anything runs: a function whose closure has a lock, a client or an open file.
+And that functions of the main program are sent by value in a process that multiprocessing has spawned, too: there its module is
+``__mp_main__``, which workers can't import. Of ``__main__`` cloudpickle does so by itself.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 
 from pyspark import cloudpickle
@@ -12,6 +15,14 @@ from pyspark import cloudpickle
 from tidemill.errors import TopologyError
 from tidemill.printable import said_by
 from tidemill.steps.step_spec import SourceSpec, StepSpec
+
+_MAIN_IF_SPAWNED = "__mp_main__"
+
+
+def send_main_program_by_value() -> None:
+    """To be called before anything is sent."""
+    if _MAIN_IF_SPAWNED in sys.modules:
+        cloudpickle.register_pickle_by_value(sys.modules[_MAIN_IF_SPAWNED])
 
 
 def refuse_unsendable(source: SourceSpec, steps: Sequence[StepSpec]) -> None:
