@@ -14,13 +14,14 @@ from tidemill.errors import ConfigError
 from tidemill.operators.exception_handlers import ExceptionHandler, ExceptionHandlers, ExceptionResponse
 from tidemill.runtime.instance.imported import imported
 from tidemill.spark.plan.compiled_topology import CompiledTopology
+from tidemill.spark.plan.sendable import problem_of_sending
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.topology.nodes import SourceNode
 from tidemill.topology.values import Serde
 
 
 def exception_handlers_of(config: ExceptionConfig) -> ExceptionHandlers:
-    """ConfigError if a handler can't be imported."""
+    """ConfigError if a handler can't be imported, or can't be sent to the workers."""
     return ExceptionHandlers(
         processing=_handler("processing.exception.handler", config.processing_exception_handler, config.dead_letter_topic),
         production=_handler("production.exception.handler", config.production_exception_handler, config.dead_letter_topic),
@@ -35,7 +36,7 @@ def takes_one_by_one(config: ExceptionConfig) -> bool:
 
 
 def unreadable_of(config: ExceptionConfig, compiled: CompiledTopology) -> Unreadable:
-    """Handling of records that can't be read, or that can't be processed. ConfigError if a handler can't be imported."""
+    """Handling of records that can't be read, or that can't be processed. ConfigError as above."""
     return Unreadable(
         handler=_handler(
             "deserialization.exception.handler", config.deserialization_exception_handler, config.dead_letter_topic
@@ -66,8 +67,10 @@ def _handler(name: str, setting: Any, topic: str | None) -> ExceptionResponse | 
     if isinstance(setting, DeserializationHandler):
         response = ExceptionResponse(setting.value)
         return ExceptionResponse.DEAD_LETTER if response is ExceptionResponse.CONTINUE and topic else response
-    if not isinstance(setting, str):
-        return setting  # a function, as the setting's reader has seen
+    if not isinstance(setting, str):  # a function, as the setting's reader has seen
+        if problem := problem_of_sending(setting):
+            raise ConfigError(f"{name}: the handler {problem}")
+        return setting
     found = imported(name, setting, "module:function")
     if not callable(found) or isinstance(found, type):
         raise ConfigError(f"{name}={setting} is {found!r}, expected a function of (context, record, error)")

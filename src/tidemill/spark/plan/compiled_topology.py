@@ -23,6 +23,7 @@ from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.plan_check import check_physical
 from tidemill.spark.plan.planned_topology import merge_functions, planned
 from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan, idle
+from tidemill.spark.plan.sendable import refuse_unsendable, send_main_program_by_value
 from tidemill.spark.plan.stages import Stages, stages
 from tidemill.spark.plan.step_specs import StepSpecs
 from tidemill.steps.step_spec import SourceSpec, StepSpec
@@ -110,8 +111,10 @@ def compile_topology(
     ``owner``: the session that functions of ``join_dataframe`` get, where ``session`` is one for plans only.
 
     Raises:
-        TopologyError: a serde is missing or does not fit a column, or an expression can't be part of a static plan.
+        TopologyError: a serde is missing or does not fit a column, an expression can't be part of a static plan, or a function
+            can't be sent to the workers.
     """
+    send_main_program_by_value()
     program, topology = topology, planned(topology)
     plan = stages(topology, without_jvm=session is None, one_by_one=one_by_one)
     lookups = Lookups(operations_of(topology, DataFrameJoin), owner or session, application_id)
@@ -128,12 +131,14 @@ def compile_topology(
         raise TopologyError("the topology has functions of columns, which need a Spark session")
     frame = compiler.infer(session if compiler.has_columns else None)
     specs = StepSpecs(compiler, application_id)
+    source = specs.source(by_time=by_time, idle_ms=idle_ms)
     steps = tuple(specs.step(number) for number in range(1, plan.last + 1))
+    refuse_unsendable(source, steps)
     return CompiledTopology(
         application_id=application_id,
         topology=program,
         stages=plan,
-        source=specs.source(by_time=by_time, idle_ms=idle_ms),
+        source=source,
         steps=steps,
         compiler=compiler,
         lookups=lookups,

@@ -1,0 +1,63 @@
+"""Parts of a program that Spark's workers get as copies: whether they can be sent.
+
+Decides what is said of one that can't, before anything runs: a function whose closure has a lock, a client or an open file.
+And that functions of the main program are sent by value in a process that multiprocessing has spawned, too: there its module is
+``__mp_main__``, which workers can't import. Of ``__main__`` cloudpickle does so by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+
+from pyspark import cloudpickle
+
+from tidemill.errors import TopologyError
+from tidemill.printable import said_by
+from tidemill.steps.step_spec import SourceSpec, StepSpec
+
+_MAIN_IF_SPAWNED = "__mp_main__"
+
+
+def send_main_program_by_value() -> None:
+    """To be called before anything is sent."""
+    if _MAIN_IF_SPAWNED in sys.modules:
+        cloudpickle.register_pickle_by_value(sys.modules[_MAIN_IF_SPAWNED])
+
+
+def refuse_unsendable(source: SourceSpec, steps: Sequence[StepSpec]) -> None:
+    """
+    Raises:
+        TopologyError: a function, a processor or a serde can't be sent; the node is named.
+    """
+    problem = problem_of_sending((source, steps))
+    if problem is not None:
+        parts = ((name, problem_of_sending(part)) for name, part in _parts(source, steps))
+        name, problem = next(((name, found) for name, found in parts if found), ("the topology", problem))
+        raise TopologyError(f"{name}: a function, processor or serde {problem}")
+
+
+def problem_of_sending(value: object) -> str | None:
+    """Why ``value`` can't be sent, as the end of a sentence about it; None if it can."""
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        return (
+            f"can't be sent to Spark's workers: {type(error).__name__}: {said_by(error)}. Workers get copies: make locks, "
+            "clients and open files there (a processor in init, a function at its first call), or keep them in a module that is "
+            "imported"
+        )
+    return None
+
+
+def _parts(source: SourceSpec, steps: Sequence[StepSpec]) -> Iterator[tuple[str, object]]:
+    for topic in source.topics.values():
+        yield topic.node, topic
+    for step in steps:
+        yield from ((node.name, node) for node in step.nodes.values())
+        yield from ((sink.name, sink) for sink in step.sinks.values())
+        yield from ((sink.name, sink) for sink in step.batch_sinks)
+        for graph in step.graphs:
+            yield from graph.topology.nodes.items()
+        for name, store in step.stores.items():
+            yield f"the store {name}", store

@@ -1,0 +1,88 @@
+"""What can't be sent to the workers is refused, with the name of node or setting; a spawned main program can."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+from pyspark import cloudpickle
+
+from tidemill import Serdes, StreamsBuilder, TimeWindows, per_record
+from tidemill.config.streams_config import StreamsConfig
+from tidemill.dsl.stream import KStream
+from tidemill.errors import ConfigError, TopologyError
+from tidemill.runtime.instance.exception_policies import exception_handlers_of
+from tidemill.spark.plan.compiled_topology import compile_topology
+
+TEXT = Serdes.string()
+SAID = r"can't be sent to Spark's workers: TypeError: cannot pickle '_thread\.lock' object\. Workers get copies"
+
+
+class Locked:
+    """A function or a processor with a lock."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, *arguments: object) -> str:
+        return str(arguments[0])
+
+    def init(self, context: object) -> None: ...
+
+    def process(self, record: object) -> None: ...
+
+
+def processed(stream: KStream, locked: Locked) -> None:
+    stream.process(lambda: (locked, Locked())[1], name="node")
+
+
+def in_windows(stream: KStream, locked: Locked) -> None:
+    stream.group_by_key().windowed_by(TimeWindows.of_size(10)).reduce(per_record(locked, TEXT), name="node")
+
+
+PARTS: dict[str, Callable[[KStream, Locked], None]] = {
+    "a function": lambda stream, locked: stream.map_values(per_record(locked, TEXT), name="node").to("out"),
+    "a function in a window": in_windows,
+    "a processor": processed,
+    "a topic extractor": lambda stream, locked: stream.to(locked, name="node"),
+    "a partitioner": lambda stream, locked: stream.to("out", partitioner=locked, name="node"),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_can_not_be_sent_is_refused_with_the_name_of_its_node(part: str) -> None:
+    builder = StreamsBuilder()
+    PARTS[part](builder.stream("in", key=TEXT, value=TEXT), Locked())
+    with pytest.raises(TopologyError, match=f"^node: a function, processor or serde {SAID}"):
+        compile_topology(None, builder.build(), "app")
+
+
+def test_a_timestamp_extractor_that_can_not_be_sent_is_refused_with_its_source() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT, timestamp_extractor=Locked(), name="source").to("out")
+    with pytest.raises(TopologyError, match=f"^source: a function, processor or serde {SAID}"):
+        compile_topology(None, builder.build(), "app")
+
+
+def test_functions_of_a_spawned_main_program_travel_by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__mp_main__")
+    exec("FACTOR = 3\ndef times(value): return value * FACTOR", main.__dict__)
+    monkeypatch.setitem(sys.modules, "__mp_main__", main)
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=Serdes.long()).map_values(per_record(main.times, Serdes.long())).to("out")
+    compile_topology(None, builder.build(), "app")
+    sent = cloudpickle.dumps(main.times)
+    cloudpickle.unregister_pickle_by_value(main)
+    monkeypatch.delitem(sys.modules, "__mp_main__")
+    assert pickle.loads(sent)(5) == 15
+
+
+@pytest.mark.parametrize("setting", ["processing.exception.handler", "production.exception.handler"])
+def test_a_handler_that_can_not_be_sent_is_refused_with_its_setting(setting: str) -> None:
+    config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "localhost:9092", setting: Locked()})
+    with pytest.raises(ConfigError, match=f"^{setting}: the handler {SAID}"):
+        exception_handlers_of(config)
