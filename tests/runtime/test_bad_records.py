@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pyspark.sql import SparkSession
@@ -201,3 +203,19 @@ def test_for_a_record_that_suppress_has_held_no_other_is_skipped_and_the_thread_
         assert sum(thread.metrics.skipped for thread in streams.threads) == 0
     assert "on what a punctuator or a store forwards" in str(streams.error)
     assert "'abc'" in str(streams.error)
+
+
+def test_functions_that_workers_cannot_import_stop_the_application_and_nothing_hangs(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ModuleType("only_here")
+    exec("def shout(text):\n    return text.upper()", made.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", made)
+    place.create("in", "out")
+    builder = StreamsBuilder()
+    builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.string()).map_values(
+        per_record(made.shout, Serdes.string())
+    ).to(place.topic("out"))
+    with place.application(builder) as streams:
+        assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+    assert "can't load the program's functions: ModuleNotFoundError: No module named 'only_here'" in str(streams.error)

@@ -1,13 +1,15 @@
-"""What a test driver has kept is still there after a function of Columns has failed, whose workers end with the batch."""
+"""Test drivers whose workers end with a batch, since a function of Columns has failed, or can't begin."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tidemill import Materialized, ProcessorContext, Record, Serdes, Stores, StreamsBuilder
+from tidemill import Materialized, ProcessorContext, Record, Serdes, Stores, StreamsBuilder, per_record
 from tidemill.errors import StopError
 
 pytestmark = pytest.mark.spark
@@ -50,3 +52,32 @@ def test_stores_in_memory_and_global_ones_outlast_a_function_of_columns_that_fai
     assert driver.create_output_topic("joined", TEXT, TEXT).read_values() == ["1", "12", "3"]
     assert driver.store("counts").get("k") == 2
     assert driver.store("names").get("k") == ("K", 0)
+
+
+def shout(text: str) -> str:
+    return text.upper()
+
+
+@pytest.fixture
+def not_importable(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module that only this process has, as one that was imported from a path."""
+    made = ModuleType("only_here")
+    exec("def shout(text):\n    return text.upper()", made.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", made)
+    return made
+
+
+def test_functions_that_workers_cannot_import_are_an_error_and_no_hang(
+    topology_test_driver: Any, not_importable: ModuleType
+) -> None:
+    for function, expected in ((not_importable.shout, None), (shout, ["A"])):
+        builder = StreamsBuilder()
+        builder.stream("in", key=TEXT, value=TEXT).map_values(per_record(function, TEXT)).to("out", value=TEXT)
+        driver = topology_test_driver(builder)
+        source = driver.create_input_topic("in", TEXT, TEXT)
+        if expected is None:
+            with pytest.raises(StopError, match=r"can't load the program's functions: ModuleNotFoundError: .*'only_here'"):
+                source.pipe_input("k", "a")
+        else:
+            source.pipe_input("k", "a")
+            assert driver.create_output_topic("out", TEXT, TEXT).read_values() == expected

@@ -20,6 +20,7 @@ from tidemill.control.channel import ControlClient
 from tidemill.documents import Document
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.worker.read_stores import ReadTasks
+from tidemill.runtime.worker.step_code import StepCode
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.runtime.worker.worker import run_of_task
 from tidemill.steps.commit.batch_file import write_batch
@@ -146,10 +147,13 @@ def on_disk(stores: Mapping[str, StoreSpec]) -> Mapping[str, StoreSpec]:
 class _Worker:
     """One step of one driver, in the worker's process."""
 
-    def __init__(self, address: str, control: ControlClient, spec: StepSpec | None, unreadable: Unreadable) -> None:
-        self._address, self.control = address, control
-        stores = {} if spec is None else on_disk(spec.stores)
-        self._tasks = None if spec is None else OpenTasks(stores) if spec.last else ReadTasks(stores)
+    def __init__(
+        self, address: str, control: ControlClient, spec: SourceSpec | StepSpec, unreadable: Unreadable
+    ) -> None:
+        self._address, self.control, self.spec = address, control, spec
+        self._tasks: OpenTasks | ReadTasks | None = None
+        if isinstance(spec, StepSpec):
+            self._tasks = OpenTasks(on_disk(spec.stores)) if spec.last else ReadTasks(on_disk(spec.stores))
         self.output = KeptOutput()
         self.continuity: dict[TopicPartition, int] = {}
         self.handed_over: list[list[object]] = []
@@ -213,11 +217,16 @@ def _kept_here() -> dict[str, Any]:
     return sys.modules.setdefault(_KEPT, ModuleType(_KEPT)).__dict__
 
 
-def _kept(place: Place, step: str, spec: StepSpec | None, unreadable: Unreadable) -> _Worker:
+def _kept(place: Place, code: StepCode) -> _Worker:
     workers: dict[tuple[str, str], _Worker] = _kept_here().setdefault("workers", {})
-    if (place.records, step) not in workers:
-        workers[place.records, step] = _Worker(place.records, control_of(place, step), spec, unreadable)
-    return workers[place.records, step]
+    if (place.records, code.step) not in workers:
+        spec, unreadable = code.loaded()
+        workers[place.records, code.step] = _Worker(place.records, control_of(place, code.step), spec, unreadable)
+    return workers[place.records, code.step]
+
+
+def _code(place: Place, step: str, spec: SourceSpec | StepSpec, unreadable: Unreadable) -> StepCode:
+    return StepCode.of((spec, unreadable), address=place.server, key=place.key, thread=THREAD, step=step)
 
 
 def source_of(
@@ -225,14 +234,17 @@ def source_of(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The source step of a driver, with so many later steps."""
 
+    code = _code(place, "source", spec, unreadable)
+
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        worker = _kept(place, "source", None, unreadable)
+        worker = _kept(place, code)
         number, is_standing = run_of_task()
 
         def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
-            return source_rows(GivenReader(worker.records()), request, spec)
+            assert isinstance(worker.spec, SourceSpec)
+            return source_rows(GivenReader(worker.records()), request, worker.spec)
 
         yield from source_run(partial(worker.control.next_request, number), rows_of, is_standing=is_standing, steps=steps)
 
@@ -244,8 +256,12 @@ def step_of(
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A Python step; the last one puts what was sent into its report's message."""
 
+    code = _code(place, f"step-{spec.number}", spec, unreadable)
+
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        worker = _kept(place, f"step-{spec.number}", spec, unreadable)
+        worker = _kept(place, code)
+        spec = worker.spec
+        assert isinstance(spec, StepSpec)
         number, is_standing = run_of_task()
         with worker.control.leaving_on_failure():
             if not spec.last:

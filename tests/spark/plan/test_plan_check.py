@@ -14,6 +14,7 @@ from tests.spark.plan_harness import Program, Record
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import BatchLostError, ConfigError, StopError, TopologyError
 from tidemill.runtime.worker import worker
+from tidemill.runtime.worker.step_code import StepCode
 from tidemill.spark.launch.session import REQUIRED, adopt_session, check_settings
 from tidemill.spark.plan import user_columns
 from tidemill.spark.plan.plan_check import check_physical
@@ -162,10 +163,14 @@ class Retried:
         return 1
 
 
+def code(address: str) -> StepCode:
+    return StepCode.of(None, address=address, key=b"", thread="thread", step="source")
+
+
 def test_a_step_refuses_to_run_in_a_task_that_spark_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "TaskContext", Retried)
     with pytest.raises(StopError, match=r"spark\.task\.maxFailures"):
-        next(iter(worker.run_source("any", b"", [])))
+        next(iter(worker.run_source(code("any"), [])))
 
 
 def test_a_batch_that_spark_runs_again_on_another_executor_is_lost_since_that_is_no_failure_to_spark(
@@ -173,7 +178,7 @@ def test_a_batch_that_spark_runs_again_on_another_executor_is_lost_since_that_is
 ) -> None:
     monkeypatch.setattr(worker, "TaskContext", Retried)
     with pytest.raises(BatchLostError, match="another executor"):
-        next(iter(worker.run_source("tcp:127.0.0.1:1:thread:source", b"", [])))
+        next(iter(worker.run_source(code("tcp:127.0.0.1:1"), [])))
 
 
 @pytest.mark.parametrize("name", REQUIRED)

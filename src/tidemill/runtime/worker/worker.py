@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark import TaskContext, cloudpickle
+from pyspark import TaskContext
 
 from tidemill.config.values import DataClientSettings
 from tidemill.control.channel import ControlClient
@@ -32,6 +32,7 @@ from tidemill.kafka.data.reader import ThreadReader
 from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
 from tidemill.runtime.worker.read_stores import ReadTasks
+from tidemill.runtime.worker.step_code import StepCode
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.spark.launch.worker_daemon import drop_own_safe_path
 from tidemill.steps.alignment import AlignedReader
@@ -203,16 +204,20 @@ _FREEZE_AT = (1, 4)
 _COLLECT_INTERVAL_S = 5.0
 
 
-def _worker(name: str, blob: bytes) -> Worker:
+def _code(spec: WorkerSpec) -> StepCode:
+    return StepCode.of(spec, address=spec.address, key=spec.key, thread=spec.thread, step=spec.step)
+
+
+def _worker(code: StepCode) -> Worker:
     """This process's worker for a step; made at the first batch, kept for the next."""
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        if is_elsewhere(name):  # its cluster has taken an executor away: to Spark that is no failure
+        if is_elsewhere(code.address):  # its cluster has taken an executor away: to Spark that is no failure
             raise BatchLostError("Spark ran the batch again on another executor, and its source has moved on")
         raise StopError("Spark retried a task of a stream thread, whose source has moved on: set spark.task.maxFailures to 1")
-    worker = _workers.get(name)
+    worker = _workers.get(code.name)
     if worker is None:
-        worker = _workers[name] = Worker(cloudpickle.loads(blob))
+        worker = _workers[code.name] = Worker(code.loaded())
         gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
     return worker
 
@@ -228,28 +233,28 @@ def warm(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def source_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The source step of ``spec`` as Spark's mapInArrow takes it."""
-    name, blob = f"{spec.address}:{spec.thread}:{spec.step}", cloudpickle.dumps(spec)
+    code = _code(spec)
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_source(name, blob, batches)
+        return run_source(code, batches)
 
     return read
 
 
 def step_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A later Python step of ``spec`` as Spark's mapInArrow takes it."""
-    name, blob = f"{spec.address}:{spec.thread}:{spec.step}", cloudpickle.dumps(spec)
+    code = _code(spec)
 
     def step(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return run_step(name, blob, batches)
+        return run_step(code, batches)
 
     return step
 
 
-def run_source(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_source(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
-    worker = _worker(name, blob)
+    worker = _worker(code)
     number, is_standing = run_of_task()
     asked, rows_of = partial(_asked, worker, number), partial(_rows_of, worker)
     yield from source_run(asked, rows_of, is_standing=is_standing, steps=worker.spec.steps)
@@ -270,8 +275,8 @@ def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
     worker.strike("end")
 
 
-def run_step(name: str, blob: bytes, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    worker = _worker(name, blob)
+def run_step(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    worker = _worker(code)
     number, is_standing = run_of_task()
     spec = worker.spec.spec
     assert spec is not None
