@@ -1,4 +1,4 @@
-"""What can't be sent to the workers is refused, with the name of node or setting; a spawned main program can."""
+"""What can't be sent to the workers is refused, with the name of node or setting; what they can't import travels by value."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -17,6 +20,7 @@ from tidemill.dsl.stream import KStream
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.runtime.instance.exception_policies import exception_handlers_of
 from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.sendable import send_by_value
 
 TEXT = Serdes.string()
 SAID = r"can't be sent to Spark's workers: TypeError: cannot pickle '_thread\.lock' object\. Workers get copies"
@@ -79,6 +83,32 @@ def test_functions_of_a_spawned_main_program_travel_by_value(monkeypatch: pytest
     cloudpickle.unregister_pickle_by_value(main)
     monkeypatch.delitem(sys.modules, "__mp_main__")
     assert pickle.loads(sent)(5) == 15
+
+
+def test_functions_of_a_module_that_was_loaded_from_a_file_travel_by_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As pytest loads tests with ``--import-mode=importlib``. One in a folder of ``sys.path`` travels by its name."""
+    for folder in ("aside", "listed"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{folder}_program.py").write_text("def twice(value): return value * 2")
+    spec = spec_from_file_location("aside_program", tmp_path / "aside" / "aside_program.py")
+    assert spec is not None
+    assert spec.loader is not None
+    aside = module_from_spec(spec)
+    spec.loader.exec_module(aside)
+    monkeypatch.setitem(sys.modules, "aside_program", aside)
+    monkeypatch.syspath_prepend(tmp_path / "listed")
+    listed = import_module("listed_program")
+    send_by_value()
+    sent = [cloudpickle.dumps(module.twice) for module in (aside, listed)]
+    cloudpickle.unregister_pickle_by_value(aside)
+    for name in ("aside_program", "listed_program"):
+        monkeypatch.delitem(sys.modules, name)
+    assert pickle.loads(sent[0])(5) == 10
+    assert pickle.loads(sent[1])(5) == 10
+    assert "listed_program" in sys.modules
+    assert "aside_program" not in sys.modules
 
 
 @pytest.mark.parametrize("setting", ["processing.exception.handler", "production.exception.handler"])

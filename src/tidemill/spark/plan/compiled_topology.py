@@ -23,7 +23,7 @@ from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.plan_check import check_physical
 from tidemill.spark.plan.planned_topology import merge_functions, planned
 from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan, idle
-from tidemill.spark.plan.sendable import refuse_unsendable, send_main_program_by_value
+from tidemill.spark.plan.sendable import refuse_unsendable, send_by_value
 from tidemill.spark.plan.stages import Stages, stages
 from tidemill.spark.plan.step_specs import StepSpecs
 from tidemill.steps.step_spec import SourceSpec, StepSpec
@@ -114,7 +114,7 @@ def compile_topology(
         TopologyError: a serde is missing or does not fit a column, an expression can't be part of a static plan, or a function
             can't be sent to the workers.
     """
-    send_main_program_by_value()
+    send_by_value()
     program, topology = topology, planned(topology)
     plan = stages(topology, without_jvm=session is None, one_by_one=one_by_one)
     lookups = Lookups(operations_of(topology, DataFrameJoin), owner or session, application_id)

@@ -1,14 +1,16 @@
 """Parts of a program that Spark's workers get as copies: whether they can be sent.
 
 Decides what is said of one that can't, before anything runs: a function whose closure has a lock, a client or an open file.
-And that functions of the main program are sent by value in a process that multiprocessing has spawned, too: there its module is
-``__mp_main__``, which workers can't import. Of ``__main__`` cloudpickle does so by itself.
+And which modules workers can't import, so that their functions are sent by value, as cloudpickle does of ``__main__``: the main
+program's in a process that multiprocessing has spawned, and those that were loaded from a file (pytest's ``importlib`` mode).
 """
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 
 from pyspark import cloudpickle
 
@@ -17,12 +19,23 @@ from tidemill.printable import said_by
 from tidemill.steps.step_spec import SourceSpec, StepSpec
 
 _MAIN_IF_SPAWNED = "__mp_main__"
+_INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-def send_main_program_by_value() -> None:
-    """To be called before anything is sent."""
-    if _MAIN_IF_SPAWNED in sys.modules:
-        cloudpickle.register_pickle_by_value(sys.modules[_MAIN_IF_SPAWNED])
+def send_by_value() -> None:
+    """Functions of modules that workers can't import. To be called before anything is sent."""
+    for name, module in list(sys.modules.items()):
+        if name == _MAIN_IF_SPAWNED or _is_loaded_from_file(name, module):
+            cloudpickle.register_pickle_by_value(module)
+
+
+def _is_loaded_from_file(name: str, module: ModuleType) -> bool:
+    """True if the module is neither installed nor in a folder of ``sys.path``."""
+    file = getattr(module, "__file__", None)
+    if name == "__main__" or getattr(module, "__name__", None) != name or not file or file.startswith(_INSTALLED):
+        return False
+    first, _, _ = name.partition(".")
+    return not any(finder.find_spec(first, None) for finder in sys.meta_path)
 
 
 def refuse_unsendable(source: SourceSpec, steps: Sequence[StepSpec]) -> None:
