@@ -56,7 +56,10 @@ class LocalWorker:
             self._process.kill()
 
     def wait_dead(self, timeout_s: float) -> bool:
-        return not psutil.wait_procs([self._process], timeout=timeout_s)[1]
+        # Once it is dead its number may become that of a thread, for which psutil's wait raises an OSError.
+        with contextlib.suppress(OSError):
+            return not self._process.is_running() or not psutil.wait_procs([self._process], timeout=timeout_s)[1]
+        return not self._process.is_running()
 
 
 class RemoteWorker:
