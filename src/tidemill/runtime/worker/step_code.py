@@ -1,7 +1,6 @@
 """Code of a step as it travels in the plan, pickled by itself, so that what a worker can't load is noticed by the worker.
 
-Left to PySpark, such an error waits behind the rows of the source step, which in turn waits for the next batch: nobody would see
-it. So the connection to the driver is closed, which then ends the source step, as for a step that fails (``ControlClient``).
+If PySpark loaded it, no one would read the error: the JVM's thread waits in the source step for the next batch. So the connection to the driver is closed, which then ends the source step, as for a step that fails (``ControlClient``).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ PySpark takes the environment of a function from its context when the function i
 share the context, those of the application's owner too. So what is added for one is seen by the adding thread only.
 
 Workers import what the driver imports, from the same folders, so they must be of its Python version. A session of the application
-starts ``python3`` of the PATH for them, unless it is told otherwise.
+starts ``python3`` of the PATH for them, unless ``PYSPARK_PYTHON`` is set.
 """
 
 from __future__ import annotations
