@@ -1,6 +1,7 @@
 """Code of a step as it travels in the plan, pickled by itself, so that what a worker can't load is noticed by the worker.
 
-If PySpark loaded it, no one would read the error: the JVM's thread waits in the source step for the next batch. So the connection to the driver is closed, which then ends the source step, as for a step that fails (``ControlClient``).
+If PySpark loaded it, no one would read the error: the JVM's thread waits in the source step for the next batch. So the connection
+to the driver is closed, which then ends the source step, as for a step that fails (``ControlClient``).
 """
 
 from __future__ import annotations
