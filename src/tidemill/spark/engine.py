@@ -128,7 +128,7 @@ class BatchEngine:
         reports_itself(self._jobs.name)
         with needing_the_session(self._session):
             self._settings = settings_of(session)
-            sockets = session.sparkContext.getConf().get(UNIX_SOCKETS) or ""
+            sockets = session.sparkContext._conf.get(UNIX_SOCKETS) or ""  # getConf() copies all settings, a call for each
             self._can_stand = compiled.can_stand and can_stand_on(sockets, len(steps))
             if compiled.can_stand and not self._can_stand:
                 remedy = f"a Spark session with {UNIX_SOCKETS}=true"

@@ -7,7 +7,7 @@ use, and where PySpark gives no package, the JVM first searches all jars for a c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from py4j.java_gateway import JavaClass, JavaGateway, JavaMember, JVMView
 from pyspark.sql import SparkSession
@@ -60,8 +60,8 @@ def is_stopped(session: SparkSession) -> bool:
 
 def settings_of(session: SparkSession) -> dict[str, str]:
     """``session.conf.getAll`` in a few calls of the JVM, not two for each setting."""
-    found, texts = session.conf._jconf.getAllAsJava(), class_of(session, "java.lang.String")
-    names, values = (texts.join("\0", part).split("\0") for part in (found.keySet(), found.values()))
+    found = cast("JavaObject", session.conf)._jconf.getAll()
+    names, values = (part.mkString("\0").split("\0") for part in (found.keys(), found.values()))
     return dict(zip(names, values, strict=True))
 
 
