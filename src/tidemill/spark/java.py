@@ -65,14 +65,9 @@ def settings_of(session: SparkSession) -> dict[str, str]:
     return dict(zip(names, values, strict=True))
 
 
-def array_of(session: SparkSession, items: Iterable[object]) -> JavaObject:
-    """A Java array of objects."""
-    gateway, given = session.sparkContext._gateway, list(items)
-    assert gateway is not None
-    found = gateway.new_array(class_of(session, "java.lang.Object"), len(given))
-    for number, item in enumerate(given):
-        found[number] = item
-    return found
+def array_of(session: SparkSession, sequence: JavaObject) -> JavaObject:
+    """A new Java array of the items of a Scala sequence."""
+    return class_of(session, "scala.jdk.javaapi.CollectionConverters").asJava(sequence).toArray()
 
 
 def sequence_of(session: SparkSession, items: Iterable[object]) -> JavaObject:

@@ -157,7 +157,7 @@ class OnExecutors:
 
     def root(self, thread: str) -> DataFrame:
         context, session = self._session.sparkContext, self._session._jsparkSession
-        row = self._java("org.apache.spark.sql.RowFactory").create(array_of(self._session, [0]))
+        row = self._java("org.apache.spark.sql.RowFactory").create(array_of(self._session, sequence_of(self._session, [0])))
         rows = sequence_of(self._session, [row])
         classes = self._java("java.lang.Class")
         kind = self._java("scala.reflect.ClassTag").apply(classes.forName("org.apache.spark.sql.Row"))

@@ -110,5 +110,6 @@ def _with_function(session: SparkSession, step: JavaObject, function: ArrowStep)
 
 
 def _remade(session: SparkSession, node: JavaObject, place: int, value: object) -> JavaObject:
-    arguments = (value if number == place else node.productElement(number) for number in range(node.productArity()))
-    return node.makeCopy(array_of(session, arguments))
+    arguments = array_of(session, node.productIterator().toSeq())
+    arguments[place] = value
+    return node.makeCopy(arguments)
