@@ -344,6 +344,16 @@ def test_what_is_unreadable_says_why_in_a_text_that_fits_a_letter(serde: ReadsIn
     assert len(reason) < 11_000
 
 
+def test_a_trial_counts_if_the_record_to_be_tried_has_come() -> None:
+    context = Context()
+    context.now = BatchRequest(
+        batch_id=1, inputs={INPUT: 0}, tasks=(TaskRun(task=TASK, directory="d", epoch="e"),), incarnation=0, defers=True
+    )
+    assert context.take(batch([], 0, ends={INPUT: 0})).outcome is Outcome.COMMITTED
+    assert context.take(batch([word("a", 0)], 0)).outcome is Outcome.TRIED
+    assert context.output.committed == []
+
+
 class Refusing:
     """A serde that can't write ``bad``."""
 

@@ -154,11 +154,11 @@ def _run_and_commit(progress: _Progress) -> BatchReport:
     _set_unreadable_aside(progress)
     _take_rows_of_sinks(batch)
     progress.reached(CommitStep.RUN)
-    if request.defers:
+    offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
+    if request.defers and offsets:  # else the record to be tried has not come yet
         return _not_committed(progress, Outcome.TRIED, "a function fails on what an operator or a punctuator forwards")
     _call_foreach_batch(progress)
     progress.reached(CommitStep.FOREACH_BATCH)
-    offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
     emitted = _emitted_until(batch)
     if emitted:
         for task, inputs in inputs_of_tasks(batch.spec, request.inputs).items():
