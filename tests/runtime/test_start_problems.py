@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from tests.runtime.instance_process import InstanceProcess
 from tests.runtime.local_application import LIMIT_S, Place
 from tests.waiting import until
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, StateDirectoryInUseError, TopologyMismatchError
 from tidemill.ids import TopicPartition
@@ -163,3 +163,20 @@ def test_without_a_broker_the_process_ends_with_a_sentence_and_code_2(lonely: In
     assert lonely.wait_ended() == 2
     assert "RetriableError" in lonely.log
     assert "check that the brokers at 127.0.0.1:9 run" in lonely.log
+
+
+def test_an_instance_is_not_started_in_a_python_worker(place: Place) -> None:
+    """A module that starts one at its import, and that a worker imports for a function, would start one more in each."""
+    place.create("in", "out")
+    builder = StreamsBuilder()
+    config = {"application.id": "inner", "bootstrap.servers": "none:1", "state.dir": str(place.folder / "inner")}
+
+    def starting(value: str) -> str:
+        return KafkaStreams(StreamsBuilder(), config).start().state.value + value
+
+    builder.stream(place.topic("in"), key=STRING, value=STRING).map_values(per_record(starting)).to(
+        place.topic("out"), value=STRING
+    )
+    with place.running(builder) as streams:
+        place.send("in", [(b"k", b"v")])
+        assert "an instance can't be started in a Python worker of Spark" in ended(streams)

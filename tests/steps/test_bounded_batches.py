@@ -117,8 +117,7 @@ class Run:
             self.size = failed(size, BAD, told[-1], may_defer=self.may_defer)
             self.reader = AlignedReader(Brokers(self.logs), self.together)  # its worker is gone
             return
-        if request.defers:
-            assert processed
+        if request.defers and processed:
             self.size = tried(size)
             self.reader = AlignedReader(Brokers(self.logs), self.together)
             return
@@ -154,6 +153,14 @@ def test_exactly_the_records_to_blame_are_left_out_and_all_others_processed_once
     for tp in logs:
         offsets = [offset for at, offset in run.processed if at == tp]
         assert offsets == sorted(offsets)
+
+
+def test_a_trial_for_which_the_record_has_not_come_yet_is_none() -> None:
+    """Its worker is new: the first read gets so much of other partitions that none is left for this one, which is waited for."""
+    logs = {PARTITIONS[0]: [0], PARTITIONS[1]: [0] * 3, PARTITIONS[2]: [0] * 29, PARTITIONS[3]: [0] * 20}
+    run = Run(logs, frozenset({(PARTITIONS[0], 0)}), {"a": 0, "b": 0}, may_defer=True)
+    run.to_the_end()
+    assert run.left_out == [(PARTITIONS[0], 0)]
 
 
 def test_for_what_waits_no_record_is_left_out_and_the_thread_ends() -> None:

@@ -9,15 +9,16 @@ from typing import cast
 
 import pytest
 
+from tests.operators.test_exception_handlers import SilentError
 from tests.steps.step_fixtures import COUNT_TAG, INPUT, LOST, SINK_TAG, TASK, Context, Crash, batch, count_spec, rows_batch, word
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import CommitRefusedError, FencedError, RetriableError, SerdeError, StateDiskError
 from tidemill.ids import TopicPartition
-from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandler, ExceptionResponse
+from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandler, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.record import Record
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
-from tidemill.task.batch import BatchRequest, Outcome, PartitionStats, TaskRun
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, PartitionStats, TaskRun
 from tidemill.task.commit import ORDER, CommitStep
 from tidemill.task.partition_time import PartitionTime
 from tidemill.topology.operations import Aggregate, Reduce
@@ -300,6 +301,104 @@ def test_unreadable_records_stop_with_topic_partition_offset_and_reason() -> Non
     assert report.outcome is Outcome.STOPPED
     assert "in-0 at offset 4" in report.message
     assert "3 bytes, expected a long" in report.message
+
+
+class ReadsInts:
+    """A serde whose values are no texts, or that refuses all bytes."""
+
+    name, sql_type = "ints", "string"
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.problem = problem
+
+    def serialize(self, value: int | None) -> bytes | None:
+        return None if value is None else value.to_bytes(8, "big")
+
+    def deserialize(self, data: bytes | None) -> int | None:
+        if self.problem is not None:
+            raise self.problem
+        return None if data is None else int.from_bytes(data, "big")
+
+
+@pytest.mark.parametrize(
+    ("serde", "said"),
+    [
+        (ReadsInts(), "the value can't be read: ints: its Spark type is string, but its values are of the type int"),
+        (ReadsInts(SilentError()), "SilentError: (no text: its __str__ raised RuntimeError)"),
+        (ReadsInts(ValueError("begin" + "x" * 3_000_000)), "ValueError: begin"),
+        (ReadsInts(SerdeError("x" * 3_000_000)), "the value can't be read: xxx"),
+    ],
+)
+def test_what_is_unreadable_says_why_in_a_text_that_fits_a_letter(serde: ReadsInts, said: str) -> None:
+    asked: list[str] = []
+
+    def judged(_context: ErrorContext, _record: Record | None, error: Exception) -> ExceptionResponse:
+        asked.append(str(error))
+        return ExceptionResponse.CONTINUE
+
+    context, row = unreadable(judged)
+    context.unreadable = replace(context.unreadable, serdes={0: (Serdes.string(), serde)})
+    context.run([row])
+    [reason] = asked
+    assert said in reason
+    assert len(reason) < 11_000
+
+
+def test_a_trial_counts_if_the_record_to_be_tried_has_come() -> None:
+    context = Context()
+    context.now = BatchRequest(
+        batch_id=1, inputs={INPUT: 0}, tasks=(TaskRun(task=TASK, directory="d", epoch="e"),), incarnation=0, defers=True
+    )
+    assert context.take(batch([], 0, ends={INPUT: 0})).outcome is Outcome.COMMITTED
+    assert context.take(batch([word("a", 0)], 0)).outcome is Outcome.TRIED
+    assert context.output.committed == []
+
+
+class Refusing:
+    """A serde that can't write ``bad``."""
+
+    name, sql_type, deserialize = "refusing", "string", Serdes.string().deserialize
+
+    def __init__(self, problem: Exception) -> None:
+        self.problem = problem
+
+    def serialize(self, value: str | None) -> bytes | None:
+        if value == "bad":
+            raise self.problem
+        return Serdes.string().serialize(value)
+
+
+def rows_of_columns_for_a_sink(handlers: ExceptionHandlers, problem: Exception) -> tuple[Context, BatchReport]:
+    context, _ = unreadable(ExceptionResponse.FAIL)
+    context.unreadable = replace(context.unreadable, handlers=handlers)
+    spec = count_spec()
+    sink = replace(spec.sinks[SINK_TAG], key_serde=Serdes.string(), value_serde=Refusing(problem), inputs=("in",), subtopology=1)
+    row = {"node": SINK_TAG, "part": 0, "ts": 1, "key": b"k"}
+    rows = [{**row, "off": at, "seq": at << 16, "value": value} for at, value in enumerate([b"good", b"bad", None])]
+    return context, context.run(rows, spec=replace(spec, sinks={SINK_TAG: sink}), ends={INPUT: 3})
+
+
+@pytest.mark.parametrize("problem", [SerdeError("no"), SilentError()])
+def test_what_columns_give_and_a_sinks_serde_can_not_write_is_the_production_handlers_matter(problem: Exception) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def handler(at: ErrorContext, record: Record | None, error: Exception) -> ExceptionResponse:
+        assert record is not None
+        asked.append((str(at.task), at.node, at.topic, at.partition, at.offset, record.key, record.value))
+        return ExceptionResponse.DEAD_LETTER
+
+    context, report = rows_of_columns_for_a_sink(ExceptionHandlers(production=handler, dead_letter_topic="dead"), problem)
+    assert (report.outcome, report.dropped) == (Outcome.COMMITTED, 1)
+    assert asked == [("1_0", "SINK", "in", 0, 1, "k", "bad")]
+    assert sorted((t, k, v or b"") for t, k, v, _ in context.output.committed) == [
+        ("dead", b"k", b"bad"), ("out", b"k", b""), ("out", b"k", b"good"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("problem", "said"), [(SerdeError("no"), "no"), (KeyError(3), "a serde failed: KeyError: 3")])
+def test_without_a_handler_it_stops_with_sink_and_record(problem: Exception, said: str) -> None:
+    _, report = rows_of_columns_for_a_sink(ExceptionHandlers(), problem)
+    assert (report.outcome, report.message) == (Outcome.STOPPED, f"task 1_0, in-0 at offset 1: SINK: {said}")
 
 
 def test_unreadable_records_can_be_passed_over() -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from tests.operators.test_exception_handlers import SilentError
 from tidemill import Serdes
+from tidemill.errors import RecordError
 from tidemill.ids import TopicPartition
 from tidemill.steps.rows.intake import Intake
 from tidemill.steps.source_step import source_rows
@@ -66,3 +70,12 @@ def test_records_that_cannot_be_read_leave_times_as_they_are() -> None:
     reader = GivenReader([RawRecord("in", None, bytes(8), 5), RawRecord("in", None, b"bad", 9)])
     *_, marker = source_rows(reader, BatchRequest(batch_id=1, inputs={IN: 0}), SourceSpec(topics={"in": source}, changelogs={}))
     assert times_after({}, unpack(marker.column("value")[0].as_py(), Marker).partition_stats) == {IN: PartitionTime(5)}
+
+
+def test_an_extractor_that_fails_is_told_with_its_source_and_the_record_whatever_it_has_raised() -> None:
+    class Failing(Sources):
+        def extract(self, record: Any, partition_time: int) -> int:
+            raise SilentError
+
+    with pytest.raises(RecordError, match=r"in-0 at offset 0: the timestamp extractor of source failed: SilentError: \(no text"):
+        Failing().batch(["5"], {})

@@ -58,9 +58,9 @@ def instead_of(problem: BaseException) -> str:
     if isinstance(problem, AttributeError) and isinstance(problem.obj, _VALUES) and re.fullmatch(_OF_COLUMNS, problem.name or ""):
         called = "the function is called with Python values: compute with Python there"
         return f"; .{problem.name} is a method of Columns, but {called}"
-    if isinstance(problem, TypeError) and (call := _MISFIT.fullmatch(str(problem))) and call[1] in _answering:
+    if isinstance(problem, TypeError) and (call := _MISFIT.fullmatch(said_by(problem))) and call[1] in _answering:
         return f"; expected {_taken_by(_answering[call[1]], call[2])}"
-    if isinstance(problem, TypeError) and _CALLED_VALUE.fullmatch(str(problem)):
+    if isinstance(problem, TypeError) and _CALLED_VALUE.fullmatch(said_by(problem)):
         return "; what is a method in Java may be an attribute here: record.value, not record.value()"
     return ""
 

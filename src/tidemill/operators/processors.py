@@ -19,6 +19,7 @@ from tidemill.operators.context import BETWEEN_BATCHES, Context, Operator, Recor
 from tidemill.operators.function_failures import answer_calls_of, instead_of, says_where
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
+from tidemill.printable import said_by
 from tidemill.spellings import Spelled, SpelledEnum
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration, Instant, epoch_milliseconds, milliseconds
@@ -261,8 +262,8 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
         if says_where(problem):
             raise
         raise StopError(
-            f"task {context.task}: the processor of {context.node} could not be made: {type(problem).__name__}: {problem}"
-            f"{instead_of(problem)}"
+            f"task {context.task}: the processor of {context.node} could not be made: {type(problem).__name__}:"
+            f" {said_by(problem)}{instead_of(problem)}"
         ) from problem
     finally:
         seen.why_not_forward = ""

@@ -379,8 +379,8 @@ class TaskGraph:
                 written = write_key(record[0]), write_value(value.new if type(value) is Change else value)
             except SerdeError as problem:
                 raise RecordError(
-                    f"what goes to {name}, whose function works on columns, can't be written: {problem}", task=str(self.task),
-                    topic=self.origin.topic, partition=self.task.partition,
+                    f"what goes to {name}, whose function works on columns, can't be written: {said_by(problem)}",
+                    task=str(self.task), topic=self.origin.topic, partition=self.task.partition,
                     offset=-1 if self.origin.offset is None else self.origin.offset,
                 ) from problem  # fmt: skip
             self._handed_over.append(HandedOver(name, *written, record))

@@ -32,11 +32,11 @@ from tidemill.steps.commit.batch_file import taken_batch
 from tidemill.steps.commit.produce import produce_batch
 from tidemill.steps.commit.refused_records import pass_over_refused
 from tidemill.steps.commit.restored import apply_restored
+from tidemill.steps.commit.sinks import from_columns
 from tidemill.steps.commit.unreadable import unreadable_records
 from tidemill.steps.gather import gather, why_not_whole
 from tidemill.steps.graph.kept_graphs import inputs_of_tasks
 from tidemill.steps.outputs import ToSink
-from tidemill.steps.rows.records import from_rows
 from tidemill.steps.rows.schema import REFUSED, UNREADABLE
 from tidemill.steps.rows.writes import take_outputs, take_writes
 from tidemill.steps.step_batch import StepBatch, run_nodes
@@ -154,11 +154,11 @@ def _run_and_commit(progress: _Progress) -> BatchReport:
     _set_unreadable_aside(progress)
     _take_rows_of_sinks(batch)
     progress.reached(CommitStep.RUN)
-    if request.defers:
+    offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
+    if request.defers and offsets:  # else the record to be tried has not come yet
         return _not_committed(progress, Outcome.TRIED, "a function fails on what an operator or a punctuator forwards")
     _call_foreach_batch(progress)
     progress.reached(CommitStep.FOREACH_BATCH)
-    offsets = {tp: end for tp, end in marker.ends.items() if end != marker.starts[tp]}
     emitted = _emitted_until(batch)
     if emitted:
         for task, inputs in inputs_of_tasks(batch.spec, request.inputs).items():
@@ -248,7 +248,7 @@ def _take_rows_of_sinks(batch: StepBatch) -> None:
     for tag, sink in batch.spec.sinks.items():
         table = batch.tables.pop(tag, None)
         if table is not None:
-            batch.outputs.add(ToSink(sink.name), from_rows(table, sink.key_serde, sink.value_serde))
+            batch.outputs.add(ToSink(sink.name), from_columns(sink, table, batch.state))
 
 
 def _call_foreach_batch(progress: _Progress) -> None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from tidemill.errors import ConfigError, RecordError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.operators.record import UNKNOWN_TIME, Record, SourceRecord, extracted_time, invalid_timestamp
+from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
 from tidemill.steps.rows.order import sequence
@@ -148,7 +149,7 @@ class _Chunk:
             try:
                 stamps[at] = extracted_time(source.extractor(placed, before))
             except BaseException as problem:
-                what = f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {problem}"
+                what = f"the timestamp extractor of {source.node} failed: {type(problem).__name__}: {said_by(problem)}"
                 raise _record_error(what, message) from problem
             if stamps[at] < 0:
                 node[at] = DROPPED_COUNT

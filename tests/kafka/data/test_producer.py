@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -355,6 +356,13 @@ def test_a_record_that_the_client_refuses_is_told_by_its_place_and_leaves_the_ba
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("written", [bytearray(b"v"), memoryview(b"v"), 5])
+def test_what_is_no_bytes_stops_with_its_type(producer: TransactionalProducer, topic: str, written: Any) -> None:
+    with pytest.raises(StopError, match=rf"{topic}: found a key .* bytes and a value .* {type(written).__name__}; expected"):
+        producer.write(topic, RecordColumns([b"k", b"k"], [b"v", written], [1, 1], None))
+    assert not producer.is_open
+
+
 def test_the_batch_after_one_with_a_refused_record_counts_at_once(
     producer: TransactionalProducer, bootstrap_servers: str, topic: str
 ) -> None:

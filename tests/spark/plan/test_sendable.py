@@ -111,6 +111,29 @@ def test_functions_of_a_module_that_was_loaded_from_a_file_travel_by_value(
     assert "aside_program" not in sys.modules
 
 
+def test_functions_of_a_module_that_is_still_being_imported_travel_by_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A stream thread that looked for such a function by its name would wait for the end of the import."""
+    (tmp_path / "starting_program.py").write_text(
+        "from threading import Thread\n"
+        "from pyspark import cloudpickle\n"
+        "from tidemill.spark.plan.sendable import send_by_value\n"
+        "SENT = []\n"
+        "def twice(value): return value * 2\n"
+        "send_by_value()\n"
+        "sending = Thread(target=lambda: SENT.append(cloudpickle.dumps(twice)), daemon=True)\n"
+        "sending.start()\n"
+        "sending.join(60)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    program = import_module("starting_program")
+    cloudpickle.unregister_pickle_by_value(program)
+    monkeypatch.delitem(sys.modules, "starting_program")
+    assert pickle.loads(program.SENT[0])(5) == 10
+    assert "starting_program" not in sys.modules
+
+
 @pytest.mark.parametrize("setting", ["processing.exception.handler", "production.exception.handler"])
 def test_a_handler_that_can_not_be_sent_is_refused_with_its_setting(setting: str) -> None:
     config = StreamsConfig.of({"application.id": "app", "bootstrap.servers": "localhost:9092", setting: Locked()})

@@ -156,6 +156,15 @@ def test_a_record_that_is_too_large_is_left_out_and_its_key_put_aside() -> None:
     assert (letter["__streams.errors.topic"], letter["__streams.errors.offset"]) == (b"in", b"-1")  # sent by topic, not by record
 
 
+def test_the_letter_of_a_record_that_is_too_large_names_the_topics_of_its_own_subtopology() -> None:
+    builder = only_writing()
+    builder.stream("other", key=STRING, value=STRING).to("elsewhere", value=STRING)
+    run = small(ASIDE, builder)
+    run._run(sent(b"long"), 0)
+    letter = dict(next(headers for topic, _k, _v, _t, headers, _b in run.written if topic == "dead"))
+    assert letter["__streams.errors.topic"] == b"in"
+
+
 def test_a_production_handler_that_fails_ends_the_thread_with_both_errors() -> None:
     def handler(context: Any, record: Any, error: Exception) -> ExceptionResponse:
         raise KeyError("of the handler")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.operators.step_harness import StepRun
+from tests.operators.test_exception_handlers import SilentError
 from tests.steps.commit.test_dead_letters import run_of
 from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import RetriableError
@@ -92,6 +93,18 @@ def test_without_a_handler_the_error_names_the_record_that_was_read(program: Bui
     run = run_of(program(behind=behind), ExceptionHandlers())
     with pytest.raises(AssertionError, match=r"task 0_0, in-0 at offset 1: .*routes.*ValueError: boom"):
         run.pipe(RECORDS)
+
+
+@pytest.mark.parametrize("program", [extracting, placing])
+@pytest.mark.parametrize("behind", ["python", "graph"])
+def test_an_exception_without_a_text_is_asked_about_too(program: Builds, behind: str) -> None:
+    def silent(value: str) -> object:
+        raise SilentError
+
+    asked = Asked(ExceptionResponse.CONTINUE)
+    run = run_of(program(behind=behind, give=silent), ExceptionHandlers(processing=asked))
+    run.pipe(RECORDS)
+    assert [context.offset for context in asked.contexts] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("program", [extracting, placing])

@@ -171,6 +171,12 @@ class RecordProducer(ABC):
                     break
                 except BufferError:
                     self.make_room()
+                except TypeError as problem:
+                    self.abort()
+                    raise StopError(
+                        f"writing to {topic}: found a key of the type {type(key).__name__} and a value of the type"
+                        f" {type(value).__name__}; expected bytes or None, which a serde's serialize returns."
+                    ) from problem
                 except KafkaException as problem:
                     if problem.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:  # not taken up: the others are not harmed
                         raise RecordTooLargeError(str(meaning_of(problem.args[0], f"writing to {topic}")), at=at) from problem

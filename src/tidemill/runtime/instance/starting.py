@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from tidemill.application_module import refuse_start_while_read
@@ -32,7 +33,7 @@ from tidemill.config.slices import (
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.control.channel import ControlServer
 from tidemill.dsl.serdes import serde_of_setting
-from tidemill.errors import TidemillError
+from tidemill.errors import StopError, TidemillError
 from tidemill.held_interrupts import interrupts_held
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
@@ -181,6 +182,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         TidemillError: what kept it from starting.
     """
     refuse_start_while_read()
+    _refuse_start_in_worker()
     config, clients = instance.config, instance.config.slice(ClientsConfig)
     require_client_settings(clients)
     instance.phases.begin(StartPhase.STATE_DIRECTORY)
@@ -226,6 +228,15 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
         each.start()
         parts.opened(type(each).__name__, each.close)
     return Started(process_id=state.process_id, reads=reads, status=status, engine_lives=engine.spark.is_alive)
+
+
+def _refuse_start_in_worker() -> None:
+    """StopError in a Python worker: one that imports a module which starts an instance would start one more."""
+    if TaskContext.get() is not None:
+        raise StopError(
+            "an instance can't be started in a Python worker of Spark, where functions of a topology run. A module that workers"
+            ' import must not start one when it is imported: put the start into a function, or under `if __name__ == "__main__":`'
+        )
 
 
 def _launched(instance: StartContext, parts: OpenParts) -> Launched | None:

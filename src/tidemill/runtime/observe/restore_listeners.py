@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tidemill.errors import StopError, TopologyError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.printable import said_by
 from tidemill.task.progress import (
     BatchLoaded,
     RestoredBatch,
@@ -99,7 +100,7 @@ class RestoreListeners:
         except Exception as problem:
             raise StopError(
                 f"a listener failed on {type(event).__name__} of {event.store} ({event.partition}): "
-                f"{type(problem).__name__}: {problem}; correct it, or catch what it raises"
+                f"{type(problem).__name__}: {said_by(problem)}; correct it, or catch what it raises"
             ) from problem
 
 

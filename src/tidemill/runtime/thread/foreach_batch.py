@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.errors import BatchLostError
 from tidemill.log_format import LogEvent
+from tidemill.printable import said_by
 from tidemill.spark.job_thread import background_pool
 from tidemill.spark.plan.batch_sinks import BatchFunction, batch_frame, decoded_path
 from tidemill.task.batch_id import BatchId
@@ -70,7 +71,7 @@ class ForeachBatchCalls:
                 made.function(batch_frame(self._session, path, made, self._plans), batch_id)
         except (Exception, SystemExit) as problem:  # sys.exit() would end only this thread
             log.exception(LogEvent("foreach-batch-failed", node=node, batch=batch_id))
-            return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {problem}"
+            return f"the function of {node} failed on the batch {batch_id}: {type(problem).__name__}: {said_by(problem)}"
         finally:
             self.caller = None
         log.debug(LogEvent("foreach-batch", node=node, batch=batch_id, took_ms=round((time.monotonic() - started) * 1e3)))

@@ -2,7 +2,9 @@
 
 Decides what is said of one that can't, before anything runs: a function whose closure has a lock, a client or an open file.
 And which modules workers can't import, so that their functions are sent by value, as cloudpickle does of ``__main__``: the main
-program's in a process that multiprocessing has spawned, and those that were loaded from a file (pytest's ``importlib`` mode).
+program's in a process that multiprocessing has spawned, those that were loaded from a file (pytest's ``importlib`` mode), and
+those that are still being imported, by whose import the program is started: a worker's import would start it again, and to look
+for a function by its name would wait here for the end of the import.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 def send_by_value() -> None:
     """Functions of modules that workers can't import. To be called before anything is sent."""
     for name, module in list(sys.modules.items()):
-        if name == _MAIN_IF_SPAWNED or _is_loaded_from_file(name, module):
+        if name == _MAIN_IF_SPAWNED or _is_being_imported(module) or _is_loaded_from_file(name, module):
             cloudpickle.register_pickle_by_value(module)
+
+
+def _is_being_imported(module: ModuleType) -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def _is_loaded_from_file(name: str, module: ModuleType) -> bool:

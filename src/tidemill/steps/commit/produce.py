@@ -28,21 +28,26 @@ from tidemill.task.raw_records import RecordColumns
 def produce_batch(output: Output, spec: StepSpec, outputs: Outputs, state: StepState, request: BatchRequest) -> int:
     """Hands everything to the producer; how many records of sinks there are."""
     by_topic, letters = _routed(output, spec, outputs, state)
-    sources = "|".join(sorted({topic for origin in spec.sources.values() for topic in origin.topics}))
     summing = {sink.topic: sink.summed for sink in spec.sinks.values() if sink.may_hold_sums}
     count = 0
     for topic, held in by_topic.items():
         records = in_order(held)
         if topic in summing:
             records = _with_sums(records) if summing[topic] else _without_summed_header(records)
-        count += _send(output, topic, records, sources, None if topic in request.internal else state)
+        count += _send(output, topic, records, _read_for(topic, spec), None if topic in request.internal else state)
     if state.handlers.dead_letter_topic and len(state.passed_over.letters):
         letters.setdefault(state.handlers.dead_letter_topic, []).append(state.passed_over.letters)
     for topic, held in letters.items():
         for records in held:
-            count += _send(output, topic, records, sources, None)
+            count += _send(output, topic, records, "", None)
     _produce_logs(output, spec, state.written, request.now_ms)
     return count
+
+
+def _read_for(topic: str, spec: StepSpec) -> str:
+    """The topics from which records of ``topic`` may come."""
+    sinks = [sink for sink in spec.sinks.values() if sink.topic == topic or sink.topic_extractor is not None]
+    return "|".join(sorted({read for sink in sinks for read in sink.inputs}))
 
 
 ByTopic = dict[str, list[Records]]

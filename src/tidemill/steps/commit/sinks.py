@@ -11,17 +11,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+
+import pyarrow as pa
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
-from tidemill.errors import RecordError, RetriableError, StopError
+from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record, SourceRecord
+from tidemill.printable import said_by
+from tidemill.steps.rows.codecs_wire import from_the_jvm, in_transit
 from tidemill.steps.rows.order import topic_of
-from tidemill.steps.rows.records import ANY_PARTITION, Records
+from tidemill.steps.rows.records import ANY_PARTITION, Records, from_rows
 from tidemill.steps.step_spec import NodeSpec, SinkSpec
 from tidemill.steps.step_state import StepState
 from tidemill.topology.functions import UserFunction
@@ -50,33 +54,81 @@ def as_its_serdes_write(sink: str, node: NodeSpec, records: Records, state: Step
     key_serde, value_serde = node.rewritten.get(sink, (None, None))
     if key_serde is None and value_serde is None:
         return records
-    written = replace(records, keys=list(records.keys), values=list(records.values))
+    written = replace(records)
     if value_serde is not None and records.olds is not None:
         written.olds = [value_serde.serialize(node.out_value_serde.deserialize(old)) for old in records.olds]
+    origin = _Origin(sink, node.subtopology, node.topics, node.out_key_serde, node.out_value_serde)
+    return _rewritten(
+        origin,
+        written,
+        None if key_serde is None else lambda key: key_serde.serialize(node.out_key_serde.deserialize(key)),
+        None if value_serde is None else lambda value: value_serde.serialize(node.out_value_serde.deserialize(value)),
+        state,
+    )
+
+
+def from_columns(sink: SinkSpec, table: pa.Table, state: StepState) -> Records:
+    """The rows that functions of Columns have handed to a sink, as its serdes write them.
+
+    Raises:
+        RecordError: one can't be written, and ``production.exception.handler`` does not pass over it.
+    """
+    key_serde, value_serde = in_transit(sink.key_serde), in_transit(sink.value_serde)
+    return _rewritten(
+        _Origin(sink.name, sink.subtopology, sink.inputs, key_serde, value_serde),
+        from_rows(table, key_serde, value_serde),
+        None if key_serde is sink.key_serde else partial(from_the_jvm, sink.key_serde),
+        None if value_serde is sink.value_serde else partial(from_the_jvm, sink.value_serde),
+        state,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Where the records of a sink come from, and the serdes of their bytes before it writes them."""
+
+    sink: str
+    subtopology: int
+    topics: tuple[str, ...]
+    key_serde: Serde
+    value_serde: Serde
+
+
+_Write = Callable[["bytes | None"], "bytes | None"]
+
+
+def _rewritten(
+    origin: _Origin, records: Records, write_key: _Write | None, write_value: _Write | None, state: StepState
+) -> Records:
+    """``records``, whose columns stay as they are, in other bytes; None: this side's stay."""
+    if write_key is None and write_value is None:
+        return records
+    written = replace(records, keys=list(records.keys), values=list(records.values))
     refused: list[int] = []
     for at in range(len(records)):
-        key, value = records.keys[at], records.values[at]
         try:
-            if key_serde is not None:
-                written.keys[at] = key_serde.serialize(node.out_key_serde.deserialize(key))
-            if value_serde is not None:
-                written.values[at] = value_serde.serialize(node.out_value_serde.deserialize(value))
+            if write_key is not None:
+                written.keys[at] = write_key(records.keys[at])
+            if write_value is not None:
+                written.values[at] = write_value(records.values[at])
         except BaseException as problem:
-            _pass_over(sink, node, records, at, problem, state)
+            _pass_over(origin, records, at, problem, state)
             refused.append(at)
     return written.without(refused) if refused else written
 
 
-def _pass_over(sink: str, node: NodeSpec, records: Records, at: int, problem: BaseException, state: StepState) -> None:
-    task, offset = TaskId(node.subtopology, records.parts[at]), records.offsets[at]
-    topic = topic_of(node.topics, records.sequences[at], offset)
+def _pass_over(origin: _Origin, records: Records, at: int, problem: BaseException, state: StepState) -> None:
+    task, offset = TaskId(origin.subtopology, records.parts[at]), records.offsets[at]
+    topic = topic_of(origin.topics, records.sequences[at], offset)
     key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
     context = ErrorContext(
-        task=task, node=sink, topic=topic, partition=task.partition, offset=offset, timestamp=records.timestamps[at],
+        task=task, node=origin.sink, topic=topic, partition=task.partition, offset=offset, timestamp=records.timestamps[at],
         headers=headers,
     )  # fmt: skip
-    record = Record(node.out_key_serde.deserialize(key), node.out_value_serde.deserialize(value), context.timestamp, headers)
-    _judge(context, record, problem, (key, value), state, f"{sink}: {problem}", in_sink=True)
+    record = Record(origin.key_serde.deserialize(key), origin.value_serde.deserialize(value), context.timestamp, headers)
+    said = said_by(problem)
+    what = said if isinstance(problem, SerdeError) else f"a serde failed: {type(problem).__name__}: {said}"
+    _judge(context, record, problem, (key, value), state, f"{origin.sink}: {what}", in_sink=True)
 
 
 def _judge(
@@ -211,8 +263,8 @@ class _WrongResultError(ValueError):
 def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, problem: BaseException, state: StepState) -> None:
     """Passes the error to the processing handler with the node above as its place: in Kafka Streams that node's ``forward``
     raises it. A source forwards outside of all handlers, so directly below a source the error ends the thread."""
-    said = str(problem) if isinstance(problem, _WrongResultError) else f"the {what} failed: {type(problem).__name__}: {problem}"
-    said = f"{sink.name}: {said}"
+    failed = "" if isinstance(problem, _WrongResultError) else f"the {what} failed: {type(problem).__name__}: "
+    said = f"{sink.name}: {failed}{said_by(problem)}"
     if not sink.above:
         raise _error(said, _context(sink, sink.name, records, at)) from problem
     context = _context(sink, " or ".join(sink.above), records, at)

@@ -23,9 +23,11 @@ from tidemill.operators.exception_handlers import (
     response_of,
 )
 from tidemill.operators.record import Record
+from tidemill.printable import said_by
 from tidemill.steps.commit.dead_letters import error_headers
 from tidemill.steps.outputs import ToDeadLetters
 from tidemill.steps.rows.headers import unpacked
+from tidemill.steps.rows.intake import Intake
 from tidemill.steps.rows.order import topic_index
 from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, SourceRow
@@ -140,17 +142,18 @@ def _reason(row: SourceRow, policy: Unreadable) -> str:
 
 
 def _refusal(row: SourceRow, policy: Unreadable) -> str:
-    """The serde's error for the record, which is read once more for it."""
-    sides = (("key", row["key"]), ("value", row["value"]))
-    for (side, data), serde in zip(sides, policy.serdes.get(row["n"], ()), strict=False):
+    """The serde's error for the record, which is read once more for it: as functions of Python get it, then as Spark does."""
+    sides = list(zip(("key", "value"), (row["key"], row["value"]), policy.serdes.get(row["n"], ()), strict=False))
+    reads = [(side, serde.deserialize, data) for side, data, serde in sides]
+    for side, read, data in [*reads, *((side, Intake(serde).take_one, data) for side, data, serde in sides)]:
         try:
-            serde.deserialize(data)
+            read(data)
         except RetriableError:
             raise
         except SerdeError as refused:
-            return f"; the {side} can't be read: {refused}"
+            return f"; the {side} can't be read: {said_by(refused)}"
         except Exception as problem:
-            return f"; the {side} can't be read: {type(problem).__name__}: {problem}"
+            return f"; the {side} can't be read: {type(problem).__name__}: {said_by(problem)}"
     return ""
 
 

@@ -39,6 +39,10 @@ class Intake:
             return list(data), []
         return read_each(native, data)
 
+    def take_one(self, data: bytes | None) -> object:
+        """One alone; raises what the serde does, or what is wrong with its value for the JVM."""
+        return _native_form(self.serde)(data)
+
 
 def intake_of(serde: Serde) -> Intake | None:
     """None where any bytes are what the serde reads."""
