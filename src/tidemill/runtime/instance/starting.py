@@ -31,7 +31,6 @@ from tidemill.config.slices import (
 )
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.control.channel import ControlServer
-from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import TidemillError
 from tidemill.held_interrupts import interrupts_held
 from tidemill.ids import ProcessId
@@ -43,6 +42,7 @@ from tidemill.membership.topology_metadata import TopologyMetadata, topology_met
 from tidemill.operators.operation_table import global_stores
 from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
+from tidemill.runtime.instance.configured_topology import default_serdes
 from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.exception_policies import takes_one_by_one
 from tidemill.runtime.instance.executors import control_listener, executor_disk, master_of, require_one_machine
@@ -72,7 +72,6 @@ from tidemill.spark.plan_session import plan_session
 from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Topology
 from tidemill.topology.patterns import patterns_of
 
@@ -376,9 +375,7 @@ def compiled_for(
         session,
         topology,
         config.application_id,
-        default_serdes=KeyValueSerdes(
-            key=serde_of_setting(config.default_key_serde), value=serde_of_setting(config.default_value_serde)
-        ),
+        default_serdes=default_serdes(config),
         presum=config.presum,
         by_time=True,
         idle_ms=config.max_task_idle_ms,
