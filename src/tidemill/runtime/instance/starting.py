@@ -1,8 +1,9 @@
 """Starting an instance: its parts are made, each handed to those that use it, and closed in the opposite order.
 
 Decides that order. What takes long is begun first and waited for last (the JVM, the workers' processes); what can refuse the
-start comes as early as it can: the state directory, the topics, addresses, the session, the plan. Nothing is left open by a
-start that fails. The states of an instance, and what becomes of it when a thread ends, are ``application``'s.
+start comes as early as it can: settings that name something, the state directory, the topics, addresses, the session, the
+plan. Nothing is left open by a start that fails. The states of an instance, and what becomes of it when a thread ends, are
+``application``'s.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from tidemill.application_module import refuse_start_while_read
+from tidemill.assignment.choice import choose_assignor
 from tidemill.config.slices import (
     ClientsConfig,
     ExceptionConfig,
@@ -44,7 +46,7 @@ from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
 from tidemill.runtime.instance.configured_topology import default_serdes
 from tidemill.runtime.instance.draining import Draining
-from tidemill.runtime.instance.exception_policies import takes_one_by_one
+from tidemill.runtime.instance.exception_policies import exception_handlers_of, takes_one_by_one
 from tidemill.runtime.instance.executors import control_listener, executor_disk, master_of, require_one_machine
 from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
@@ -182,6 +184,8 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     refuse_start_while_read()
     config, clients = instance.config, instance.config.slice(ClientsConfig)
     require_client_settings(clients)
+    choose_assignor(config.task_assignor_class)  # each stream thread makes its own
+    exception_handlers_of(config.slice(ExceptionConfig))
     instance.phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
         state = claimed_state(config.slice(StateConfig), parts)

@@ -1,0 +1,31 @@
+"""A start that can't succeed is refused before anything is begun: no state directory, no JVM, no connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidemill import KafkaStreams, StreamsBuilder
+from tidemill.errors import ConfigError
+
+NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "told"),
+    [
+        ("task.assignor.class", "sticky", "task.assignor.class: no assignor is named 'sticky'; there are HighAvail"),
+        ("task.assignor.class", "no.such:Assignor", "task.assignor.class = 'no.such:Assignor': module no.such can't be imported"),
+        ("processing.exception.handler", "no.such:handler", "processing.exception.handler=no.such:handler can't be imported"),
+        ("consumer.check.crcs", "maybe", "librdkafka can't use a value of consumer.check.crcs"),
+    ],
+)
+def test_a_setting_whose_value_can_not_be_used_is_refused_first(name: str, given: str, told: str, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    state = tmp_path / "state"
+    with pytest.raises(ConfigError) as error:
+        KafkaStreams(builder, {**NEEDED, "state.dir": str(state), name: given}).start()
+    assert told in str(error.value)
+    assert not state.exists()
