@@ -188,6 +188,7 @@ def test_a_malformed_value_is_reported_with_name_value_and_what_was_expected(
         ("ssl.truststore.location", "'kafka.ssl.truststore.location'"),
         ("quite.another.thing", "docs/configuration.md"),
         ("kafka.", "unknown setting 'kafka.'"),
+        ("client.tag", "did you mean one that begins with 'client.tag.'?"),
         ("partition.assignment.strategy", "Kafka Streams always brings its own assignor"),
         ("schema.registry.url", "serdes name their registry: SchemaRegistry(url).avro(...); leave it out"),
         ("auto.commit.interval.ms", "every commit.interval.ms; leave it out"),
@@ -333,6 +334,10 @@ def test_toml_tables_and_dotted_keys_become_dotted_names() -> None:
     assert dict(config.kafka) == {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
     with pytest.raises(ConfigError, match=r"not TOML: .*line 2"):
         load_toml("a = 1\nb =\n")
+    with pytest.raises(ConfigError, match=r"the settings are not clear: state\.dir is there twice"):
+        load_toml('"state.dir" = "a"\nstate.dir = "b"\n')
+    with pytest.raises(ConfigError, match=r"there is nothing in front of an '='"):
+        parse_assignments(["=3"])
 
 
 def test_assignments_split_at_the_first_equals_sign() -> None:
