@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,4 +29,23 @@ def test_a_setting_whose_value_can_not_be_used_is_refused_first(name: str, given
     with pytest.raises(ConfigError) as error:
         KafkaStreams(builder, {**NEEDED, "state.dir": str(state), name: given}).start()
     assert told in str(error.value)
+    assert not state.exists()
+
+
+class OfConnect:
+    """Looks like a session of Spark Connect, which has no ``sparkContext``."""
+
+
+OfConnect.__module__ = "pyspark.sql.connect.session"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [("local[4]", "expected a SparkSession"), (OfConnect(), "is a Spark Connect session")]
+)
+def test_what_is_no_session_to_run_on_is_refused_first(given: Any, told: str, tmp_path: Path) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    state = tmp_path / "state"
+    with pytest.raises(ConfigError, match=told):
+        KafkaStreams(builder, {**NEEDED, "state.dir": str(state)}, session=given).start()
     assert not state.exists()

@@ -183,9 +183,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     """
     refuse_start_while_read()
     config, clients = instance.config, instance.config.slice(ClientsConfig)
-    require_client_settings(clients)
-    choose_assignor(config.task_assignor_class)  # each stream thread makes its own
-    exception_handlers_of(config.slice(ExceptionConfig))
+    _require_usable(config, instance.session)
     instance.phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
         state = claimed_state(config.slice(StateConfig), parts)
@@ -231,14 +229,21 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     return Started(process_id=state.process_id, reads=reads, status=status, engine_lives=engine.spark.is_alive)
 
 
+def _require_usable(config: StreamsConfig, session: SparkSession | None) -> None:
+    """ConfigError for settings and a session that can't be used, as far as that can be seen without brokers and a JVM."""
+    require_client_settings(config.slice(ClientsConfig))
+    choose_assignor(config.task_assignor_class)  # each stream thread makes its own
+    exception_handlers_of(config.slice(ExceptionConfig))
+    if session is not None:
+        require_classic(session)
+        require_own_version(session.sparkContext)
+
+
 def _launched(instance: StartContext, parts: OpenParts) -> Launched | None:
     """The JVM, on its way; None where the application has brought a session."""
     launched = instance.launched
     with interrupts_held():  # what was started is known when a handler of the program's ends the start
-        if instance.session is not None:
-            require_classic(instance.session)
-            require_own_version(instance.session.sparkContext)
-        elif launched is None:
+        if instance.session is None and launched is None:
             launched = launch(instance.config.slice(SparkConfig), instance.environ)
         if launched is not None:
             parts.opened("the JVM", launched.end, launched.leave_to_parent)
