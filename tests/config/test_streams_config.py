@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import StreamsBuilder
+from tidemill import KafkaStreams, StreamsBuilder
 from tidemill.config.secrets import SPARK_REDACTED, has_credentials, is_secret, shown
 from tidemill.config.streams_config import StreamsConfig, setting_table
 from tidemill.config.texts import load_toml, parse_assignments
@@ -63,6 +63,16 @@ def test_a_new_name_wins_over_the_old_one_wherever_it_is_given(what: str, old_fi
     assert only_old.ignored == ()
     with pytest.raises(ConfigError, match=f"{old} is 'perhaps'"):
         StreamsConfig.of({**NEEDED, new: "continue", old: "perhaps"})
+
+
+def test_a_streams_config_is_given_alone() -> None:
+    config = StreamsConfig.of(NEEDED)
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    assert KafkaStreams(builder, config).config is config
+    for made in (StreamsConfig.of, lambda *given, **settings: KafkaStreams(builder, *given, **settings)):
+        with pytest.raises(ConfigError, match="num_stream_threads is given besides a StreamsConfig, which has all settings"):
+            made(config, num_stream_threads=2)
 
 
 @pytest.mark.parametrize("what", ["deserialization", "processing", "production"])

@@ -355,12 +355,20 @@ class StreamsConfig(Spelled):
     """No setting: old names that were given besides the new ones, which win as in Kafka Streams; for the log."""
 
     @classmethod
-    def of(cls, mapping: Mapping[str, object] | None = None, **keywords: object) -> StreamsConfig:
-        """The settings of a mapping and of keywords (``num_stream_threads=2``), which win; None means not given.
+    def of(cls, mapping: Mapping[str, object] | StreamsConfig | None = None, **keywords: object) -> StreamsConfig:
+        """The settings of a mapping and of keywords (``num_stream_threads=2``), which win; None means not given. A StreamsConfig
+        is complete, and is given alone.
 
         ConfigError for unknown names and malformed values, all of them at once, for a contradiction, or if ``application.id`` or
         ``bootstrap.servers`` is missing.
         """
+        if isinstance(mapping, StreamsConfig):
+            if keywords:
+                raise ConfigError(
+                    f"{next(iter(keywords))} is given besides a StreamsConfig, which has all settings: give a mapping and "
+                    "keywords, or all of it to StreamsConfig.of"
+                )
+            return mapping
         if mapping is not None and not isinstance(mapping, Mapping):
             raise ConfigError(
                 f"the settings are a {type(mapping).__name__}, expected a mapping of names to values; a builder or topology "

@@ -49,3 +49,10 @@ def test_what_is_no_session_to_run_on_is_refused_first(given: Any, told: str, tm
     with pytest.raises(ConfigError, match=told):
         KafkaStreams(builder, {**NEEDED, "state.dir": str(state)}, session=given).start()
     assert not state.exists()
+
+
+def test_only_a_state_is_waited_for() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    with pytest.raises(TypeError, match=r"wait: 'RUNNING' is no state; expected one of State, such as State\.RUNNING"):
+        KafkaStreams(builder, NEEDED).wait("RUNNING", timeout=0)  # type: ignore[arg-type]

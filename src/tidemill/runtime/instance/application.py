@@ -86,7 +86,7 @@ class KafkaStreams(Spelled):
         phases: StartPhases | None = None,
         **settings: object,
     ) -> None:
-        self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
+        self.config = StreamsConfig.of(config, **settings)
         for name in self.config.ignored:
             log.warning(LogEvent("setting-ignored", setting=name, reason="its new name is given as well, without 'default.'"))
         self.topology = configured_topology(topology, self.config.slice(TopologyConfig))

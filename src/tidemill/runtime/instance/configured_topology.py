@@ -67,7 +67,7 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
         program = program.build()
     elif not isinstance(program, Topology):
         raise TopologyError(
-            f"the program is a {type(program).__name__}, expected a StreamsBuilder or a TopologyBuilder, or a topology as "
+            f"the program is {_described(program)}, expected a StreamsBuilder or a TopologyBuilder, or a topology as "
             "build() of one of them gives it"
         )
     below = program.processors_below_merged_repartition
@@ -85,6 +85,10 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
         with_headers=config.dsl_store_format is StoreFormat.HEADERS,
         may_cache=config.statestore_cache_max_bytes > 0,
     )
+
+
+def _described(program: object) -> str:
+    return f"the class {program.__name__}, not an object" if isinstance(program, type) else f"a {type(program).__name__}"
 
 
 def default_serdes(config: TopologyConfig) -> KeyValueSerdes:
