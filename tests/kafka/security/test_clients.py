@@ -62,6 +62,13 @@ def test_a_value_that_librdkafka_refuses_is_an_error_before_anything_is_connecte
     assert name in str(error.value)
 
 
+def test_what_can_not_be_used_may_also_be_a_setting_of_all_clients() -> None:
+    both = {"consumer.fetch.min.bytes": 5, "kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no/such.pem"}
+    expected = r"a value of consumer\.fetch\.min\.bytes, kafka\.security\.protocol, kafka\.ssl\.truststore\.location: .*ssl"
+    with pytest.raises(ConfigError, match=expected):
+        require_client_settings(_config(both))
+
+
 def test_values_of_the_roles_that_fit_are_taken() -> None:
     settings = {"consumer.fetch.min.bytes": 5, "producer.compression.type": "lz4", "admin.request.timeout.ms": 900}
     require_client_settings(_config({**settings, "producer.linger.ms": 0.5, "kafka.request.timeout.ms": 20_000}))

@@ -186,8 +186,8 @@ def require_client_settings(config: ClientsConfig) -> None:
             try:
                 client({**without_brokers, "log_level": _NOTHING})
             except (KafkaException, ValueError) as error:
-                names = ", ".join(f"{role.value}.{name}" for name in given)
-                raise ConfigError(f"librdkafka can't use a value of {names}: {error_text(error).strip()}") from None
+                names = [f"{role.value}.{name}" for name in given] + [f"kafka.{name}" for name in config.kafka]
+                raise ConfigError(f"librdkafka can't use a value of {', '.join(names)}: {error_text(error).strip()}") from None
     group_client_settings(config)
 
 
