@@ -1,7 +1,7 @@
 """Code in the pages of the documentation: found, and checked without running anything outside the process.
 
-Decides what of a page is a program and what is wrong with it. Python in fences is parsed, what it imports from Tidemill must
-exist, and what builds a topology is built and described; commands must name commands and options that there are, and targets of
+Decides what of a page is a program and what is wrong with it. Python is parsed, what it imports from Tidemill must exist, and
+what builds a topology is built and described; commands must name commands and options that there are, and targets of
 the Makefile. Running the tutorial's commands is left to `tools/run_tutorial.py`.
 """
 
@@ -64,8 +64,16 @@ def fenced(page: str, text: str) -> list[Block]:
     return blocks
 
 
+def blocks_of(page: str, text: str) -> list[Block]:
+    """All blocks of a page, in order."""
+    return sorted([*fenced(page, text), *indented(page, text)], key=lambda block: block.line)
+
+
 def indented(page: str, text: str) -> list[Block]:
-    """Blocks of lines that stand four spaces to the right after an empty line or a heading, fences and lists left out."""
+    """Blocks of lines that stand four spaces to the right after an empty line or a heading, fences and lists left out.
+
+    Those that import something are Python.
+    """
     plain = _FENCE.sub(lambda found: "\n" * found.group().count("\n"), text)
     blocks: list[Block] = []
     current: list[str] = []
@@ -75,7 +83,9 @@ def indented(page: str, text: str) -> list[Block]:
             began = began if current else number
             current.append(line[4:])
         elif line and current:
-            blocks.append(Block(page=page, line=began, language="", title=None, text="\n".join(current).rstrip()))
+            block = "\n".join(current).rstrip()
+            language = "python" if re.search(r"^(from \S+ )?import ", block, re.MULTILINE) else ""
+            blocks.append(Block(page=page, line=began, language=language, title=None, text=block))
             current = []
         elif current:
             current.append("")
@@ -117,14 +127,6 @@ def check_python(blocks: list[Block]) -> list[str]:
             _run(block, names)
             built.append(_described(block, names))
     return built
-
-
-def check_indented(blocks: list[Block]) -> int:
-    """Parses the blocks that import something, and looks up what they import from Tidemill; how many there were."""
-    programs = [block for block in blocks if re.search(r"^(from \S+ )?import ", block.text, re.MULTILINE)]
-    for block in programs:
-        _look_up_imports(block, _parsed(block))
-    return len(programs)
 
 
 def _parsed(block: Block) -> ast.Module:

@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urlsplit
 
 import docs_generated
-from doc_blocks import DOCS, ROOT, BlockError, check_commands, check_indented, check_python, fenced, indented, make_targets
+from doc_blocks import DOCS, ROOT, BlockError, blocks_of, check_commands, check_python, make_targets
 
 SITE = ROOT / "build" / "site"
 _LOADED = {"script": "src", "link": "href", "img": "src", "iframe": "src", "source": "src"}
@@ -65,10 +65,10 @@ def _check_sources() -> list[str]:
         pages[f"../{path.relative_to(ROOT).as_posix()}"] = path.read_text(encoding="utf-8")
     built, commands, blocks = [], 0, 0
     for page, text in pages.items():
-        in_fences, without = fenced(page, text), indented(page, text)
-        blocks += sum(block.language == "python" for block in in_fences) + check_indented(without)
-        built += check_python(in_fences)
-        commands += check_commands([*in_fences, *without], options, targets)
+        found = blocks_of(page, text)
+        blocks += sum(block.language == "python" for block in found)
+        built += check_python(found)
+        commands += check_commands(found, options, targets)
     return [
         f"{blocks} blocks of Python parsed, their imports of tidemill found; {len(built)} topologies built and described",
         f"{commands} command lines name commands, options and targets that there are",

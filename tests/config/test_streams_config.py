@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import StreamsBuilder
+from tidemill import KafkaStreams, StreamsBuilder
 from tidemill.config.secrets import SPARK_REDACTED, has_credentials, is_secret, shown
 from tidemill.config.streams_config import StreamsConfig, setting_table
 from tidemill.config.texts import load_toml, parse_assignments
@@ -63,6 +63,16 @@ def test_a_new_name_wins_over_the_old_one_wherever_it_is_given(what: str, old_fi
     assert only_old.ignored == ()
     with pytest.raises(ConfigError, match=f"{old} is 'perhaps'"):
         StreamsConfig.of({**NEEDED, new: "continue", old: "perhaps"})
+
+
+def test_a_streams_config_is_given_alone() -> None:
+    config = StreamsConfig.of(NEEDED)
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    assert KafkaStreams(builder, config).config is config
+    for made in (StreamsConfig.of, lambda *given, **settings: KafkaStreams(builder, *given, **settings)):
+        with pytest.raises(ConfigError, match="num_stream_threads is given besides a StreamsConfig, which has all settings"):
+            made(config, num_stream_threads=2)
 
 
 @pytest.mark.parametrize("what", ["deserialization", "processing", "production"])
@@ -141,7 +151,13 @@ def test_text_is_read_by_the_setting_s_type(name: str, text: str, attribute: str
         ("num.stream.threads", 0, "num.stream.threads is 0, expected a whole number from 1 on"),
         ("num.stream.threads", True, "num.stream.threads is True, expected a whole number"),
         ("num.stream.threads", 1.5, "num.stream.threads is 1.5, expected a whole number"),
-        ("replication.factor", 40_000, "expected a whole number between -1 and 32767"),
+        ("replication.factor", 40_000, "expected -1 or a whole number between 1 and 32767"),
+        ("replication.factor", 0, "replication.factor is 0, expected -1 or a whole number between 1 and 32767"),
+        ("session.timeout.ms", 2**31, "session.timeout.ms is 2147483648, expected a whole number between 1 and 2147483647"),
+        ("max.poll.interval.ms", 2**31, "expected a whole number between 1 and 2147483647"),
+        ("transaction.timeout.ms", 999, "expected a whole number between 1000 and 2147483647"),
+        ("transaction.timeout.ms", 2**31, "expected a whole number between 1000 and 2147483647"),
+        ("tidemill.control.listen", "driver:99999", "expected host:port, with a port from 0 to 65535"),
         ("tidemill.presum", "yes", "tidemill.presum is 'yes', expected true or false"),
         ("processing.guarantee", "exactly_once", "expected at_least_once or exactly_once_v2"),
         ("auto.offset.reset", "first", "expected earliest, latest, none, or by_duration:"),
@@ -182,6 +198,7 @@ def test_a_malformed_value_is_reported_with_name_value_and_what_was_expected(
         ("ssl.truststore.location", "'kafka.ssl.truststore.location'"),
         ("quite.another.thing", "docs/configuration.md"),
         ("kafka.", "unknown setting 'kafka.'"),
+        ("client.tag", "did you mean one that begins with 'client.tag.'?"),
         ("partition.assignment.strategy", "Kafka Streams always brings its own assignor"),
         ("schema.registry.url", "serdes name their registry: SchemaRegistry(url).avro(...); leave it out"),
         ("auto.commit.interval.ms", "every commit.interval.ms; leave it out"),
@@ -327,6 +344,10 @@ def test_toml_tables_and_dotted_keys_become_dotted_names() -> None:
     assert dict(config.kafka) == {"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}
     with pytest.raises(ConfigError, match=r"not TOML: .*line 2"):
         load_toml("a = 1\nb =\n")
+    with pytest.raises(ConfigError, match=r"the settings are not clear: state\.dir is there twice"):
+        load_toml('"state.dir" = "a"\nstate.dir = "b"\n')
+    with pytest.raises(ConfigError, match=r"there is nothing in front of an '='"):
+        parse_assignments(["=3"])
 
 
 def test_assignments_split_at_the_first_equals_sign() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import docs_generated
 import docs_site
 import pytest
-from doc_blocks import DOCS, Block, BlockError, check_commands, check_python, fenced, indented
+from doc_blocks import DOCS, Block, BlockError, blocks_of, check_commands, check_python, fenced, indented
 
 from tests.operators.harness import start
 from tidemill import ApplicationState, ClientState
@@ -28,7 +28,7 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_python_of_the_page_parses_builds_and_imports_what_there_is(page: str) -> None:
-    check_python(fenced(page, (DOCS / page).read_text(encoding="utf-8")))
+    check_python(blocks_of(page, (DOCS / page).read_text(encoding="utf-8")))
 
 
 def _block(text: str, language: str = "python") -> Block:
@@ -48,6 +48,13 @@ def test_wrong_python_is_reported_with_its_place(text: str, told: str) -> None:
     with pytest.raises(BlockError, match=r"docs/a\.md, line 3: ") as error:
         check_python([_block(text)])
     assert told in str(error.value)
+
+
+def test_programs_that_stand_to_the_right_are_built_too() -> None:
+    program = "# A\n\n    from tidemill import StreamsBuilder\n    builder = StreamsBuilder()\n    builder.stream('t').to('u')\n"
+    assert check_python(blocks_of("a.md", program)) == ["docs/a.md, line 3"]
+    with pytest.raises(BlockError, match=r"docs/a\.md, line 3: .*'u/'"):
+        check_python(blocks_of("a.md", program.replace("'u'", "'u/'")))
 
 
 def test_classes_of_a_page_have_their_annotations_as_written() -> None:

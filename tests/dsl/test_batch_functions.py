@@ -128,7 +128,7 @@ def test_arguments_are_checked_as_of_any_function() -> None:
     for operator in ("map_values", "flat_map_values"):
         with pytest.raises(TopologyError, match=rf"{operator}: .* can't be called with \(value\) or \(key, value\)"):
             getattr(stream, operator)(per_batch(lambda a, b, c: a))
-    for operator in ("map", "flat_map", "select_key"):
+    for operator in ("map", "flat_map", "select_key", "peek", "foreach"):
         with pytest.raises(TopologyError, match=rf"{operator}: .* can't be called with \(key, value\)"):
             getattr(stream, operator)(per_record_async(call))
 

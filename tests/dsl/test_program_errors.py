@@ -412,6 +412,11 @@ def test_what_is_no_program_is_refused_with_what_it_is(given: Any) -> None:
         KafkaStreams(given, settings)
 
 
+def test_a_class_of_builders_is_no_program() -> None:
+    with pytest.raises(TopologyError, match="the program is the class StreamsBuilder, not an object, expected a StreamsBuilder"):
+        KafkaStreams(StreamsBuilder, {"application.id": "app", "bootstrap.servers": "none:1"})  # type: ignore[arg-type]
+
+
 def test_a_builder_of_processors_is_built_like_one_of_the_dsl() -> None:
     """Kafka Streams' Topology is both: what addProcessor builds, and what an application runs."""
     builder = TopologyBuilder()

@@ -35,7 +35,7 @@ def test_every_address_is_no_name_to_be_known_by() -> None:
     assert given.application_server == "one:8080"
 
 
-@pytest.mark.parametrize("listen", ["8080", "localhost", "localhost:", ":80", "localhost:http"])
+@pytest.mark.parametrize("listen", ["8080", "localhost", "localhost:", ":80", "localhost:http", "localhost:65536"])
 def test_an_address_is_a_host_and_a_port(listen: str) -> None:
     with pytest.raises(ConfigError, match="expected host:port"):
         config(listen=listen)

@@ -87,6 +87,18 @@ def test_who_shows_none_or_another_authority_s_learns_nothing(pair: Any, authori
         _ask(pair, None)
 
 
+@pytest.mark.parametrize(("has_truststore", "trusted"), [(True, ["authority"]), (False, ["of this machine"])])
+def test_other_instances_are_trusted_by_the_truststore_alone_and_without_one_by_the_machines_authorities(
+    has_truststore: bool, trusted: list[str], authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(Authority(tmp_path, "of this machine").pem))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    own = str(authority.issue("instance", "127.0.0.1").pem())
+    made = http_tls(own, str(authority.pem) if has_truststore else "", "", required=False)
+    assert made is not None
+    assert [dict(part for (part,) in found["subject"])["commonName"] for found in made.client.get_ca_certs()] == trusted
+
+
 @pytest.mark.parametrize("keystore", ["/no/such.pem", "AUTHORITY"])
 def test_a_keystore_that_is_none_is_one_sentence(keystore: str, authority: Authority) -> None:
     path = str(authority.pem) if keystore == "AUTHORITY" else keystore

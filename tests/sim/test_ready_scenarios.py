@@ -179,6 +179,7 @@ def test_a_hot_partitions_client_hands_other_tasks_over_by_warm_ups_and_kafkas_a
     assert round(ours.busiest, 2) == 1.42
     assert round(kafkas.busiest, 2) == 1.74
     assert {str(move.task) for round_ in ours.rounds_after_start for move in round_.moves} == {"0_1", "0_2"}
+    assert ours.moved_tasks == 2, "a hand-over that takes two rebalances is one move"
     assert ours.longest_outage.length_ms < 1_000
     reasons = [one.reason for round_ in ours.rounds_after_start for one in round_.decisions()]
     assert any("carries 1.50 times its share without such changes" in reason for reason in reasons)

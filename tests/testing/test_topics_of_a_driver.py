@@ -69,6 +69,17 @@ def test_times_may_be_datetimes() -> None:
     assert [batch[0].timestamp - 43_200_005 for batch in piped] == [0, 1000, 0, 0]
 
 
+def test_the_topics_own_time_is_moved_on_by_hand() -> None:
+    piped: list[Any] = []
+    into = topic(piped, start=10, advance=1)
+    into.pipe_input("k", "first")
+    into.advance_time(timedelta(seconds=2))
+    into.pipe_input("k", "given", 5)
+    into.advance_time(100)
+    into.pipe_input("k", "last")
+    assert [batch[0].timestamp for batch in piped] == [10, 5, 2_111]
+
+
 def test_several_records_may_have_times_of_their_own_as_in_kafka_streams() -> None:
     piped: list[Any] = []
     into = topic(piped, start=7)

@@ -32,7 +32,6 @@ _SILENCE_LIMIT_S = 15.0
 _END_LIMIT_S = 120.0
 """So long an instance that has nothing left may take to end."""
 MOST_NAMED = 3
-CLOSING, CALLED_OFF = "closing", "called off"
 
 Timeout = Annotated[
     float, typer.Option("--timeout", min=1, max=604_800, help="Seconds that a drain may take; it is called off then.")
@@ -78,7 +77,7 @@ class DrainView:
     def text(self) -> str:
         if self.drain is None:
             return "the drain has not begun"
-        if self.drain.phase == CLOSING:
+        if self.drain.is_closing:
             return "the instance ends"
         waits = f"; {', '.join(self.waits_for)}" if self.waits_for else ""
         return f"{self.drain.active} active tasks and {self.drain.standby} copies are still there{waits}"
@@ -123,7 +122,7 @@ def drain_at(host: HostInfo, access: HttpAccess, timeout_s: float, tell: Callabl
             view = drain_view(_group(host, access))
             heard = Deadline.after(_SILENCE_LIMIT_S)
         except RetriableError as problem:
-            if last is not None and last.phase == CLOSING:
+            if last is not None and last.is_closing:
                 return last
             if heard.is_over:
                 left = "" if last is None else f" while it still had {last.active} active tasks"
@@ -131,7 +130,7 @@ def drain_at(host: HostInfo, access: HttpAccess, timeout_s: float, tell: Callabl
             time.sleep(_PAUSE_S)
             continue
         last = view.drain or last
-        if last is not None and last.phase == CALLED_OFF:
+        if last is not None and last.was_called_off:
             raise StopError(f"the drain of {host} was called off: {printable(last.message)}")
         tell(f"{host}: {view.text()}")
         time.sleep(_PAUSE_S)

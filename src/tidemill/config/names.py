@@ -82,6 +82,8 @@ class SettingNames:
     def _unknown(self, name: str) -> str:
         if name in _WITHOUT_MEANING:
             return f"{name} is not for you to set here: {_WITHOUT_MEANING[name]}; leave it out"
+        if f"{name}." in self._prefixes:
+            return f"unknown setting {name!r}; did you mean one that begins with '{name}.'?"
         if name.startswith(_CONSUMERS):
             meant = f"consumer.{name.split('.', 2)[2]}"
             return f"unknown setting {name!r}; did you mean {meant!r}? (the consumers of data have the same settings)"

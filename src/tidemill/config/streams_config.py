@@ -19,6 +19,7 @@ from tidemill.config.values import (
     JAVA_HANDLERS,
     JAVA_PROCESSING_HANDLERS,
     JAVA_PRODUCTION_HANDLERS,
+    LARGEST_INT,
     REWRITES,
     SHORT_STORE_SUPPLIERS,
     ClientSettings,
@@ -38,10 +39,12 @@ from tidemill.config.values import (
     given_text,
     handler_or,
     http_token,
+    listening_address,
     name_text,
     names,
     offset_reset,
     one_of,
+    replicas,
     rewrites,
     servers,
     text,
@@ -112,19 +115,20 @@ class StreamsConfig(Spelled):
         "Time between commits: how long a record waits at most to be read (exactly_once_v2). at_least_once: of offsets.",
     )  # fmt: skip
     transaction_timeout_ms: int = _setting(
-        "transaction.timeout.ms", whole_number(1), 10_000, "After it the broker aborts an open transaction."
-    )
+        "transaction.timeout.ms", whole_number(1_000, LARGEST_INT), 10_000,
+        "After it the broker aborts an open transaction; at least 1000.",
+    )  # fmt: skip
 
     # The group
     session_timeout_ms: int = _setting(
-        "session.timeout.ms", whole_number(1), 45_000, "A member without heartbeats for so long is out."
+        "session.timeout.ms", whole_number(1, LARGEST_INT), 45_000, "A member without heartbeats for so long is out."
     )
     heartbeat_interval_ms: int = _setting(
         "heartbeat.interval.ms", whole_number(1), 3_000,
         "Most time between heartbeats; shorter for some seconds after each assignment.",
     )  # fmt: skip
     max_poll_interval_ms: int = _setting(
-        "max.poll.interval.ms", whole_number(1), 300_000, "A thread that is busy for longer leaves the group."
+        "max.poll.interval.ms", whole_number(1, LARGEST_INT), 300_000, "A thread that is busy for longer leaves the group."
     )
     group_instance_id: str | None = _setting(
         "group.instance.id", text_like(r"[a-zA-Z0-9._-]{1,240}", "1 to 240 letters, digits, '.', '_', '-'"), None,
@@ -246,7 +250,7 @@ class StreamsConfig(Spelled):
         "cache, whatever the number.",
     )  # fmt: skip
     replication_factor: int = _setting(
-        "replication.factor", whole_number(-1, 32_767), -1, "Replicas of internal topics; -1: the broker's default."
+        "replication.factor", replicas, -1, "Replicas of internal topics; -1: the broker's default."
     )
     repartition_purge_interval_ms: int = _setting(
         "repartition.purge.interval.ms", whole_number(1), 30_000, "Time between purges of repartition topics."
@@ -304,7 +308,7 @@ class StreamsConfig(Spelled):
         "A micro-batch that takes longer, or half of max.poll.interval.ms, counts as lost.",
     )
     control_listen: str = _setting(
-        "tidemill.control.listen", text_like(r"|.+:\d{1,5}", "host:port"), "",
+        "tidemill.control.listen", listening_address, "",
         "On a cluster master: where the driver hears its workers; empty: any port of spark.driver.bindAddress.",
     )  # fmt: skip
     executor_state_dir: str = _setting(
@@ -312,7 +316,7 @@ class StreamsConfig(Spelled):
         "On a cluster master: where state lies on executors, relative: in their working folders; empty: state.dir.",
     )  # fmt: skip
     http_listen: str = _setting(
-        "tidemill.http.listen", text_like(r"|.+:\d{1,5}", "host:port"), "", "host:port where reads are answered; empty: nowhere."
+        "tidemill.http.listen", listening_address, "", "host:port where reads are answered; empty: nowhere."
     )
     http_token: str = _setting(
         "tidemill.http.token",
@@ -351,12 +355,20 @@ class StreamsConfig(Spelled):
     """No setting: old names that were given besides the new ones, which win as in Kafka Streams; for the log."""
 
     @classmethod
-    def of(cls, mapping: Mapping[str, object] | None = None, **keywords: object) -> StreamsConfig:
-        """The settings of a mapping and of keywords (``num_stream_threads=2``), which win; None means not given.
+    def of(cls, mapping: Mapping[str, object] | StreamsConfig | None = None, **keywords: object) -> StreamsConfig:
+        """The settings of a mapping and of keywords (``num_stream_threads=2``), which win; None means not given. A StreamsConfig
+        is complete, and is given alone.
 
         ConfigError for unknown names and malformed values, all of them at once, for a contradiction, or if ``application.id`` or
         ``bootstrap.servers`` is missing.
         """
+        if isinstance(mapping, StreamsConfig):
+            if keywords:
+                raise ConfigError(
+                    f"{next(iter(keywords))} is given besides a StreamsConfig, which has all settings: give a mapping and "
+                    "keywords, or all of it to StreamsConfig.of"
+                )
+            return mapping
         if mapping is not None and not isinstance(mapping, Mapping):
             raise ConfigError(
                 f"the settings are a {type(mapping).__name__}, expected a mapping of names to values; a builder or topology "

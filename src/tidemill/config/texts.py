@@ -26,7 +26,12 @@ _DEEPEST = 100
 def load_toml(source: str) -> dict[str, object]:
     """The settings of a TOML text: tables and dotted keys become dotted names; ConfigError if it isn't TOML."""
     try:
-        return dict(_flat("", parse_toml(source)))
+        settings: dict[str, object] = {}
+        for name, value in _flat("", parse_toml(source)):
+            if name in settings:  # TOML takes a key in quotation marks for another one
+                raise ConfigError(f"not clear: {name} is there twice")
+            settings[name] = value
+        return settings
     except ConfigError as error:
         raise ConfigError(f"the settings are {error}; write lines such as num.stream.threads = 2") from None
 
@@ -53,7 +58,8 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
-            raise ConfigError(f"--set takes key=value, such as num.stream.threads=2; {_begin(assignment)!r} has no '='")
+            problem = "there is nothing in front of an '='" if equals else f"{_begin(assignment)!r} has no '='"
+            raise ConfigError(f"--set takes key=value, such as num.stream.threads=2; {problem}")
         settings[name.strip()] = value
     return settings
 

@@ -157,7 +157,12 @@ class ClientSettings(Mapping[str, str]):
         return "{" + ", ".join(f"{name!r}: {shown(name, value)}" for name, value in self._values.items()) + "}"
 
 
-def whole_number(least: int, most: int = (1 << 63) - 1) -> Reader:
+LARGEST_INT = (1 << 31) - 1
+"""Of Java's type int, which Kafka's protocol has for some settings."""
+_LARGEST_LONG = (1 << 63) - 1
+
+
+def whole_number(least: int, most: int = _LARGEST_LONG) -> Reader:
     """An integer within the bounds."""
 
     def read(value: object) -> int:
@@ -167,11 +172,22 @@ def whole_number(least: int, most: int = (1 << 63) - 1) -> Reader:
             except ValueError:
                 value = None
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            bounds = f"from {least} on" if most == (1 << 63) - 1 else f"between {least} and {most}"
+            bounds = f"from {least} on" if most == _LARGEST_LONG else f"between {least} and {most}"
             raise ValueError(f"a whole number {bounds}")
         return value
 
     return read
+
+
+def replicas(value: object) -> int:
+    """Replicas of a topic, or -1: as many as the broker's default says."""
+    try:
+        found: int = whole_number(-1, 32_767)(value)
+    except ValueError:
+        found = 0
+    if found == 0:
+        raise ValueError("-1 or a whole number between 1 and 32767")
+    return found
 
 
 def true_or_false(value: object) -> bool:
@@ -212,6 +228,15 @@ def endpoint(value: object) -> str:
     found = text(value)
     if found and host_of(found) is None:
         raise ValueError(EXPECTED_ENDPOINT)
+    return found
+
+
+def listening_address(value: object) -> str:
+    """Address to listen on, or nothing; port 0 is any free one."""
+    found = text(value)
+    host, _, port = found.rpartition(":")
+    if found and not (host and re.fullmatch(r"\d{1,5}", port, re.ASCII) and int(port) <= 65_535):
+        raise ValueError("host:port, with a port from 0 to 65535")
     return found
 
 

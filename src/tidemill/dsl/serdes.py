@@ -12,7 +12,7 @@ import re
 import struct
 import uuid
 from dataclasses import dataclass
-from typing import Any, ClassVar, overload
+from typing import ClassVar, overload
 
 from tidemill.dsl.json_classes import schema_of
 from tidemill.dsl.json_reading import MAX_BYTES
@@ -374,11 +374,6 @@ def serde_by_name(text: str) -> Serde:
         f"unknown serde {text!r}: expected one of {', '.join(_BY_NAME)}, json:<schema>, or Kafka's class"
         f" {_JAVA_PREFIX}StringSerde and the like{hint}"
     )
-
-
-def serde_of_setting(setting: object) -> Any:
-    """The serde that a setting holds: by name, or as it is; None where none is set."""
-    return serde_by_name(setting) if isinstance(setting, str) else setting
 
 
 def _wrong_type(name: str, value: object, expected: str) -> SerdeError:

@@ -12,9 +12,7 @@ from collections.abc import Iterable, Mapping, Set
 from tidemill.errors import AssignmentError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
-
-CHANGELOG = "-changelog"
-REPARTITION = "-repartition"
+from tidemill.topology.naming import CHANGELOG_SUFFIX, REPARTITION_SUFFIX
 
 
 def observed_topology_metadata(
@@ -31,7 +29,7 @@ def observed_topology_metadata(
     prefix = f"{application_id}-"
     changelogs: dict[int, set[str]] = {part: set() for part in sources}
     for topic in sorted(partition_counts):
-        if topic.startswith(prefix) and topic.endswith(CHANGELOG):
+        if topic.startswith(prefix) and topic.endswith(CHANGELOG_SUFFIX):
             fitting = [part for part in sorted(sources) if tasks[part] == partition_counts[topic]]
             changelogs[_writer(topic, fitting, sources, {task.subtopology for task in tasks_with_state})].add(topic)
     return TopologyMetadata(
@@ -53,7 +51,7 @@ def observed_topology_metadata(
 
 def _writer(topic: str, fitting: list[int], sources: Mapping[int, Set[str]], with_state: Set[int]) -> int:
     """The sub-topology that reads the repartition topic of the same operator, else the only one that can be it."""
-    repartition = topic.removesuffix(CHANGELOG) + REPARTITION
+    repartition = topic.removesuffix(CHANGELOG_SUFFIX) + REPARTITION_SUFFIX
     for candidates in (
         [part for part in fitting if repartition in sources[part]],
         [part for part in fitting if part in with_state],

@@ -146,12 +146,13 @@ class RestoringDocument:
     seconds_left: float | None
 
 
+DRAINING, CLOSING, CALLED_OFF = "draining", "closing", "called off"
+"""Phases of a drain. Closing: nothing is left, or the leader knows of no drains (see the message)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainDocument:
-    """``phase``: draining, closing (nothing is left, or the leader knows of no drains: see ``message``) or called off.
-
-    ``active``, ``standby``: how many tasks are still held.
-    """
+    """``active``, ``standby``: how many tasks are still held."""
 
     phase: str
     message: str
@@ -159,6 +160,18 @@ class DrainDocument:
     until_ms: int
     active: int
     standby: int
+
+    @property
+    def is_under_way(self) -> bool:
+        return self.phase == DRAINING
+
+    @property
+    def is_closing(self) -> bool:
+        return self.phase == CLOSING
+
+    @property
+    def was_called_off(self) -> bool:
+        return self.phase == CALLED_OFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ def _held_up(group: GroupDocument, reported: list[InstanceDocument]) -> Iterator
         yield f"{len(group.silent)} instances have no address (--serve HOST:PORT), so their load is not known"
     for instance in reported:
         name = instance.host or instance.process[:8]
-        if instance.drain is not None and instance.drain.phase == "draining":
+        if instance.drain is not None and instance.drain.is_under_way:
             yield f"{name} drains"
         if instance.restoring is not None:
             yield scale.restores(name, len(instance.restoring.tasks))

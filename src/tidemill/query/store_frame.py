@@ -34,7 +34,7 @@ from tidemill.spark.plan.python_steps import map_in_arrow
 from tidemill.spark.plan.row_columns import in_layer, row
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.rows.records import Records, to_rows
-from tidemill.steps.rows.schema import DDL, SCHEMA
+from tidemill.steps.rows.schema import DDL, SCHEMA, SIDES
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.step_state import Written
 from tidemill.topology.key_value_serdes import KeyValueSerdes
@@ -43,11 +43,10 @@ from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windowed
 
 _CHUNK = 10_000
-_SIDES = ("key", "value", "key_num", "value_num", "key_dbl", "value_dbl")
 _ROWS = pa.schema(
-    [SCHEMA.field(name) for name in ("part", "ts", *_SIDES)] + [("window_start", pa.int64()), ("window_end", pa.int64())]
+    [SCHEMA.field(name) for name in ("part", "ts", *SIDES)] + [("window_start", pa.int64()), ("window_end", pa.int64())]
 )
-_ROWS_DDL = ", ".join([f"{name} {DDL[name]}" for name in ("part", "ts", *_SIDES)] + ["window_start bigint", "window_end bigint"])
+_ROWS_DDL = ", ".join([f"{name} {DDL[name]}" for name in ("part", "ts", *SIDES)] + ["window_start bigint", "window_end bigint"])
 
 _TIMED = (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED)
 
@@ -191,4 +190,4 @@ def _as_rows(
     nowhere: list[int | None] = [None] * count
     rows = to_rows(Records([partition] * count, keys, values, times, nowhere, nowhere), 0, key_serde, value_serde)
     windows_of = [pa.array(column, pa.int64()) for column in (starts, ends)]
-    return pa.RecordBatch.from_arrays([*(rows.column(name) for name in ("part", "ts", *_SIDES)), *windows_of], schema=_ROWS)
+    return pa.RecordBatch.from_arrays([*(rows.column(name) for name in ("part", "ts", *SIDES)), *windows_of], schema=_ROWS)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tidemill.assignment.invariants import unbalanced
 from tidemill.assignment.model import ApplicationState, Assignment, Decision
@@ -123,8 +124,10 @@ class SimulatedRun:
 
     @property
     def moved_tasks(self) -> int:
-        """Number of moves of running tasks to another client, the start not counted."""
-        return sum(len([m for m in r.moves if m.before is not None]) for r in self.rounds_after_start)
+        """Number of moves of running tasks to another client, the start not counted; one that takes several rounds to be handed
+        over counts once."""
+        rounds: list[set[Move]] = [{move for move in each.moves if move.before is not None} for each in self.rounds_after_start]
+        return sum(len(moves - before) for before, moves in pairwise([set(), *rounds]))
 
     @property
     def most_extra_copies(self) -> int:

@@ -28,14 +28,13 @@ from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ExceptionConfig, SparkConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import FunctionFailedError, StopError, TopologyError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
-from tidemill.runtime.instance.configured_topology import Program, configured_topology
+from tidemill.runtime.instance.configured_topology import Program, configured_topology, default_serdes
 from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
 from tidemill.runtime.instance.launching import Launched, launch_jvm
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
@@ -98,9 +97,7 @@ class TopologyTestDriver(Spelled):
         self._remove_folder = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         leaves_to_parent(self)
         self._application = program.application_id
-        self._default_serdes = KeyValueSerdes(
-            key=serde_of_setting(program.default_key_serde), value=serde_of_setting(program.default_value_serde)
-        )
+        self._default_serdes = default_serdes(program)
         self._parts = subtopologies(topology, self._application)
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
         self._positions = {TopicPartition(topic, 0): 0 for part in self._parts for topic in part.source_topics}

@@ -20,7 +20,7 @@ from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
 from tidemill.kafka.group.client import GroupClient
-from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings, require_client_settings
 
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="hush";'
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required\n  username='alice' password=\"hu\\\"sh;\" ;"
@@ -41,6 +41,37 @@ def _group(settings: dict[str, object]) -> dict[str, Any]:
     made = group_client_settings(_config(settings))
     assert made.pop("bootstrap_servers") == ["a:9092", "b:9092"]
     return made
+
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("consumer.check.crcs", "maybe", "librdkafka can't use a value of consumer.check.crcs: Expected bool value"),
+        ("consumer.fetch.max.bytes", -5, "value -5 is outside allowed range 0.."),
+        ("consumer.fetch.min.bytes", 2**40, "is outside allowed range 1.."),
+        ("producer.compression.type", "zip", 'Invalid value "zip" for configuration property'),
+        ("producer.linger.ms", "long", "librdkafka can't use a value of producer.linger.ms: Invalid value"),
+        ("admin.request.timeout.ms", 1, "value 1 is outside allowed range 10.."),
+    ],
+)
+def test_a_value_that_librdkafka_refuses_is_an_error_before_anything_is_connected_to(name: str, value: object, told: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        require_client_settings(_config({name: value}))
+    assert told in str(error.value)
+    assert name in str(error.value)
+
+
+def test_what_can_not_be_used_may_also_be_a_setting_of_all_clients() -> None:
+    both = {"consumer.fetch.min.bytes": 5, "kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no/such.pem"}
+    expected = r"a value of consumer\.fetch\.min\.bytes, kafka\.security\.protocol, kafka\.ssl\.truststore\.location: .*ssl"
+    with pytest.raises(ConfigError, match=expected):
+        require_client_settings(_config(both))
+
+
+def test_values_of_the_roles_that_fit_are_taken() -> None:
+    settings = {"consumer.fetch.min.bytes": 5, "producer.compression.type": "lz4", "admin.request.timeout.ms": 900}
+    require_client_settings(_config({**settings, "producer.linger.ms": 0.5, "kafka.request.timeout.ms": 20_000}))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.security.certificates import Authority, Certified
+from tidemill.config.slices import ClientsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError
+from tidemill.kafka.security.clients import group_client_settings
 from tidemill.kafka.security.key_stores import data_store_settings, group_store_settings
 
 PASSWORD = "marked-secret-of-the-store"
@@ -60,6 +63,18 @@ def test_what_is_no_plain_file_reaches_both_clients(stores, authority: Authority
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert [found["subject"] for found in context.get_ca_certs()] == [((("commonName", "authority"),),)]
     assert not group_store_settings(kafka, checks_host=False)["ssl_context"].check_hostname
+
+
+@pytest.mark.parametrize(("algorithm", "is_checked"), [(None, True), ("https", True), ("", False)])
+def test_the_groups_client_checks_the_brokers_host_unless_the_setting_is_empty(
+    algorithm: str | None, is_checked: bool, authority: Authority
+) -> None:
+    settings = {"bootstrap.servers": "a:1", "kafka.security.protocol": "SSL"}
+    settings["kafka.ssl.truststore.certificates"] = authority.pem.read_text()
+    if algorithm is not None:
+        settings["kafka.ssl.endpoint.identification.algorithm"] = algorithm
+    made = group_client_settings(StreamsConfig.read_slice(ClientsConfig, settings))
+    assert made["ssl_context"].check_hostname is is_checked
 
 
 def test_a_pem_file_is_handed_on_as_its_path(authority: Authority, client: Certified) -> None:

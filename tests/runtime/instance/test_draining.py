@@ -19,8 +19,9 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.admin.group_members import LiveGroup
 from tidemill.membership.drain_progress import DrainPhase
 from tidemill.membership.member_state import Drain, HeldTask, MemberConfig, MemberState, Role, new_member
+from tidemill.query.group_documents import CALLED_OFF, CLOSING
 from tidemill.runtime.instance import draining as module
-from tidemill.runtime.instance.draining import CALLED_OFF, CLOSING, Draining
+from tidemill.runtime.instance.draining import Draining
 
 OWN = ProcessId(1, 0)
 RUNS = {TaskId(0, 0): HeldTask(role=Role.ACTIVE, partitions=(TopicPartition("in", 0),))}

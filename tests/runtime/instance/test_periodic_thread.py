@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 from tidemill.errors import RetriableError
 from tidemill.runtime.instance.periodic_thread import PeriodicThread
 
@@ -46,3 +48,18 @@ def test_its_end_waits_for_the_call_under_way_and_no_other_is_made(caplog: Any) 
     may_end.set()
     periodic.close(timeout_s=LIMIT_S)
     assert len(calls) == 1
+
+
+def test_an_interval_beyond_what_a_lock_can_wait_is_waited_for_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+
+    class Ended(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            return True
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading, "Event", Ended)
+        periodic = PeriodicThread("it", ((1 << 63) - 1) / 1e3, lambda: None, failed="it-failed")
+    periodic._run()
+    assert waits == [threading.TIMEOUT_MAX]

@@ -72,8 +72,9 @@ LIMIT_S = 30.0
 class StandIn(threading.Thread):
     """A stream thread that ends when it is told to, unless it is stuck."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, joins_with: int = 1) -> None:
         super().__init__(name=f"t-{number}", daemon=True)
+        self.joins_with = joins_with
         self.number, self.error, self.told, self.is_stuck = number, None, None, False
         self.were_workers_ended = self.expects_rebalance = self.asks_for_shutdown = False
         self.waited_for: threading.Thread | None = None
@@ -114,7 +115,7 @@ class Source:
         pass
 
     def make(self, number: int, first_join: Any) -> Any:
-        return StandIn(number)
+        return StandIn(number, first_join)
 
 
 @pytest.fixture
@@ -135,6 +136,11 @@ def test_threads_are_added_while_there_is_a_slot_to_spare(running: ThreadSet) ->
     with pytest.raises(ConfigError, match=r"4 task slots for this instance, but 4 stream threads .*=local\[5\]"):
         running.add()
     assert numbers(running) == [1, 2, 3]
+
+
+def test_the_first_threads_join_together_and_an_added_one_by_itself(running: ThreadSet) -> None:
+    running.add()
+    assert [thread.joins_with for thread in cast("list[StandIn]", running.threads)] == [2, 2, 1]
 
 
 def test_the_last_thread_is_removed_first_and_leaves_the_group(running: ThreadSet) -> None:

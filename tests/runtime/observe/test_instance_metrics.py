@@ -82,6 +82,7 @@ def test_what_was_recorded_is_what_is_reported() -> None:
     assert value(metrics, "put-rate", "stream-state-metrics", lmdb_state_id="counts") == pytest.approx(100 / 30)
     assert value(metrics, "records-lag", "consumer-fetch-manager-metrics", partition="0") == 20
     assert value(metrics, "rebalance-latency-total", "consumer-coordinator-metrics") == 250
+    assert value(metrics, "last-rebalance-seconds-ago", "consumer-coordinator-metrics") == 2.0
     assert value(metrics, "heartbeat-response-time-max", "consumer-coordinator-metrics") == 3.0
     assert value(metrics, "last-heartbeat-seconds-ago", "consumer-coordinator-metrics") == 2.0
     assert value(metrics, "copy-seconds-left", "tidemill-copy-metrics", task_id="1_1") == 10.0

@@ -17,6 +17,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member import step
 from tidemill.membership.member_state import Assigned, HeldTask, MemberConfig, MemberState, Role, new_member
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
+from tidemill.query.http_listening import listen
 from tidemill.query.http_tls import HttpAccess
 from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.reads.queries import InstanceReads
@@ -48,6 +49,14 @@ def test_hosts_that_are_no_addresses_are_left_out_and_named_once(tmp_path: Path,
     (line,) = caplog.messages
     assert line.isprintable()
     assert all(text in line for text in ("event=hosts-left-out", "pod-0..default:8080", "h:70000"))
+
+
+def test_the_address_of_an_instance_that_never_began_to_answer_is_free_again(tmp_path: Path) -> None:
+    config = StreamsConfig.read_slice(ReadsConfig, {"application.id": "app", "tidemill.http.listen": "localhost:0"})
+    reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
+    reads.close()
+    again = listen(reads.application_server)
+    again.close()
 
 
 def test_hosts_are_looked_up_while_a_thread_is_added(tmp_path: Path) -> None:

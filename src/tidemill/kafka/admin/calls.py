@@ -21,6 +21,7 @@ from tidemill.errors import ConfigError, MissingRightError, RetriableError, Stop
 from tidemill.forked import kept_in_children
 from tidemill.ids import TopicPartition
 from tidemill.kafka.security.access_errors import keeps_out, no_entry
+from tidemill.kafka.security.clients import error_text
 from tidemill.kafka.security.foreign_ports import foreign_answers
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacks, missing_right
 
@@ -70,7 +71,7 @@ class AdminCalls:
         try:
             return kept_in_children(AdminClient({**self.settings, "log_level": 2}, error_cb=self._remember))
         except (KafkaException, ValueError) as error:
-            raise ConfigError(f"no admin client can be made of the settings: {_said(error)}") from None
+            raise ConfigError(f"no admin client can be made of the settings: {error_text(error)}") from None
 
     def each(
         self,
@@ -203,8 +204,3 @@ def _named(resource: Resource, key: object, about: str) -> str:
     if resource is Resource.CLUSTER:
         return CLUSTER
     return about or str(key.topic if isinstance(key, TopicPartition) else key)
-
-
-def _said(error: Exception) -> str:
-    inner = error.args[0] if error.args else error
-    return inner.str() if isinstance(inner, KafkaError) else str(inner)

@@ -25,8 +25,9 @@ from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, FencedError, RetriableError, TidemillError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.data.record_producer import CommitOutcome, RecordProducer, error_text
+from tidemill.kafka.data.record_producer import CommitOutcome, RecordProducer
 from tidemill.kafka.group.metadata import OffsetAndMetadata, group_of
+from tidemill.kafka.security.clients import error_text
 from tidemill.kafka.security.connection_notes import ConnectionNotes
 from tidemill.log_format import LogEvent
 

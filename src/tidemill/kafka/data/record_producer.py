@@ -33,6 +33,7 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.data.absent_topics import absent_topics
 from tidemill.kafka.data.producer_errors import is_consequence, is_not_valid, is_too_large, lacks_topic, meaning_of
 from tidemill.kafka.data.zero_timestamps import PLACEHOLDER, producer_of_zeros, zeros_written
+from tidemill.kafka.security.clients import error_text
 from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right
 from tidemill.operators.record import why_no_headers
 from tidemill.task.raw_records import RecordColumns
@@ -417,8 +418,3 @@ class RecordProducer(ABC):
         if self._is_single:
             self._give_up()
         return CommitOutcome.COMMITTED
-
-
-def error_text(problem: Exception) -> str:
-    error = problem.args[0] if problem.args else problem
-    return error.str() if isinstance(error, KafkaError) else str(error)

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeVar
 
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
 from tidemill.config.secrets import Unshown, is_secret, shown
 from tidemill.config.slices import ClientsConfig
 from tidemill.errors import ConfigError
@@ -134,7 +137,13 @@ _OWN = {
 }
 
 
-_ERRORS_ONLY = 3  # syslog's numbers
+_ERRORS_ONLY, _NOTHING = 3, 0  # syslog's numbers
+_CLIENTS: Mapping[ClientRole, Callable[[dict[str, DataValue]], object]] = {
+    ClientRole.CONSUMER: lambda settings: Consumer({**settings, "group.id": "none"}).close(),
+    ClientRole.PRODUCER: Producer,
+    ClientRole.ADMIN: AdminClient,
+}
+"""Clients that only judge the values of their settings: without brokers they connect to nothing."""
 
 
 def data_client_settings(config: ClientsConfig, role: ClientRole) -> dict[str, DataValue]:
@@ -170,9 +179,22 @@ def data_client_settings(config: ClientsConfig, role: ClientRole) -> dict[str, D
 
 def require_client_settings(config: ClientsConfig) -> None:
     """ConfigError if a setting does not fit one of the clients, of which some are made only when a stream thread begins."""
-    for role in ClientRole:
-        data_client_settings(config, role)
+    for role, client in _CLIENTS.items():
+        settings = data_client_settings(config, role)
+        if given := _given(config, role):
+            without_brokers = {name: value for name, value in settings.items() if name != "bootstrap.servers"}
+            try:
+                client({**without_brokers, "log_level": _NOTHING})
+            except (KafkaException, ValueError) as error:
+                names = [f"{role.value}.{name}" for name in given] + [f"kafka.{name}" for name in config.kafka]
+                raise ConfigError(f"librdkafka can't use a value of {', '.join(names)}: {error_text(error).strip()}") from None
     group_client_settings(config)
+
+
+def error_text(problem: Exception) -> str:
+    """What librdkafka says in an error that confluent-kafka has raised."""
+    error = problem.args[0] if problem.args else problem
+    return error.str() if isinstance(error, KafkaError) else str(error)
 
 
 def group_client_settings(config: ClientsConfig) -> dict[str, object]:
@@ -193,8 +215,7 @@ def group_client_settings(config: ClientsConfig) -> dict[str, object]:
 
 
 def _role_settings(config: ClientsConfig, role: ClientRole) -> dict[str, DataValue]:
-    given: Mapping[str, str] = getattr(config, role.value)
-    prefix = f"{role.value}."
+    given, prefix = _given(config, role), f"{role.value}."
     settings: dict[str, DataValue] = {}
     for name, value in resolved_settings(prefix, given).items():
         data_name = _OF_ROLE[role].get(name)
@@ -207,6 +228,11 @@ def _role_settings(config: ClientsConfig, role: ClientRole) -> dict[str, DataVal
         else:
             settings[data_name] = value
     return settings
+
+
+def _given(config: ClientsConfig, role: ClientRole) -> Mapping[str, str]:
+    given: Mapping[str, str] = getattr(config, role.value)
+    return given
 
 
 def _both(name: str) -> _Both:

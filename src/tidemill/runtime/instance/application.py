@@ -63,7 +63,7 @@ class KafkaStreams(Spelled):
 
     Args:
         topology: what ``build()`` of a StreamsBuilder or TopologyBuilder gives, or the builder itself.
-        config: settings under Kafka Streams' names; keywords (``num_stream_threads=2``) win.
+        config: settings under Kafka Streams' names, over which keywords (``num_stream_threads=2``) win; or a StreamsConfig.
         session: a SparkSession to use; otherwise one is started and stopped with the instance.
         environ: where Java is looked for (JAVA_HOME, PATH).
         fault: for Tidemill's own tests.
@@ -86,7 +86,7 @@ class KafkaStreams(Spelled):
         phases: StartPhases | None = None,
         **settings: object,
     ) -> None:
-        self.config = config if isinstance(config, StreamsConfig) else StreamsConfig.of(config, **settings)
+        self.config = StreamsConfig.of(config, **settings)
         for name in self.config.ignored:
             log.warning(LogEvent("setting-ignored", setting=name, reason="its new name is given as well, without 'default.'"))
         self.topology = configured_topology(topology, self.config.slice(TopologyConfig))

@@ -1,6 +1,6 @@
 """The topology of a program under an application's settings: optimizations, processor wrapper (``processor.wrapper.class``,
 KIP-1112), default kinds of stores (``dsl.store.suppliers.class``, ``dsl.store.format``), no caches
-(``statestore.cache.max.bytes=0``), times of sources (``default.timestamp.extractor``).
+(``statestore.cache.max.bytes=0``), times of sources (``default.timestamp.extractor``), default serdes.
 
 What the program sets itself stays, and so do stores of a fixed kind (versioned ones, buffers).
 """
@@ -10,14 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from tidemill.config.slices import TopologyConfig
 from tidemill.config.values import KafkaExtractor, StoreFormat, StoreSuppliers
-from tidemill.dsl.arguments import timestamp_extractor_or_none
+from tidemill.dsl.arguments import serde_or_none, timestamp_extractor_or_none
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.processor_topology import TopologyBuilder
-from tidemill.errors import ConfigError, TopologyError
+from tidemill.dsl.serdes import serde_by_name
+from tidemill.errors import ConfigError, TidemillError, TopologyError
 from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
 from tidemill.runtime.instance.imported import imported
@@ -28,7 +29,9 @@ from tidemill.runtime.worker.timestamp_extractors import (
 )
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.internal_names import require_explicit_names
+from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.values import Serde
 
 log = logging.getLogger(__name__)
 _WRAPPER = "processor.wrapper.class"
@@ -54,6 +57,7 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
     ``default.timestamp.extractor``.
 
     Raises:
+        ConfigError, TopologyError: a default serde is none.
         TopologyError: ``program`` is neither a builder nor a topology; ``ensure.explicit.internal.resource.naming`` is set, and
             an internal resource has a generated name.
     """
@@ -63,12 +67,13 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
         program = program.build()
     elif not isinstance(program, Topology):
         raise TopologyError(
-            f"the program is a {type(program).__name__}, expected a StreamsBuilder or a TopologyBuilder, or a topology as "
+            f"the program is {_described(program)}, expected a StreamsBuilder or a TopologyBuilder, or a topology as "
             "build() of one of them gives it"
         )
     below = program.processors_below_merged_repartition
     if below:
         log.warning(LogEvent("repartition-above-processors", says=_REPARTITIONED_ABOVE, processors=", ".join(below)))
+    default_serdes(config)
     if config.ensure_explicit_internal_resource_naming:
         require_explicit_names(program)
     wrapper = processor_wrapper_of(config)
@@ -80,6 +85,31 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
         with_headers=config.dsl_store_format is StoreFormat.HEADERS,
         may_cache=config.statestore_cache_max_bytes > 0,
     )
+
+
+def _described(program: object) -> str:
+    return f"the class {program.__name__}, not an object" if isinstance(program, type) else f"a {type(program).__name__}"
+
+
+def default_serdes(config: TopologyConfig) -> KeyValueSerdes:
+    """``default.key.serde`` and ``default.value.serde``.
+
+    Raises:
+        ConfigError: no serde has that name.
+        TopologyError: it is another object than a serde.
+    """
+    return KeyValueSerdes(
+        key=_serde("default.key.serde", config.default_key_serde), value=_serde("default.value.serde", config.default_value_serde)
+    )
+
+
+def _serde(name: str, setting: Any) -> Serde | None:
+    if not isinstance(setting, str):
+        return serde_or_none(setting, name)
+    try:
+        return serde_by_name(setting)
+    except TidemillError as problem:
+        raise ConfigError(f"{name}: {problem}") from None
 
 
 def with_store_defaults(topology: Topology, *, persistent: bool, with_headers: bool, may_cache: bool = True) -> Topology:

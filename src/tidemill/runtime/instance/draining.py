@@ -21,6 +21,7 @@ from tidemill.kafka.security.clients import group_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.drain_progress import DrainPhase, DrainProgress, drain_progress, why_no_drain
 from tidemill.membership.wire import known_subscription
+from tidemill.query.group_documents import CALLED_OFF, CLOSING, DRAINING
 from tidemill.runtime.thread.stream_thread import StreamThread
 
 log = logging.getLogger("tidemill.application")
@@ -39,9 +40,6 @@ _UNKNOWN = (
     "the group's leader knows of no drains (Kafka's own class, or an earlier version of Tidemill): the instance closes at once, "
     "and its tasks wait for their state where no standby has it"
 )
-
-CLOSING, CALLED_OFF = "closing", "called off"
-"""Phases in /instance that are not of ``DrainPhase``."""
 
 
 class Draining:
@@ -83,7 +81,7 @@ class Draining:
             self._end_was_read.clear()
             now_ms, limit_s = int(time.time() * 1e3), min(timeout_s, threading.TIMEOUT_MAX)  # infinity is no time in JSON
             self._reported = {"since_ms": now_ms, "until_ms": now_ms + int(limit_s * 1e3)}
-            self._tell(DrainPhase.DRAINING.value, "")
+            self._tell(DRAINING, "")
             log.info(LogEvent("draining", application=self._application_id, limit_s=timeout_s))
             self._waiter = threading.Thread(target=self._run, args=(timeout_s,), name="tidemill-drain", daemon=True)
             self._waiter.start()

@@ -106,7 +106,14 @@ class InstanceState:
         self.never_ran()
 
     def wait(self, *states: State, timeout_s: float) -> State:
-        """Until it is one of these or the instance has ended, at most so long; the state it is in then."""
+        """Until it is one of these or the instance has ended, at most so long; the state it is in then.
+
+        Raises:
+            TypeError: for what is no ``State``.
+        """
+        wrong = next((each for each in states if not isinstance(each, State)), None)
+        if wrong is not None:
+            raise TypeError(f"wait: {wrong!r} is no state; expected one of State, such as State.RUNNING")
         deadline = Deadline.after(timeout_s)
         with self.changed:
             while self.now not in (*states, State.ERROR, State.NOT_RUNNING):

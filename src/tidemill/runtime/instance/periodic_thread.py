@@ -19,7 +19,7 @@ class PeriodicThread:
     """``failed``: name of the log event of a failed call."""
 
     def __init__(self, name: str, interval_s: float, call: Callable[[], object], *, failed: str) -> None:
-        self._interval_s, self._call, self._failed = interval_s, call, failed
+        self._interval_s, self._call, self._failed = min(interval_s, threading.TIMEOUT_MAX), call, failed
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 

@@ -1,8 +1,9 @@
 """Starting an instance: its parts are made, each handed to those that use it, and closed in the opposite order.
 
 Decides that order. What takes long is begun first and waited for last (the JVM, the workers' processes); what can refuse the
-start comes as early as it can: the state directory, the topics, addresses, the session, the plan. Nothing is left open by a
-start that fails. The states of an instance, and what becomes of it when a thread ends, are ``application``'s.
+start comes as early as it can: settings that name something, the state directory, the topics, addresses, the session, the
+plan. Nothing is left open by a start that fails. The states of an instance, and what becomes of it when a thread ends, are
+``application``'s.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from tidemill.application_module import refuse_start_while_read
+from tidemill.assignment.choice import choose_assignor
 from tidemill.config.slices import (
     ClientsConfig,
     ExceptionConfig,
@@ -32,7 +34,6 @@ from tidemill.config.slices import (
 )
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.control.channel import ControlServer
-from tidemill.dsl.serdes import serde_of_setting
 from tidemill.errors import StopError, TidemillError
 from tidemill.held_interrupts import interrupts_held
 from tidemill.ids import ProcessId
@@ -44,8 +45,9 @@ from tidemill.membership.topology_metadata import TopologyMetadata, topology_met
 from tidemill.operators.operation_table import global_stores
 from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
+from tidemill.runtime.instance.configured_topology import default_serdes
 from tidemill.runtime.instance.draining import Draining
-from tidemill.runtime.instance.exception_policies import takes_one_by_one
+from tidemill.runtime.instance.exception_policies import exception_handlers_of, takes_one_by_one
 from tidemill.runtime.instance.executors import control_listener, executor_disk, master_of, require_one_machine
 from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
@@ -73,7 +75,6 @@ from tidemill.spark.plan_session import plan_session
 from tidemill.start_trace import span
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lock import StateDirectoryLock
-from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Topology
 from tidemill.topology.patterns import patterns_of
 
@@ -184,7 +185,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     refuse_start_while_read()
     _refuse_start_in_worker()
     config, clients = instance.config, instance.config.slice(ClientsConfig)
-    require_client_settings(clients)
+    _require_usable(config, instance.session)
     instance.phases.begin(StartPhase.STATE_DIRECTORY)
     with span("state directory claimed"):
         state = claimed_state(config.slice(StateConfig), parts)
@@ -239,14 +240,21 @@ def _refuse_start_in_worker() -> None:
         )
 
 
+def _require_usable(config: StreamsConfig, session: SparkSession | None) -> None:
+    """ConfigError for settings and a session that can't be used, as far as that can be seen without brokers and a JVM."""
+    require_client_settings(config.slice(ClientsConfig))
+    choose_assignor(config.task_assignor_class)  # each stream thread makes its own
+    exception_handlers_of(config.slice(ExceptionConfig))
+    if session is not None:
+        require_classic(session)
+        require_own_version(session.sparkContext)
+
+
 def _launched(instance: StartContext, parts: OpenParts) -> Launched | None:
     """The JVM, on its way; None where the application has brought a session."""
     launched = instance.launched
     with interrupts_held():  # what was started is known when a handler of the program's ends the start
-        if instance.session is not None:
-            require_classic(instance.session)
-            require_own_version(instance.session.sparkContext)
-        elif launched is None:
+        if instance.session is None and launched is None:
             launched = launch(instance.config.slice(SparkConfig), instance.environ)
         if launched is not None:
             parts.opened("the JVM", launched.end, launched.leave_to_parent)
@@ -387,9 +395,7 @@ def compiled_for(
         session,
         topology,
         config.application_id,
-        default_serdes=KeyValueSerdes(
-            key=serde_of_setting(config.default_key_serde), value=serde_of_setting(config.default_value_serde)
-        ),
+        default_serdes=default_serdes(config),
         presum=config.presum,
         by_time=True,
         idle_ms=config.max_task_idle_ms,

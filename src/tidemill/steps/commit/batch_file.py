@@ -9,13 +9,12 @@ import pyarrow as pa
 
 from tidemill.steps.outputs import Outputs, ToSink
 from tidemill.steps.rows.records import in_order, to_rows
-from tidemill.steps.rows.schema import DDL, SCHEMA
+from tidemill.steps.rows.schema import DDL, SCHEMA, SIDES
 from tidemill.steps.step_spec import BatchSinkSpec
 
-_SIDES = ("key", "value", "key_num", "value_num", "key_dbl", "value_dbl")
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 FILE_DDL = ", ".join(
-    [f"{name} {DDL[name]}" for name in ("part", "off", "ts", *_SIDES)] + ["headers array<struct<key: string, value: binary>>"]
+    [f"{name} {DDL[name]}" for name in ("part", "off", "ts", *SIDES)] + ["headers array<struct<key: string, value: binary>>"]
 )
 
 
@@ -26,7 +25,7 @@ def taken_batch(sink: BatchSinkSpec, outputs: Outputs) -> pa.Table | None:
         return None
     records = in_order(held)
     rows = to_rows(records, 0, sink.key_serde, sink.value_serde)
-    columns = {name: rows.column(name) for name in ("part", "off", "ts", *_SIDES)}
+    columns = {name: rows.column(name) for name in ("part", "off", "ts", *SIDES)}
     # What a punctuator has made comes from no record.
     columns["off"] = pa.array([None if at is None or at < 0 else at for at in records.offsets], SCHEMA.field("off").type)
     headers = [[{"key": name, "value": value} for name, value in records.header(at) or ()] for at in range(len(records))]

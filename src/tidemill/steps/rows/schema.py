@@ -95,6 +95,8 @@ SCHEMA = pa.schema(
 _SQL_TYPES = {pa.int32(): "int", pa.int64(): "bigint", pa.float64(): "double", pa.binary(): "binary"}
 DDL: Mapping[str, str] = {field.name: _SQL_TYPES[field.type] for field in SCHEMA}
 """The columns' types in Spark SQL."""
+SIDES = ("key", "value", "key_num", "value_num", "key_dbl", "value_dbl")
+"""The columns that hold a key and a value, as bytes or as a number."""
 
 
 class SourceRow(TypedDict):

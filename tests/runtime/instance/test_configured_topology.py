@@ -1,0 +1,31 @@
+"""Settings of the topology that name something: what is wrong with it is said before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill import KafkaStreams, Serdes, StreamsBuilder
+from tidemill.errors import ConfigError, TidemillError, TopologyError
+
+NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
+
+
+@pytest.mark.parametrize("name", ["default.key.serde", "default.value.serde"])
+@pytest.mark.parametrize(
+    ("given", "kind", "told"),
+    [
+        (Serdes.string, TopologyError, "string is not a serde but a function; give what it makes, such as Serdes.string()"),
+        (5, TopologyError, "5 is not a serde; give one of Serdes, such as Serdes.string()"),
+        ("strng", ConfigError, "unknown serde 'strng': expected one of string, bytes"),
+        ("json:customer strin", ConfigError, "strin"),
+    ],
+)
+def test_a_default_serde_that_is_none_is_refused_by_its_setting(
+    name: str, given: object, kind: type[TidemillError], told: str
+) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
+    with pytest.raises(kind) as error:
+        KafkaStreams(builder, {**NEEDED, name: given})
+    assert str(error.value).startswith(f"{name}: ")
+    assert told in str(error.value)
