@@ -37,6 +37,7 @@ from tidemill.kafka.security.config_providers import references_shown
 from tidemill.kept_folder import kept_folder, remove_kept_folder, written_by
 from tidemill.log_format import LogEvent
 from tidemill.spark.java import is_stopped, know_classes
+from tidemill.spark.launch import session_extensions
 from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
 from tidemill.spark.launch.fork_server import ForkServer
 from tidemill.spark.launch.function_output import OUTPUT_KEY, FunctionOutput
@@ -46,6 +47,7 @@ from tidemill.spark.placement import is_cluster, local_slots
 from tidemill.start_trace import span, tell_process
 
 log = logging.getLogger("tidemill.spark")
+_HOME = Path(pyspark.__file__).parent
 
 _ADD_OPENS = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -220,6 +222,8 @@ class StartingJvm:
                 session = SparkSession.builder.config(map=chosen).getOrCreate()
             session.sparkContext.pythonExec = self.conf.get("spark.pyspark.python", sys.executable)
             session.sparkContext.setLogLevel(self.conf["spark.log.level"])
+            if self.conf.get(session_extensions.LOADED) == "false":
+                session_extensions.register_when_imported(session)
         except Py4JJavaError as problem:
             said = str(problem.java_exception)  # asked of the JVM, so before it ends
             self._give_up(gateway)
@@ -282,6 +286,8 @@ def start_jvm(
         # it any Java object. Spark makes the secret itself here; on a cluster it is the user's to share.
         own["spark.authenticate"] = "true"
         own["spark.python.daemon.module"] = "tidemill.spark.launch.worker_daemon"
+    if not session_extensions.are_missed(settings, _HOME, os.environ):
+        own[session_extensions.LOADED] = "false"
     conf = {**_DEFAULTS, **REQUIRED, **own, **settings, "spark.master": master}
     # The whole heap from the beginning, most of it for what a batch leaves behind: fewer collections, each of little.
     options = [f"-Xmx{heap}", f"-Xms{heap}", "-XX:NewRatio=1", *jvm_options]
@@ -340,8 +346,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 def _jvm_process(
     java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str], forks: ForkServer | None
 ) -> subprocess.Popen[bytes]:
-    home = os.path.dirname(pyspark.__file__)
-    around = launch_environment(conf["spark.master"], java, Path(home), Path(scratch))
+    around = launch_environment(conf["spark.master"], java, _HOME, Path(scratch))
     shown = {name: value for name, value in conf.items() if not _is_hidden(name, value, conf)}
     command = [
         str(java),
@@ -349,7 +354,7 @@ def _jvm_process(
         *JVM_FLAGS,
         f"-Djava.io.tmpdir={scratch}",
         "-cp",
-        os.path.join(home, "jars", "*"),
+        str(_HOME / "jars" / "*"),
         "org.apache.spark.deploy.SparkSubmit",
         *(word for name, value in shown.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",
@@ -359,7 +364,7 @@ def _jvm_process(
     environment = dict(
         # Clients have many threads, and an arena for each is memory for nothing.
         {"MALLOC_ARENA_MAX": "2", **listens, **os.environ},
-        **{"SPARK_HOME": home, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
+        **{"SPARK_HOME": str(_HOME), "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
         **{_PIN_THREAD: "true"},
         **({} if is_cluster(conf["spark.master"]) else {OUTPUT_KEY: scratch}),
         **({} if forks is None else {ADDRESS_KEY: forks.address}),
