@@ -222,8 +222,7 @@ class _Join:
 
 def exploded(frame: DataFrame, array: Column, alias: str) -> DataFrame:
     """A row for each element of ``array``, as column ``alias``, one after the other in place of the row."""
-    others = [F.col(f"`{name}`") for name in frame.columns if name != alias] if alias in frame.columns else ["*"]
-    return frame.select(*others, F.explode(array).alias(alias))
+    return frame.select(*[F.col(f"`{name}`") for name in frame.columns if name != alias], F.explode(array).alias(alias))
 
 
 def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column:

@@ -16,7 +16,6 @@ from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction, _wrap_function
 from pyspark.util import PythonEvalType
@@ -47,9 +46,7 @@ def map_in_arrow(frame: DataFrame, step: ArrowStep, ddl: str) -> DataFrame:
     """``frame.mapInArrow(step, ddl)`` without pandas, which PySpark's own requires before it calls the JVM, and which no step of
     ours needs."""
     function = UserDefinedFunction(step, ddl, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    # Spark keeps the columns that are in the argument: all. As text they are three calls of the JVM, not three for each.
-    names = ", ".join(f"`{name}`" for name in frame.columns)
-    column = function(F.expr(f"struct({names})"))
+    column = function(*[frame[name] for name in frame.columns])
     mapped = cast("JavaObject", frame)._jdf.mapInArrow(cast("JavaObject", column)._jc, False, None)
     return DataFrame(mapped, frame.sparkSession)
 

@@ -31,5 +31,4 @@ def in_layer(frame: DataFrame) -> DataFrame:
 
 def out_of_layer(frame: DataFrame) -> DataFrame:
     """Rows of a layer, as a Python step gets them."""
-    # As text: one call of the JVM for each column instead of five.
-    return frame.selectExpr(*(f"`{own(name)}` {name}" for name in rows.DDL))
+    return frame.select(*[row(name).alias(name) for name in rows.DDL])
