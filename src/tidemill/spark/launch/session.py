@@ -80,7 +80,9 @@ JVM_FLAGS = (
     # Netty, Arrow and Spark use what later versions of Java warn of; those before know no such option, and ignore it.
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
+    # Py4J calls some hundred methods a few times each: Java would make code for each. Up to Java 21 the first of these counts.
     "-Djdk.reflect.useDirectMethodHandle=false",
+    "-Djdk.reflect.useNativeAccessorOnly=true",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dlog4j2.level=ERROR",
 )
@@ -99,6 +101,7 @@ _PIN_THREAD = "PYSPARK_PIN_THREAD"
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
+    "spark.metrics.executorMetricsSource.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
