@@ -19,6 +19,10 @@ NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
         ("task.assignor.class", "sticky", "task.assignor.class: no assignor is named 'sticky'; there are HighAvail"),
         ("task.assignor.class", "no.such:Assignor", "task.assignor.class = 'no.such:Assignor': module no.such can't be imported"),
         ("processing.exception.handler", "no.such:handler", "processing.exception.handler=no.such:handler can't be imported"),
+        (
+            "deserialization.exception.handler", "no.such:handler",
+            "deserialization.exception.handler=no.such:handler can't be imported",
+        ),
         ("consumer.check.crcs", "maybe", "librdkafka can't use a value of consumer.check.crcs"),
     ],
 )

@@ -35,12 +35,15 @@ def takes_one_by_one(config: ExceptionConfig) -> bool:
     return not exception_handlers_of(config).are_failing
 
 
+def deserialization_handler_of(config: ExceptionConfig) -> ExceptionResponse | ExceptionHandler:
+    """ConfigError as above."""
+    return _handler("deserialization.exception.handler", config.deserialization_exception_handler, config.dead_letter_topic)
+
+
 def unreadable_of(config: ExceptionConfig, compiled: CompiledTopology) -> Unreadable:
     """Handling of records that can't be read, or that can't be processed. ConfigError as above."""
     return Unreadable(
-        handler=_handler(
-            "deserialization.exception.handler", config.deserialization_exception_handler, config.dead_letter_topic
-        ),
+        handler=deserialization_handler_of(config),
         topic=config.dead_letter_topic,
         expected=expected_bytes(compiled),
         handlers=exception_handlers_of(config),

@@ -174,7 +174,7 @@ class ThreadMaker:
         engine = self._batch_engine(thread)
         # A batch that met a busy worker would get a second worker next to it.
         with span("workers waited for"):
-            parts.starters.wait(thread.name, config.batch_timeout_ms / 1e3)
+            parts.starters.wait(thread.name, config.slice(ThreadConfig).batch_limit_s)
         return engine
 
     def _place(self, number: int, name: str) -> GroupPlace:
