@@ -80,9 +80,7 @@ JVM_FLAGS = (
     # Netty, Arrow and Spark use what later versions of Java warn of; those before know no such option, and ignore it.
     "--enable-native-access=ALL-UNNAMED",
     "--sun-misc-unsafe-memory-access=allow",
-    # Py4J calls some hundred methods a few times each: Java would make code for each. Up to Java 21 the first of these counts.
     "-Djdk.reflect.useDirectMethodHandle=false",
-    "-Djdk.reflect.useNativeAccessorOnly=true",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dlog4j2.level=ERROR",
 )
