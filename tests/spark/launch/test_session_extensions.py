@@ -11,7 +11,7 @@ from zipfile import ZipFile
 import pyspark
 import pytest
 
-from tidemill.spark.launch.session_extensions import are_missed
+from tidemill.spark.launch.session_extensions import may_wait
 
 HOME = Path(pyspark.__file__).parent
 SERVICE = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider"
@@ -35,8 +35,8 @@ def without_ml(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_ml")
-def test_none_is_missed_in_pyspark_as_it_comes() -> None:
-    assert not are_missed({"spark.sql.shuffle.partitions": "1"}, HOME, {})
+def test_the_extension_of_pyspark_as_it_comes_may_wait() -> None:
+    assert may_wait({"spark.sql.shuffle.partitions": "1"}, HOME, {})
 
 
 def test_mllib_s_is_the_only_one_that_pyspark_comes_with() -> None:
@@ -48,17 +48,17 @@ def test_mllib_s_is_the_only_one_that_pyspark_comes_with() -> None:
 @pytest.mark.parametrize("name", ["spark.jars", "spark.jars.packages", "spark.driver.extraClassPath"])
 @pytest.mark.usefixtures("without_ml")
 def test_jars_of_the_user_s_may_have_others(name: str) -> None:
-    assert are_missed({name: "other.jar"}, HOME, {})
-    assert not are_missed({name: ""}, HOME, {})
+    assert not may_wait({name: "other.jar"}, HOME, {})
+    assert may_wait({name: ""}, HOME, {})
 
 
 @pytest.mark.usefixtures("without_ml")
 def test_settings_elsewhere_may_name_jars(tmp_path: Path) -> None:
-    assert are_missed({}, HOME, {"SPARK_CONF_DIR": str(tmp_path)})
+    assert not may_wait({}, HOME, {"SPARK_CONF_DIR": str(tmp_path)})
     (tmp_path / "jars").mkdir()
-    assert not are_missed({}, tmp_path, {})
+    assert may_wait({}, tmp_path, {})
     (tmp_path / "conf").mkdir()
-    assert are_missed({}, tmp_path, {})
+    assert not may_wait({}, tmp_path, {})
 
 
 @pytest.mark.usefixtures("without_ml")
@@ -66,14 +66,14 @@ def test_a_jar_that_is_not_pyspark_s_may_have_another(tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / next((HOME / "jars").glob("spark-mllib*")).name).touch()
     (tmp_path / "jars" / "notes.txt").touch()
-    assert not are_missed({}, tmp_path, {})
+    assert may_wait({}, tmp_path, {})
     (tmp_path / "jars" / "other.jar").touch()
-    assert are_missed({}, tmp_path, {})
+    assert not may_wait({}, tmp_path, {})
 
 
-def test_mllib_s_is_missed_once_it_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_not_wait_once_mllib_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.ml", pyspark)
-    assert are_missed({}, HOME, {})
+    assert not may_wait({}, HOME, {})
 
 
 @pytest.mark.spark

@@ -10,8 +10,8 @@ import pytest
 from tidemill.embedded.jars import cache_folder
 from tidemill.embedded.java import find_java
 from tidemill.embedded.jvm_cache import FIRST_WITH_AOT
-from tidemill.runtime.instance.machine_jvm import SPARK, spark_cache
-from tidemill.spark.launch.session import JVM_FLAGS, start_jvm
+from tidemill.runtime.instance.machine_jvm import spark_cache
+from tidemill.spark.launch.session import JVM_FLAGS, SPARK, start_jvm
 
 pytestmark = pytest.mark.spark
 

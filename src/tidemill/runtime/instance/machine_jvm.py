@@ -16,10 +16,9 @@ from tidemill.embedded.java import Java, find_java
 from tidemill.embedded.jvm_cache import JvmCache, cache_of
 from tidemill.log_format import LogEvent
 from tidemill.spark.launch.fork_server import ForkServer
-from tidemill.spark.launch.session import JVM_FLAGS, StartingJvm, start_jvm
+from tidemill.spark.launch.session import JVM_FLAGS, SPARK, StartingJvm, start_jvm
 
 JVM_HEAP = "512m"
-SPARK = Path(pyspark.__file__).parent
 
 log = logging.getLogger("tidemill.java")
 

@@ -47,7 +47,8 @@ from tidemill.spark.placement import is_cluster, local_slots
 from tidemill.start_trace import span, tell_process
 
 log = logging.getLogger("tidemill.spark")
-_HOME = Path(pyspark.__file__).parent
+SPARK = Path(pyspark.__file__).parent
+"""The folder of PySpark, which has Spark's jars."""
 
 _ADD_OPENS = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -287,7 +288,7 @@ def start_jvm(
         # it any Java object. Spark makes the secret itself here; on a cluster it is the user's to share.
         own["spark.authenticate"] = "true"
         own["spark.python.daemon.module"] = "tidemill.spark.launch.worker_daemon"
-    if not session_extensions.are_missed(settings, _HOME, os.environ):
+    if session_extensions.may_wait(settings, SPARK, os.environ):
         own[session_extensions.LOADED] = "false"
     conf = {**_DEFAULTS, **REQUIRED, **own, **settings, "spark.master": master}
     # The whole heap from the beginning, most of it for what a batch leaves behind: fewer collections, each of little.
@@ -347,7 +348,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 def _jvm_process(
     java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str], forks: ForkServer | None
 ) -> subprocess.Popen[bytes]:
-    around = launch_environment(conf["spark.master"], java, _HOME, Path(scratch))
+    around = launch_environment(conf["spark.master"], java, SPARK, Path(scratch))
     shown = {name: value for name, value in conf.items() if not _is_hidden(name, value, conf)}
     command = [
         str(java),
@@ -355,7 +356,7 @@ def _jvm_process(
         *JVM_FLAGS,
         f"-Djava.io.tmpdir={scratch}",
         "-cp",
-        str(_HOME / "jars" / "*"),
+        str(SPARK / "jars" / "*"),
         "org.apache.spark.deploy.SparkSubmit",
         *(word for name, value in shown.items() for word in ("--conf", f"{name}={value}")),
         "pyspark-shell",
@@ -365,7 +366,7 @@ def _jvm_process(
     environment = dict(
         # Clients have many threads, and an arena for each is memory for nothing.
         {"MALLOC_ARENA_MAX": "2", **listens, **os.environ},
-        **{"SPARK_HOME": str(_HOME), "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
+        **{"SPARK_HOME": str(SPARK), "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
         **{_PIN_THREAD: "true"},
         **({} if is_cluster(conf["spark.master"]) else {OUTPUT_KEY: scratch}),
         **({} if forks is None else {ADDRESS_KEY: forks.address}),

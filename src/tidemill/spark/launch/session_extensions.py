@@ -29,14 +29,14 @@ _CONF_DIR = "SPARK_CONF_DIR"
 _MORE_JARS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
 
 
-def are_missed(settings: Mapping[str, str], home: Path, environ: Mapping[str, str]) -> bool:
-    """True unless MLlib's is the only extension, and ``pyspark.ml`` is not imported yet.
+def may_wait(settings: Mapping[str, str], home: Path, environ: Mapping[str, str]) -> bool:
+    """True if MLlib's is the only extension, and ``pyspark.ml`` is not imported yet.
 
     ``settings``: the session's; ``home``: PySpark's folder, with the jars that came with it unless somebody has put more there.
     """
     has_defaults = _CONF_DIR in environ or (home / "conf").is_dir()  # Spark reads settings there
     has_more = has_defaults or any(settings.get(name) for name in _MORE_JARS)
-    return _ML in sys.modules or has_more or not _jars(home) <= _own_jars()
+    return _ML not in sys.modules and not has_more and _jars(home) <= _own_jars()
 
 
 def _jars(home: Path) -> set[str]:
