@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.errors import ConfigError, RecordError, RetriableError
@@ -20,9 +22,18 @@ from tidemill.operators.record import UNKNOWN_TIME, Record, SourceRecord, extrac
 from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
-from tidemill.steps.rows.order import sequence
+from tidemill.steps.rows.order import sequences
 from tidemill.steps.rows.partition_stats import add_chunk
-from tidemill.steps.rows.schema import CHUNK, DROPPED_COUNT, REFUSED, SCHEMA, SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS
+from tidemill.steps.rows.schema import (
+    CHUNK,
+    DROPPED_COUNT,
+    REFUSED,
+    SCHEMA,
+    SUMMED_HEADER,
+    UNREADABLE,
+    UNREADABLE_HEADERS,
+    with_clock,
+)
 from tidemill.steps.step_spec import SourceSpec, SourceTopic
 from tidemill.task.batch import BatchRequest, PartitionStats, RefusedRecord
 from tidemill.task.raw_records import FetchedRecord, Headers
@@ -71,7 +82,7 @@ def restored_rows(messages: Sequence[FetchedRecord], spec: SourceSpec, index: in
         "headers": [packed(row) for row in headers] if any(headers) else None,
     }
     node, stamps = [spec.changelogs[m.topic()] for m in messages], [m.timestamp()[1] for m in messages]
-    return _rows(messages, node, list(range(len(messages))), stamps, columns, index)
+    return _rows(messages, node, np.arange(len(messages)), stamps, columns, index)
 
 
 class _Chunk:
@@ -186,16 +197,19 @@ class _Chunk:
 
     def _convert(self, topic: str) -> None:
         source, node = self._sources[topic], self._node
-        places = [at for at, found in enumerate(self.topics) if found == topic and node[at] not in (UNREADABLE, REFUSED)]
+        takes_all = len(self.distinct) == 1 and UNREADABLE not in node and REFUSED not in node
+        places: Sequence[int] = range(len(node))
+        if not takes_all:
+            places = [at for at in places if self.topics[at] == topic and node[at] not in (UNREADABLE, REFUSED)]
         sides = [
-            (side, raw, intake.kind, intake.take([raw[at] for at in places]))
+            (side, raw, intake.kind, intake.take(raw if takes_all else [raw[at] for at in places]))
             for side, raw, intake in (("key", self._keys, source.key), ("value", self._values, source.value))
             if intake is not None
         ]
         unreadable = {places[at] for *_, (_, found) in sides for at in found}
         for at in unreadable:
             self._set_aside(at, UNREADABLE)
-        is_whole = not unreadable and len(places) == len(self.topics)
+        is_whole = takes_all and not unreadable
         for side, raw, kind, (taken, _) in sides:
             to = raw if kind is Physical.BYTES else self._other(side + kind.value)
             if is_whole:
@@ -224,11 +238,10 @@ class _Chunk:
             **self._others,
             "key": self._keys,
             "value": self._values,
-            "wall": [now_ms] * len(self._messages),
             "headers": [packed(row) for row in self._headers] if any(self._headers) else None,
         }
-        numbers = [sequence(number, at) for number, at in enumerate(self._topic_indexes, start=before)]
-        return _rows(self._messages, self._node, numbers, self._stamps, columns, index)
+        numbers = sequences(before, self._topic_indexes)
+        return with_clock(_rows(self._messages, self._node, numbers, self._stamps, columns, index), now_ms)
 
 
 def _headers_of(messages: Sequence[FetchedRecord]) -> tuple[list[Headers | None], list[int]]:
@@ -253,7 +266,7 @@ def _record_error(what: str, message: FetchedRecord) -> RecordError:
 def _rows(
     messages: Sequence[FetchedRecord],
     node: list[int],
-    seq: list[int],
+    seq: npt.NDArray[np.int64],
     stamps: list[int],
     columns: Mapping[str, _Column | None],
     index: int,
@@ -264,7 +277,7 @@ def _rows(
         "node": pa.array([*node, CHUNK], pa.int32()),
         "part": pa.array([*[m.partition() for m in messages], -1], pa.int32()),
         "off": pa.array([*[m.offset() for m in messages], index], pa.int64()),
-        "seq": pa.array([*seq, 0], pa.int64()),
+        "seq": pa.array(np.append(seq, 0), pa.int64()),
         "ts": pa.array([*stamps, count], pa.int64()),
     }
     for name in SCHEMA.names:

@@ -30,6 +30,12 @@ def sequence(number: int, topic_index: int) -> int:
     return (number << _TOPIC_BITS) | topic_index
 
 
+def sequences(first: int, topic_indexes: Sequence[int]) -> npt.NDArray[np.int64]:
+    """``seq`` of source records that follow each other, the first of this number."""
+    numbers = np.arange(first, first + len(topic_indexes), dtype=np.int64)
+    return (numbers << _TOPIC_BITS) | np.asarray(topic_indexes, np.int64)
+
+
 LAST_SEQUENCE = sequence(_LAST_NUMBER, 0)
 """``seq`` of what no record has caused, such as what punctuators make: behind all that records have."""
 

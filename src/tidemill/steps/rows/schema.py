@@ -140,6 +140,12 @@ def _control_columns() -> dict[str, pa.Array]:
     return columns | {name: pa.array([at], SCHEMA.field(name).type) for name, at in {"part": -1, "seq": 0, "ts": 0}.items()}
 
 
+def with_clock(rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
+    """Rows for functions of Columns, in which ``current_timestamp()`` is the batch's wall clock (``clock``)."""
+    at = SCHEMA.get_field_index("wall")
+    return rows.set_column(at, SCHEMA.field(at), pa.repeat(pa.scalar(now_ms, SCHEMA.field(at).type), rows.num_rows))
+
+
 class Tags:
     """Node names to tags and back; the order is the topology's insertion order, the same in every process."""
 
