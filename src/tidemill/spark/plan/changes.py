@@ -222,7 +222,7 @@ class _Join:
 
 def exploded(frame: DataFrame, array: Column, alias: str) -> DataFrame:
     """A row for each element of ``array``, as column ``alias``, one after the other in place of the row."""
-    return frame.select(*[F.col(f"`{name}`") for name in frame.columns if name != alias], F.explode(array).alias(alias))
+    return frame.withColumn(alias, F.explode(array))
 
 
 def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column:
