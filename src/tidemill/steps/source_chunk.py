@@ -20,6 +20,7 @@ from tidemill.operators.record import UNKNOWN_TIME, Record, SourceRecord, extrac
 from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
+from tidemill.steps.rows.intake import DeserializerEndedError
 from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.partition_stats import add_chunk
 from tidemill.steps.rows.schema import CHUNK, DROPPED_COUNT, REFUSED, SCHEMA, SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS
@@ -168,6 +169,9 @@ class _Chunk:
             raise
         except Exception:  # a deserializer's, as in Kafka Streams whatever it raises
             return None
+        except BaseException as problem:
+            ended = DeserializerEndedError(problem, at)
+            raise _record_error(f"{self._sources[message.topic()].node}: {ended}", message) from problem
 
     def refuse(self, refused: Sequence[RefusedRecord]) -> None:
         """Tags the records that no function is to get; the last step says what becomes of them."""
@@ -187,11 +191,14 @@ class _Chunk:
     def _convert(self, topic: str) -> None:
         source, node = self._sources[topic], self._node
         places = [at for at, found in enumerate(self.topics) if found == topic and node[at] not in (UNREADABLE, REFUSED)]
-        sides = [
-            (side, raw, intake.kind, intake.take([raw[at] for at in places]))
-            for side, raw, intake in (("key", self._keys, source.key), ("value", self._values, source.value))
-            if intake is not None
-        ]
+        try:
+            sides = [
+                (side, raw, intake.kind, intake.take([raw[at] for at in places]))
+                for side, raw, intake in (("key", self._keys, source.key), ("value", self._values, source.value))
+                if intake is not None
+            ]
+        except DeserializerEndedError as ended:
+            raise _record_error(f"{source.node}: {ended}", self._messages[places[ended.at]]) from ended
         unreadable = {places[at] for *_, (_, found) in sides for at in found}
         for at in unreadable:
             self._set_aside(at, UNREADABLE)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tidemill.errors import RecordError
 from tidemill.forked import children_end
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.operation_table import Enters, entry_of, tables_of
@@ -21,7 +22,8 @@ from tidemill.steps.graph.graph_step import run_graph
 from tidemill.steps.graph.kept_graphs import running_tasks, stream_times
 from tidemill.steps.outputs import Outputs, ToNode, ToSink
 from tidemill.steps.rows.decoded import DecodedRows, decoded_rows
-from tidemill.steps.rows.order import topic_index
+from tidemill.steps.rows.intake import DeserializerEndedError
+from tidemill.steps.rows.order import topic_index, topic_of
 from tidemill.steps.rows.partition_stats import without_unreadable
 from tidemill.steps.rows.records import Records, from_rows, in_order
 from tidemill.steps.step_context import StepContext, TaskStore
@@ -120,7 +122,15 @@ def _arrived(batch: StepBatch, graph: GraphSpec) -> list[DecodedRows]:
         table = batch.tables.pop(tag, None)
         if table is None:
             continue
-        found, unreadable = decoded_rows(table, entry)
+        try:
+            found, unreadable = decoded_rows(table, entry)
+        except DeserializerEndedError as ended:
+            [row] = table.select(["part", "off", "seq"]).slice(ended.at, 1).to_pylist()
+            task, topic = TaskId(graph.subtopology, row["part"]), topic_of(entry.topics, row["seq"], row["off"])
+            raise RecordError(
+                f"{entry.node.partition('|')[0]}: {ended}", task=str(task), topic=topic, partition=task.partition,
+                offset=-1 if row["off"] is None else row["off"],
+            ) from ended  # fmt: skip
         arrived.append(found)
         if unreadable is not None and (batch.spec.last or not graph.is_global):  # the last step keeps global stores, too
             batch.unreadable.append(unreadable)

@@ -24,6 +24,7 @@ from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record, SourceRecord
 from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import from_the_jvm, in_transit
+from tidemill.steps.rows.intake import as_handlers_get_it
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import ANY_PARTITION, Records, from_rows
 from tidemill.steps.step_spec import NodeSpec, SinkSpec
@@ -125,7 +126,8 @@ def _pass_over(origin: _Origin, records: Records, at: int, problem: BaseExceptio
         task=task, node=origin.sink, topic=topic, partition=task.partition, offset=offset, timestamp=records.timestamps[at],
         headers=headers,
     )  # fmt: skip
-    record = Record(origin.key_serde.deserialize(key), origin.value_serde.deserialize(value), context.timestamp, headers)
+    sides = as_handlers_get_it(origin.key_serde, key), as_handlers_get_it(origin.value_serde, value)
+    record = Record(*sides, context.timestamp, headers)
     said = said_by(problem)
     what = said if isinstance(problem, SerdeError) else f"a serde failed: {type(problem).__name__}: {said}"
     _judge(context, record, problem, (key, value), state, f"{origin.sink}: {what}", in_sink=True)
@@ -165,9 +167,10 @@ def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str,
         return {sink.topic: records}
     found: dict[str, list[int]] = {}
     for at in range(len(records)):
-        record, offset = _decoded(sink, records, at), records.offsets[at]
+        offset = records.offsets[at]
         source = topic_of(sink.inputs, records.sequences[at], offset)
         try:
+            record = _decoded(sink, records, at)
             topic = sink.topic_extractor(
                 record.key, record.value, SourceRecord.of(record, source, records.parts[at], offset)
             )
@@ -206,8 +209,8 @@ def _placed_by_function(sink: SinkSpec, topic: str, records: Records, state: Ste
     partitions: list[int] = []
     assert sink.partitioner is not None
     for at in range(len(records)):
-        record = _decoded(sink, records, at)
         try:
+            record = _decoded(sink, records, at)
             found = _partitions(topic, sink.partitioner(topic, record.key, record.value, count), count)
         except BaseException as problem:
             _function_failed(sink, "partitioner", records, at, problem, state)
@@ -268,8 +271,9 @@ def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, probl
     if not sink.above:
         raise _error(said, _context(sink, sink.name, records, at)) from problem
     context = _context(sink, " or ".join(sink.above), records, at)
-    data = records.keys[at], records.values[at]
-    _judge(context, _decoded(sink, records, at), problem, data, state, said, in_sink=False)
+    data = key, value = records.keys[at], records.values[at]
+    sides = as_handlers_get_it(sink.key_serde, key), as_handlers_get_it(sink.value_serde, value)
+    _judge(context, Record(*sides, context.timestamp, context.headers), problem, data, state, said, in_sink=False)
 
 
 def _decoded(sink: SinkSpec, records: Records, at: int) -> Record:

@@ -49,6 +49,7 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
     """A tag's rows decoded, and those of them that a serde can't read.
 
     Raises:
+        DeserializerEndedError: of a row, by its place in ``table``.
         ValueError: functions of Columns have made what a serde can't read, so no record of a topic is unreadable.
     """
     unreadable: set[int] = set()
