@@ -28,8 +28,10 @@ from tidemill.runtime.worker.timestamp_extractors import (
     wall_clock,
 )
 from tidemill.topology.functions import UserFunction
+from tidemill.topology.graph import internal_topics
 from tidemill.topology.internal_names import require_explicit_names
 from tidemill.topology.key_value_serdes import KeyValueSerdes
+from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.values import Serde
 
@@ -59,7 +61,7 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
     Raises:
         ConfigError, TopologyError: a default serde is none.
         TopologyError: ``program`` is neither a builder nor a topology; ``ensure.explicit.internal.resource.naming`` is set, and
-            an internal resource has a generated name.
+            an internal resource has a generated name; the name of an internal topic is too long.
     """
     if isinstance(program, StreamsBuilder):
         program = program.build(optimization=list(config.topology_optimization))
@@ -70,6 +72,8 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
             f"the program is {_described(program)}, expected a StreamsBuilder or a TopologyBuilder, or a topology as "
             "build() of one of them gives it"
         )
+    for topic in internal_topics(program, config.application_id):
+        legal_name(topic, "an internal topic, which begins with application.id")
     below = program.processors_below_merged_repartition
     if below:
         log.warning(LogEvent("repartition-above-processors", says=_REPARTITIONED_ABOVE, processors=", ".join(below)))

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
-from tidemill.ids import TaskId
+from tidemill.ids import TaskId, why_no_topic
 from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record, SourceRecord
@@ -174,10 +174,10 @@ def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str,
             topic = sink.topic_extractor(
                 record.key, record.value, SourceRecord.of(record, source, records.parts[at], offset)
             )
-            if not isinstance(topic, str) or not topic:
-                raise _WrongResultError(f"the topic extractor gave {topic!r}, expected the name of a topic")
-        except BaseException as problem:
-            _function_failed(sink, "topic extractor", records, at, problem, state)
+            if problem := why_no_topic(topic):
+                raise _WrongResultError(f"the topic extractor gave {topic!r}, expected the name of a topic: {problem}")
+        except BaseException as failure:
+            _function_failed(sink, "topic extractor", records, at, failure, state)
             continue
         found.setdefault(topic, []).append(at)
     return {topic: records.only(places) for topic, places in found.items()}
