@@ -35,7 +35,7 @@ from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import Program, configured_topology, default_serdes
-from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
+from tidemill.runtime.instance.exception_policies import require_handlers, takes_one_by_one, unreadable_of
 from tidemill.runtime.instance.launching import Launched, launch_jvm
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.worker.read_stores import ReadStores
@@ -89,7 +89,8 @@ class TopologyTestDriver(Spelled):
         settings.pop("bootstrap.servers", None)  # nothing is connected to, and tests of Kafka Streams give any text
         program = StreamsConfig.read_slice(TopologyConfig, settings)
         self._exceptions = StreamsConfig.read_slice(ExceptionConfig, settings)
-        spark = StreamsConfig.read_slice(SparkConfig, settings)
+        require_handlers(self._exceptions)
+        spark = resolved_spark(StreamsConfig.read_slice(SparkConfig, settings).spark)
         topology = with_topics_of_patterns(configured_topology(topology, program), program.application_id, topics)
         self._service, self._server = shared_driver_service()
         self._is_interrupted = False
@@ -119,7 +120,7 @@ class TopologyTestDriver(Spelled):
         """Number of records that could not be read and were skipped."""
         _started.require_own_process()
         session = session or shared_session()
-        plans = plan_session(session, resolved_spark(spark.spark))
+        plans = plan_session(session, spark)
         self._compiled = compile_topology(
             plans, topology, self._application, default_serdes=self._default_serdes, presum=False,
             one_by_one=takes_one_by_one(self._exceptions), owner=session,

@@ -21,8 +21,14 @@ from tidemill.topology.nodes import SourceNode
 from tidemill.topology.values import Serde
 
 
-def exception_handlers_of(config: ExceptionConfig) -> ExceptionHandlers:
+def require_handlers(config: ExceptionConfig) -> None:
     """ConfigError if a handler can't be imported, takes other arguments, or can't be sent to the workers."""
+    exception_handlers_of(config)
+    deserialization_handler_of(config)
+
+
+def exception_handlers_of(config: ExceptionConfig) -> ExceptionHandlers:
+    """ConfigError as above."""
     return ExceptionHandlers(
         processing=_handler("processing.exception.handler", config.processing_exception_handler, config.dead_letter_topic),
         production=_handler("production.exception.handler", config.production_exception_handler, config.dead_letter_topic),
