@@ -47,7 +47,7 @@ from tidemill.operators.record import (
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
-from tidemill.printable import said_by
+from tidemill.printable import repr_of, said_by
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
@@ -360,7 +360,7 @@ class TaskGraph:
                 try:
                     to = extractor(key, value, SourceRecord.of(record, *self.origin))
                     if why := why_no_topic(to):
-                        raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic: {why}")
+                        raise ValueError(f"the topic extractor gave {repr_of(to)}, expected the name of a topic: {why}")
                 except BaseException as problem:
                     self._extractor_failed(name, record, problem)
                     return

@@ -21,6 +21,7 @@ from tidemill.dsl.serdes import serde_by_name
 from tidemill.errors import ConfigError, TidemillError, TopologyError
 from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
+from tidemill.printable import said_by
 from tidemill.runtime.instance.imported import imported
 from tidemill.runtime.worker.timestamp_extractors import (
     log_and_skip_on_invalid,
@@ -168,7 +169,7 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
         try:
             found = found()
         except Exception as problem:
-            raise ConfigError(f"{_WRAPPER}={given} can't be made: {type(problem).__name__}: {problem}") from problem
+            raise ConfigError(f"{_WRAPPER}={given} can't be made: {type(problem).__name__}: {said_by(problem)}") from problem
     if not callable(getattr(found, "wrap_processor_supplier", None)):
         raise ConfigError(
             f"{_WRAPPER}={given} has no wrap_processor_supplier; expected a class with"
@@ -179,5 +180,6 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
         try:
             configure(config)
         except Exception as problem:
-            raise ConfigError(f"{_WRAPPER}={given}: its configure has failed: {type(problem).__name__}: {problem}") from problem
+            said = f"{type(problem).__name__}: {said_by(problem)}"
+            raise ConfigError(f"{_WRAPPER}={given}: its configure has failed: {said}") from problem
     return cast("ProcessorWrapper", found)

@@ -22,7 +22,7 @@ from tidemill.ids import TaskId, why_no_topic
 from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record, SourceRecord
-from tidemill.printable import said_by
+from tidemill.printable import repr_of, said_by
 from tidemill.steps.rows.codecs_wire import from_the_jvm, in_transit
 from tidemill.steps.rows.intake import as_handlers_get_it
 from tidemill.steps.rows.order import topic_of
@@ -175,7 +175,7 @@ def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str,
                 record.key, record.value, SourceRecord.of(record, source, records.parts[at], offset)
             )
             if problem := why_no_topic(topic):
-                raise _WrongResultError(f"the topic extractor gave {topic!r}, expected the name of a topic: {problem}")
+                raise _WrongResultError(f"the topic extractor gave {repr_of(topic)}, expected the name of a topic: {problem}")
         except BaseException as failure:
             _function_failed(sink, "topic extractor", records, at, failure, state)
             continue
@@ -240,7 +240,7 @@ def _partitions(topic: str, given: object, count: int) -> Collection[int]:
     found: list[int] = []
     for to in sorted(set(given)) if isinstance(given, (set, frozenset, list, tuple, range)) else (given,):
         if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to < count:
-            what = f"the partitioner gave {given!r} for {topic}, which has the partitions 0 to {count - 1}"
+            what = f"the partitioner gave {repr_of(given)} for {topic}, which has the partitions 0 to {count - 1}"
             raise _WrongResultError(f"{what}; expected one of them, several as a set, or None for the key's")
         found.append(to)
     return found

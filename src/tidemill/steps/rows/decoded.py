@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidemill.dsl.serdes import StringSerde, java_text
 from tidemill.operators.record import Headers
+from tidemill.printable import said_by
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import read_each
 from tidemill.steps.rows.order import topic_index
@@ -94,7 +95,7 @@ def _why(serde: Serde, data: bytes | None) -> str:
     try:
         serde.deserialize(data)
     except Exception as problem:
-        return str(problem)
+        return said_by(problem)
     return ""
 
 
