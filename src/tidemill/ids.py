@@ -1,6 +1,7 @@
-"""Identities: tasks, partitions, processes.
+"""Identities: tasks, topics, partitions, processes.
 
-Decides how they are written and ordered (the order of Kafka's own classes); what they are used for is decided elsewhere.
+Decides how they are written and ordered (the order of Kafka's own classes), and which names a topic can have; what they are used
+for is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -12,6 +13,21 @@ from uuid import UUID
 from tidemill.spellings import spelled
 
 _TASK_ID = re.compile(r"(\d+)_(\d+)\Z", re.ASCII)
+_MAX_TOPIC_LENGTH = 249
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
+
+
+def why_no_topic(name: object) -> str | None:
+    """Why a topic can't have this name, by the rule of Kafka's ``Topic``; None if it can."""
+    if not isinstance(name, str):
+        return f"it is of type {type(name).__name__}, not text"
+    if not name:
+        return "it is empty"
+    if name in (".", ".."):
+        return "'.' and '..' are taken"
+    if len(name) > _MAX_TOPIC_LENGTH:
+        return f"it has {len(name)} characters, at most {_MAX_TOPIC_LENGTH} are allowed"
+    return None if _TOPIC_NAME.match(name) else "only ASCII letters, digits, '.', '_' and '-' are allowed"
 
 
 @spelled

@@ -33,6 +33,14 @@ def said_by(problem: BaseException) -> str:
         return f"(no text: its __str__ raised {type(failure).__name__})"
 
 
+def repr_of(value: object) -> str:
+    """The repr of a value of a user's, which may have none, or any length."""
+    try:
+        return shortened(repr(value))
+    except Exception as failure:
+        return f"<{type(value).__name__}, whose __repr__ raised {type(failure).__name__}>"
+
+
 def shortened(text: str) -> str:
     """The beginning and the end of a text that is longer than ``LONGEST_TEXT``."""
     half = LONGEST_TEXT // 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from pyspark.sql import SparkSession
@@ -63,6 +64,25 @@ def test_a_column_mistake_ends_every_command_with_2_before_anything_starts(in_fo
     what = "calls .lower(), which" if sys.version_info >= (3, 11) else "calls what"  # positions in a function begin with 3.11
     assert f"{what} a Column does not have" in text
     assert "app.py, line 1" in text
+
+
+@pytest.mark.parametrize("command", ["explain-plan", "try"])
+@pytest.mark.parametrize("what", ["deserialization", "processing", "production"])
+def test_a_handler_that_is_none_is_told_before_spark_starts(
+    in_folder: Path, command: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starts(*_: object, **_named: object) -> NoReturn:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("tidemill.testing.driver.shared_session", starts)
+    monkeypatch.setattr("tidemill.runtime.instance.machine_jvm.machine_jvm", starts)
+    cli("new", "words")
+    records = in_folder / "records.txt"
+    records.write_text("a line\n")
+    given = [in_folder / "words" / "app.py", *([records] if command == "try" else [])]
+    code, said, text = cli(command, *given, "--set", f"{what}.exception.handler=no.such:handler")
+    assert (code, said) == (2, "")
+    assert f"{what}.exception.handler=no.such:handler can't be imported" in text
 
 
 @pytest.mark.parametrize("name", ["My words", "1st", "", "a" * 70, "ä", "a.b"])

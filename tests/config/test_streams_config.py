@@ -460,3 +460,16 @@ def test_every_setting_is_in_the_documentation_with_its_default() -> None:
     assert rows == {
         (name + "*" if name.endswith(".") else name): (default, meaning) for name, default, meaning in setting_table()
     }
+
+
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [
+        ("dead letters", "only ASCII letters, digits"), ("..", "'.' and '..' are taken"), (" ", "it is empty"),
+        ("t" * 250, "it has 250 characters, at most 249 are allowed"), ("briefe-f\u00fcr-morgen", "only ASCII letters"),
+    ],
+)  # fmt: skip
+def test_a_dead_letter_topic_that_no_broker_would_make_is_refused(topic: str, said: str) -> None:
+    letters = {**NEEDED, "processing.exception.handler": "dead-letter", "errors.dead.letter.queue.topic.name": topic}
+    with pytest.raises(ConfigError, match=rf"^errors\.dead.*\.topic\.name is .*, expected the name of a topic; {said}"):
+        StreamsConfig.of(letters)

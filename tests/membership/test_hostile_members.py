@@ -16,7 +16,10 @@ from tidemill.assignment.choice import NAMES, PUBLIC_STICKY, choose_assignor
 from tidemill.assignment.invariants import violations
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
 from tidemill.assignment.model import LONG_MAX, AssignmentConfig
+from tidemill.config.rules import LONGEST_TAG_KEY, LONGEST_TAG_VALUE, MOST_TAGS
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.endpoint import HostInfo, host_of, listed_host
+from tidemill.errors import ConfigError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.protocol import MemberAssignment as GivenPartitions
 from tidemill.kafka.group.protocol import MemberSubscription, handed_over_too_early
@@ -167,6 +170,23 @@ def test_client_tags_beyond_the_bounds_are_left_out(tags: dict[str, str]) -> Non
     assert answer.state is not None
     assert {client.process_id: client.tags for client in answer.state.clients}[BAD] == {}
     assert "client tags" in warnings(answer)[0]
+
+
+@pytest.mark.parametrize(("count", "key", "value"), [(5, 20, 30), (6, 20, 30), (5, 21, 30), (5, 20, 31)])
+def test_a_leader_takes_the_client_tags_that_a_member_s_own_settings_may_be(count: int, key: int, value: int) -> None:
+    """Else one that only the settings allow would be left out without an error."""
+    tags = {f"{number}".rjust(key, "k"): "v" * value for number in range(count)}
+    needed = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
+    try:
+        StreamsConfig.of({**needed, **{f"client.tag.{tag}": found for tag, found in tags.items()}})
+    except ConfigError:
+        expected: dict[str, str] = {}
+    else:
+        expected = tags
+    answer = led({**good_ones(), "bad": said(BAD, client_tags=tags)})
+    assert answer.state is not None
+    assert {client.process_id: client.tags for client in answer.state.clients}[BAD] == expected
+    assert (expected == tags) == ((count, key, value) == (MOST_TAGS, LONGEST_TAG_KEY, LONGEST_TAG_VALUE))
 
 
 def test_a_member_from_before_version_probing_beside_a_future_one_is_left_out_alone() -> None:

@@ -250,6 +250,12 @@ def test_a_handler_that_exits_has_failed() -> None:
         send(graph_of(dividing(), processing=lambda *asked: raises(SystemExit("no"))), 0)
 
 
+def test_an_answer_that_can_not_be_shown_is_told_all_the_same() -> None:
+    said = r"in-0 at offset 0: divides: .*handler returned <SilentError, whose __repr__ raised RuntimeError>, expected one of"
+    with pytest.raises(RecordError, match=said):
+        send(graph_of(dividing(), processing=lambda *asked: SilentError()), 0)
+
+
 def test_a_handler_of_ones_own_gets_place_record_and_error() -> None:
     asked: list[tuple[ErrorContext, Any, Exception]] = []
 

@@ -434,7 +434,13 @@ def test_a_function_decides_about_each_unreadable_record_in_their_order() -> Non
     assert "3 bytes, expected a long" in str(asked[1][2])
 
 
+class Unshown:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
 @pytest.mark.parametrize(("answer", "said"), [
+    (Unshown(), "deserialization.exception.handler returned <Unshown, whose __repr__ raised RuntimeError>, expected one of"),
     (ExceptionResponse.FAIL, "3 bytes, expected a long. Correct the serde: deserialization.exception.handler has answered FAIL"),
     (None, "deserialization.exception.handler returned None, expected one of ExceptionResponse.FAIL"),
     (ZeroDivisionError("why"), "deserialization.exception.handler failed: ZeroDivisionError: why (asked about SerdeError"),

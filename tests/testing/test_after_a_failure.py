@@ -54,6 +54,22 @@ def test_stores_in_memory_and_global_ones_outlast_a_function_of_columns_that_fai
     assert driver.store("names").get("k") == ("K", 0)
 
 
+def test_what_was_dropped_of_global_records_is_counted_once(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.global_table("numbers", key=TEXT, value=LONG, store="numbers")
+    builder.stream("in", key=TEXT, value=TEXT).map_values(lambda value: value.cast("bigint")).to("out", value=LONG)
+    what = ("deserialization", "processing")
+    driver = topology_test_driver(builder, {f"{each}.exception.handler": "continue" for each in what})
+    driver.create_input_topic("numbers", TEXT, TEXT).pipe_input("k", "no number")
+    driver.create_input_topic("numbers", TEXT, LONG).pipe_input("l", 5)
+    assert (driver.dropped, driver.skipped) == (1, 1)
+    source = driver.create_input_topic("in", TEXT, TEXT)
+    source.pipe_key_values([("k", "1"), ("k", "bad"), ("k", "2")])
+    assert (driver.dropped, driver.skipped) == (2, 2)
+    assert driver.create_output_topic("out", TEXT, LONG).read_values() == [1, 2]
+    assert driver.store("numbers").get("l") == (5, 0)
+
+
 def shout(text: str) -> str:
     return text.upper()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tidemill.assignment.invariants import violations
 from tidemill.assignment.model import ApplicationState, Assignment, TaskAssignor
 from tidemill.errors import AssignmentError, ConfigError
+from tidemill.printable import said_by
 
 NAMED_FAULTS = 5
 """Number of faults that the message of a refusal lists before it only counts them; the error's field has all."""
@@ -59,7 +60,7 @@ def custom_assignor(name: str) -> CheckedAssignor:
         module = importlib.import_module(module_name)
     except Exception as error:  # the user's module may raise anything while it is imported
         raise ConfigError(
-            f"{setting}: module {module_name} can't be imported ({type(error).__name__}: {error}); is it on the path?"
+            f"{setting}: module {module_name} can't be imported ({type(error).__name__}: {said_by(error)}); is it on the path?"
         ) from error
     named: object = getattr(module, class_name, None)
     if not isinstance(named, type):
@@ -71,6 +72,6 @@ def custom_assignor(name: str) -> CheckedAssignor:
         assignor = named()
     except Exception as error:  # likewise
         raise ConfigError(
-            f"{setting}: {class_name} can't be made without arguments ({type(error).__name__}: {error})"
+            f"{setting}: {class_name} can't be made without arguments ({type(error).__name__}: {said_by(error)})"
         ) from error
     return CheckedAssignor(assignor, name)

@@ -108,10 +108,12 @@ def _plans(
 ) -> tuple[Stages, list[str]]:
     """The stages, and each thread's physical plan as Spark writes it."""
     from tidemill.kafka.security.config_providers import references, resolved_spark
+    from tidemill.runtime.instance.exception_policies import require_handlers
     from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
     from tidemill.runtime.instance.starting import compiled_for
 
     settings = resolved_spark(config.spark)
+    require_handlers(exceptions)
     spark = machine_jvm(
         os.environ,
         application_id=config.application_id,

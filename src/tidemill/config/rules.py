@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tidemill.config.streams_config import StreamsConfig
 
 LEAST_PROBING_INTERVAL_MS = 60_000
+MOST_TAGS, LONGEST_TAG_KEY, LONGEST_TAG_VALUE = 5, 20, 30
+"""Limits of one client's tags (KIP-708)."""
 
 
 NEEDED = {"application_id": "application.id", "bootstrap_servers": "bootstrap.servers"}
@@ -72,13 +74,13 @@ def _dead_letters(config: StreamsConfig) -> None:
 
 
 def _tags(config: StreamsConfig) -> None:
-    """Kafka's bounds (KIP-708): 5 tags, keys of 20 and values of 30 characters."""
     tags, spread_over = config.client_tags, config.rack_aware_assignment_tags
-    if len(tags) > 5 or len(spread_over) > 5:
-        raise ConfigError(f"there are {max(len(tags), len(spread_over))} client tags, at most 5 are allowed")
+    if (count := max(len(tags), len(spread_over))) > MOST_TAGS:
+        raise ConfigError(f"there are {count} client tags, at most {MOST_TAGS} are allowed")
     for key, value in tags.items():
-        if len(key) > 20 or len(value) > 30:
-            raise ConfigError(f"client.tag.{key}={value}: a key has at most 20 characters and a value at most 30")
+        if len(key) > LONGEST_TAG_KEY or len(value) > LONGEST_TAG_VALUE:
+            limits = f"a key has at most {LONGEST_TAG_KEY} characters and a value at most {LONGEST_TAG_VALUE}"
+            raise ConfigError(f"client.tag.{key}={value}: {limits}")
         if not (key.isprintable() and value.isprintable()):
             raise ConfigError(f"client.tag {key!r} is {value!r}: expected printable characters, other members get to see it")
     missing = [tag for tag in spread_over if tag not in tags]

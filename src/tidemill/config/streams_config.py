@@ -49,6 +49,7 @@ from tidemill.config.values import (
     servers,
     text,
     text_like,
+    topic_name,
     true_or_false,
     whole_number,
     wrapper,
@@ -211,7 +212,7 @@ class StreamsConfig(Spelled):
         "Handler for records that can't be written.",
     )
     dead_letter_topic: str | None = _setting(
-        "errors.dead.letter.queue.topic.name", given_text("the name of a topic"), None, "Topic of the dead letters."
+        "errors.dead.letter.queue.topic.name", topic_name, None, "Topic of the dead letters."
     )
     max_task_idle_ms: int = _setting(
         "max.task.idle.ms",

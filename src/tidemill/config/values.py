@@ -17,6 +17,7 @@ from tidemill.config.secrets import HIDDEN, is_reference, shown
 from tidemill.endpoint import EXPECTED as EXPECTED_ENDPOINT
 from tidemill.endpoint import host_of
 from tidemill.errors import ConfigError
+from tidemill.ids import why_no_topic
 
 Reader = Callable[[object], Any]
 DataClientSettings = Mapping[str, str | int | float | bool]
@@ -213,6 +214,14 @@ def given_text(described: str) -> Reader:
         return value.strip()
 
     return read
+
+
+def topic_name(value: object) -> str:
+    """Text that may be a topic's name."""
+    found = text(value)
+    if problem := why_no_topic(found):
+        raise ValueError(f"the name of a topic; {problem}")
+    return found
 
 
 def name_text(value: object) -> str:

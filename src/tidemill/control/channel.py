@@ -50,6 +50,7 @@ from tidemill.errors import BatchLostError, MisfitError, assert_never
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
+from tidemill.printable import said_by
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, SourceProgress
 from tidemill.task.batch_id import BatchId
 from tidemill.task.message_pack import as_utf8, pack, unpack
@@ -261,7 +262,7 @@ def _answer(connection: Connection, handler: ControlHandler) -> None:
     try:
         answer = DriverAnswer(value=_answered(handler, question))
     except Exception as problem:  # the worker gives up the batch
-        answer = DriverAnswer(failed=as_utf8(f"{type(problem).__name__}: {problem}"))
+        answer = DriverAnswer(failed=as_utf8(f"{type(problem).__name__}: {said_by(problem)}"))
         if isinstance(question, SourceAdvanced):
             log.warning(LogEvent("control-taking-failed", batch=question.batch_id, problem=answer.failed), exc_info=True)
     if not isinstance(question, SourceAdvanced):
@@ -424,5 +425,5 @@ def _answer_reads(connection: Connection, answer: AnswerRead) -> None:
             try:
                 found = ReadAnswer(number=asked.number, value=answer(asked.task, asked.folder, asked.read))
             except Exception as problem:  # the caller of the read gets it
-                found = ReadAnswer(number=asked.number, failed=as_utf8(f"{type(problem).__name__}: {problem}"))
+                found = ReadAnswer(number=asked.number, failed=as_utf8(f"{type(problem).__name__}: {said_by(problem)}"))
             connection.send_bytes(pack(found))

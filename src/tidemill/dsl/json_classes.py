@@ -19,6 +19,7 @@ from uuid import UUID
 
 from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, Misfit, ScalarType, StructType, parse_type
 from tidemill.errors import TopologyError
+from tidemill.printable import said_by
 from tidemill.topology.values import Value
 
 Maker = Callable[[Value], Value]
@@ -130,7 +131,7 @@ def _refused(cls: type, problem: Exception) -> Misfit:
     """The class's own reason; a Pydantic model gives place and reason."""
     errors = getattr(problem, "errors", None)
     if not callable(errors):
-        return Misfit(f"is refused by {cls.__name__}: {type(problem).__name__}: {problem}")
+        return Misfit(f"is refused by {cls.__name__}: {type(problem).__name__}: {said_by(problem)}")
     first = errors()[0]
     misfit = Misfit(f"is {str(first['input'])[:60]!r}, refused by {cls.__name__}: {first['msg']}")
     for place in reversed(first["loc"]):

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from tidemill.assignment.model import LATEST_OFFSET, UNKNOWN_OFFSET_SUM
 from tidemill.assignment.task_load import TaskLoad
+from tidemill.config.rules import LONGEST_TAG_KEY, LONGEST_TAG_VALUE, MOST_TAGS
 from tidemill.endpoint import EXPECTED, HostInfo, listed_host
 from tidemill.errors import WireFormatError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
@@ -43,8 +44,6 @@ _THREAD = re.compile(r"(.+)-StreamThread-(\d+)-consumer-[0-9A-Fa-f-]{36}")
 """A member id: the client id of a stream thread's consumer, and what the broker adds."""
 EARLIEST_PROBEABLE_VERSION = 3
 """The first version whose answer can name to a member of a future version the one to use."""
-MOST_TAGS, LONGEST_TAG_KEY, LONGEST_TAG_VALUE = 5, 20, 30
-"""Limits of one client's tags (KIP-708); members check their own settings by them."""
 _LONGEST_REASON = 500
 
 UNKNOWN_GENERATION = -1

@@ -61,6 +61,7 @@ from tidemill.membership.wire import (
     encode_hosts,
 )
 from tidemill.membership.wire.assignment import AssignorError
+from tidemill.printable import said_by
 
 AT_ONCE_MS = 0
 """Next rebalance: as soon as the assignment has been taken."""
@@ -202,7 +203,7 @@ def _assigned(
     except InvalidAssignmentError as error:
         found = list(error.violations)
     except Exception as error:  # a user's class: whatever it raises must not take the group down
-        found = [f"it raised {type(error).__name__}: {error}"]
+        found = [f"it raised {type(error).__name__}: {said_by(error)}"]
     if not found:
         return assignment, ()
     name = config.assignor.name if isinstance(config.assignor, CheckedAssignor) else type(config.assignor).__name__

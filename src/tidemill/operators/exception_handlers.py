@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TaskId
 from tidemill.operators.record import Headers, Record
-from tidemill.printable import said_by, shortened
+from tidemill.printable import repr_of, said_by, shortened
 from tidemill.spellings import Spelled, SpelledEnum
 
 
@@ -148,7 +148,7 @@ def response_of(
         response = ExceptionResponse(answer)
     except Exception:  # also what comparing an answer of any class raises
         expected = ", ".join(f"ExceptionResponse.{response.name}" for response in ExceptionResponse)
-        raise HandlerFailedError(f"{which} returned {answer!r}, expected one of {expected} {asked}") from None
+        raise HandlerFailedError(f"{which} returned {repr_of(answer)}, expected one of {expected} {asked}") from None
     if response is ExceptionResponse.DEAD_LETTER and dead_letter_topic is None:
         raise HandlerFailedError(f"{which} asks for a dead letter: set errors.dead.letter.queue.topic.name {asked}")
     return response

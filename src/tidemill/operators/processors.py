@@ -19,7 +19,7 @@ from tidemill.operators.context import BETWEEN_BATCHES, Context, Operator, Recor
 from tidemill.operators.function_failures import answer_calls_of, instead_of, says_where
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
-from tidemill.printable import said_by
+from tidemill.printable import repr_of, said_by
 from tidemill.spellings import Spelled, SpelledEnum
 from tidemill.topology import operations as op
 from tidemill.topology.durations import Duration, Instant, epoch_milliseconds, milliseconds
@@ -130,7 +130,7 @@ class ProcessorContext(Spelled):
             raise TypeError(self.why_not_forward or _BETWEEN)
         if type(record) is not Record and not isinstance(record, Record):
             raise TypeError(
-                f"can't forward {record!r} of type {type(record).__name__}, expected a Record:"
+                f"can't forward {repr_of(record)} of type {type(record).__name__}, expected a Record:"
                 " change the one that came (record.with_value(...)), or make one (Record(key, value, timestamp))"
             )
         _, _, timestamp, headers = record
@@ -144,7 +144,8 @@ class ProcessorContext(Spelled):
         fixed = self.fixed_key
         if fixed is not _ANY_KEY and record[0] is not fixed and not is_same_value(record[0], fixed):
             raise ValueError(
-                f"the key {fixed!r} became {record[0]!r}: a processor of values can't change keys, use process() for that"
+                f"the key {repr_of(fixed)} became {repr_of(record[0])}: a processor of values can't change keys,"
+                " use process() for that"
             )
         self._context.forward(record, child)
 
@@ -195,11 +196,11 @@ class ProcessorContext(Spelled):
             raise ValueError(f"{where}: the interval is {every} ms, expected 1 ms or more")
         if not isinstance(punctuation_type, PunctuationType):
             raise TypeError(
-                f"{where}: {punctuation_type!r} is no type of punctuation, expected PunctuationType.STREAM_TIME or"
+                f"{where}: {repr_of(punctuation_type)} is no type of punctuation, expected PunctuationType.STREAM_TIME or"
                 " PunctuationType.WALL_CLOCK_TIME"
             )
         if not callable(punctuator):
-            raise TypeError(f"{where}: the punctuator is {punctuator!r}, expected a function of the time in ms")
+            raise TypeError(f"{where}: the punctuator is {repr_of(punctuator)}, expected a function of the time in ms")
         start_ms = None if start_time is None else epoch_milliseconds(start_time, f"{where}: start_time")
 
         def punctuate(now: int) -> None:
@@ -257,7 +258,7 @@ def made_processor(context: Context, supplier: Callable[[], _Made], seen: Proces
             seen.why_not_forward, seen.timestamp = _IN_INIT, context.wall_clock
             refuse_what_would_be_lost(init(seen), "init")
         if not callable(getattr(made, does, None)):
-            raise TypeError(f"its supplier gave {made!r}, which has no method {does}()")
+            raise TypeError(f"its supplier gave {repr_of(made)}, which has no method {does}()")
     except BaseException as problem:
         if says_where(problem):
             raise

@@ -13,6 +13,7 @@ from functools import partial
 from operator import index
 from typing import Any, NamedTuple
 
+from tidemill.printable import repr_of
 from tidemill.spellings import spelled
 from tidemill.topology.values import Key, Value
 
@@ -81,7 +82,8 @@ def why_no_timestamp(given: Any) -> str:
     try:
         number = index(given)
     except TypeError:
-        return f"the timestamp {given!r} is of type {type(given).__name__}, expected milliseconds since the epoch as an int"
+        found = f"{repr_of(given)} is of type {type(given).__name__}"
+        return f"the timestamp {found}, expected milliseconds since the epoch as an int"
     if 0 <= number <= LATEST_TIME:
         return ""
     return f"the timestamp is {number}, expected one from 0 to {LATEST_TIME} (milliseconds since the epoch)"
@@ -119,7 +121,7 @@ def why_no_headers(given: object) -> str:
         return f"the headers are of type {type(given).__name__}, expected a tuple of (name, bytes)"
     for header in given:
         if not isinstance(header, (tuple, list)) or len(header) != 2:
-            return f"a header is {header!r}, expected a pair of name and bytes"
+            return f"a header is {repr_of(header)}, expected a pair of name and bytes"
         name, value = header
         if not isinstance(name, str):
             return f"the name of a header is of type {type(name).__name__}, expected str"

@@ -27,7 +27,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
-from tidemill.ids import TaskId
+from tidemill.ids import TaskId, why_no_topic
 from tidemill.operators.context import BETWEEN_BATCHES, NO_ORIGIN, AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, HandlerFailedError, Refused
 from tidemill.operators.function_failures import function_failure
@@ -47,7 +47,7 @@ from tidemill.operators.record import (
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
-from tidemill.printable import said_by
+from tidemill.printable import repr_of, said_by
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
@@ -359,8 +359,8 @@ class TaskGraph:
             if extractor is not None:
                 try:
                     to = extractor(key, value, SourceRecord.of(record, *self.origin))
-                    if not isinstance(to, str) or not to:
-                        raise ValueError(f"the topic extractor gave {to!r}, expected the name of a topic")
+                    if why := why_no_topic(to):
+                        raise ValueError(f"the topic extractor gave {repr_of(to)}, expected the name of a topic: {why}")
                 except BaseException as problem:
                     self._extractor_failed(name, record, problem)
                     return

@@ -21,6 +21,7 @@ from tidemill.operators.processors import (
     refuse_what_would_be_lost,
 )
 from tidemill.operators.record import Record
+from tidemill.printable import repr_of, said_by
 from tidemill.topology import operations as op
 from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.nodes import ProcessorNode, Topology
@@ -110,8 +111,9 @@ def _supplier(name: str, supplier: UserFunction, wrapper: ProcessorWrapper) -> U
         made = wrapper.wrap_processor_supplier(name, supplier)
     except Exception as problem:
         raise TopologyError(
-            f"processor.wrapper.class: wrap_processor_supplier failed on {name}: {type(problem).__name__}: {problem}"
+            f"processor.wrapper.class: wrap_processor_supplier failed on {name}: {type(problem).__name__}: {said_by(problem)}"
         ) from problem
     if not callable(made):
-        raise TopologyError(f"processor.wrapper.class: wrap_processor_supplier gave {made!r} for {name}, expected a supplier")
+        found = f"wrap_processor_supplier gave {repr_of(made)} for {name}"
+        raise TopologyError(f"processor.wrapper.class: {found}, expected a supplier")
     return made

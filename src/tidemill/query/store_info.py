@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from tidemill.dsl.value_types import as_python
 from tidemill.errors import QueryError, RetriableError, SerdeError, UnknownStoreError
 from tidemill.operators.segments import LONG_MAX
+from tidemill.printable import repr_of, said_by
 from tidemill.spellings import spelled
 from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import Store, StoreKind
@@ -56,9 +57,10 @@ class StoreInfo:
         except RetriableError:
             raise
         except Exception as error:  # a serde of the application's own may raise any
-            found = str(error).partition("; ")[0] if isinstance(error, SerdeError) else f"{type(error).__name__}: {error}"
+            said = said_by(error)
+            found = said.partition("; ")[0] if isinstance(error, SerdeError) else f"{type(error).__name__}: {said}"
             instead = as_python(given) or f"one that the serde {serde.name} writes"
-            raise QueryError(f"{self.name}: {given!r:.80} is no {what} of this store: {found}; give {instead}") from error
+            raise QueryError(f"{self.name}: {repr_of(given):.80} is no {what} of this store: {found}; give {instead}") from error
         if data is None:
             raise QueryError(f"{self.name}: null is no {what}: give one that the serde {serde.name} writes")
         return data

@@ -18,7 +18,7 @@ from tidemill.steps.commit.unreadable import as_unreadable
 from tidemill.steps.gather import gather
 from tidemill.steps.outputs import ToDeadLetters, ToNode
 from tidemill.steps.rows.order import first_child
-from tidemill.steps.rows.records import to_rows
+from tidemill.steps.rows.records import naming, to_rows
 from tidemill.steps.rows.schema import MARKER, OUTPUT, SCHEMA, with_clock
 from tidemill.steps.rows.writes import outputs_as_rows, writes_as_rows
 from tidemill.steps.source_step import marker_rows
@@ -78,15 +78,19 @@ def _onward(batch: StepBatch) -> Iterator[pa.RecordBatch]:
     for node in batch.spec.nodes.values():
         for records in batch.outputs.take(ToNode(node.name)):
             assert node.tag is not None
-            yield with_clock(to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number), batch.request.now_ms)
+            with naming(node.name):
+                rows = to_rows(records, node.tag, node.out_key_serde, node.out_value_serde, number)
+            yield with_clock(rows, batch.request.now_ms)
             number += len(records)
     for of_part in batch.onward:
         begin = number
         for to, records in of_part:
             first = number if records.places is None else begin
-            yield with_clock(to_rows(records, to.tag, to.key_serde, to.value_serde, first), batch.request.now_ms)
+            with naming(to.node):
+                rows = to_rows(records, to.tag, to.key_serde, to.value_serde, first)
+            yield with_clock(rows, batch.request.now_ms)
             number += len(records)
-    for rows in batch.unreadable:
-        yield from as_unreadable(rows).to_batches()
+    for unreadable in batch.unreadable:
+        yield from as_unreadable(unreadable).to_batches()
     yield from outputs_as_rows(batch.outputs, batch.spec.number)
     yield from writes_as_rows(batch.state, batch.spec.stores, batch.spec.number)

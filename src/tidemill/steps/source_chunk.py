@@ -22,6 +22,7 @@ from tidemill.operators.record import UNKNOWN_TIME, Record, SourceRecord, extrac
 from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
+from tidemill.steps.rows.intake import DeserializerEndedError
 from tidemill.steps.rows.order import sequences
 from tidemill.steps.rows.partition_stats import add_chunk
 from tidemill.steps.rows.schema import (
@@ -179,6 +180,9 @@ class _Chunk:
             raise
         except Exception:  # a deserializer's, as in Kafka Streams whatever it raises
             return None
+        except BaseException as problem:
+            ended = DeserializerEndedError(problem, at)
+            raise _record_error(f"{self._sources[message.topic()].node}: {ended}", message) from problem
 
     def refuse(self, refused: Sequence[RefusedRecord]) -> None:
         """Tags the records that no function is to get; the last step says what becomes of them."""
@@ -201,11 +205,14 @@ class _Chunk:
         places: Sequence[int] = range(len(node))
         if not takes_all:
             places = [at for at in places if self.topics[at] == topic and node[at] not in (UNREADABLE, REFUSED)]
-        sides = [
-            (side, raw, intake.kind, intake.take(raw if takes_all else [raw[at] for at in places]))
-            for side, raw, intake in (("key", self._keys, source.key), ("value", self._values, source.value))
-            if intake is not None
-        ]
+        try:
+            sides = [
+                (side, raw, intake.kind, intake.take(raw if takes_all else [raw[at] for at in places]))
+                for side, raw, intake in (("key", self._keys, source.key), ("value", self._values, source.value))
+                if intake is not None
+            ]
+        except DeserializerEndedError as ended:
+            raise _record_error(f"{source.node}: {ended}", self._messages[places[ended.at]]) from ended
         unreadable = {places[at] for *_, (_, found) in sides for at in found}
         for at in unreadable:
             self._set_aside(at, UNREADABLE)

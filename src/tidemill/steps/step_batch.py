@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from tidemill.errors import RecordError
 from tidemill.forked import children_end
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.operation_table import Enters, entry_of, tables_of
@@ -21,9 +22,10 @@ from tidemill.steps.graph.graph_step import run_graph
 from tidemill.steps.graph.kept_graphs import running_tasks, stream_times
 from tidemill.steps.outputs import Outputs, ToNode, ToSink
 from tidemill.steps.rows.decoded import DecodedRows, decoded_rows
-from tidemill.steps.rows.order import topic_index
+from tidemill.steps.rows.intake import DeserializerEndedError
+from tidemill.steps.rows.order import topic_index, topic_of
 from tidemill.steps.rows.partition_stats import without_unreadable
-from tidemill.steps.rows.records import Records, from_rows, in_order
+from tidemill.steps.rows.records import Records, from_rows, in_order, naming
 from tidemill.steps.step_context import StepContext, TaskStore
 from tidemill.steps.step_spec import GraphExit, GraphSpec, NodeSpec, StepSpec
 from tidemill.steps.step_state import StepState
@@ -97,20 +99,24 @@ def run_nodes(batch: StepBatch) -> None:
         table, inline = tables.pop(tag, None), waiting.pop(node.name, [])
         if table is None and not inline:
             continue
-        if takes_rows(node):
-            made = run_on_rows(node, tag, table, inline, batch.state)
-        else:
-            counts = entry_of(node.operation).enters is Enters.KEY_ONLY
-            if counts:
-                inline = [_without_null_values(records) for records in inline]
-            if table is not None:
-                value_serde = None if counts else node.value_serde
-                inline.append(from_rows(table, node.key_serde, value_serde))
-            made = run_on_records(node, in_order(inline), batch.state)
+        with naming(node.name):
+            made = _made(node, tag, table, inline, batch.state)
         if node.name in tables_of_others:
             batch.state.forwarded[node.name] = made
         _deliver(batch, node, made, waiting)
     _run_graphs(batch, arrived, running)
+
+
+def _made(node: NodeSpec, tag: int, table: pa.Table | None, inline: list[Records], state: StepState) -> Records:
+    if takes_rows(node):
+        return run_on_rows(node, tag, table, inline, state)
+    counts = entry_of(node.operation).enters is Enters.KEY_ONLY
+    if counts:
+        inline = [_without_null_values(records) for records in inline]
+    if table is not None:
+        value_serde = None if counts else node.value_serde
+        inline.append(from_rows(table, node.key_serde, value_serde))
+    return run_on_records(node, in_order(inline), state)
 
 
 def _arrived(batch: StepBatch, graph: GraphSpec) -> list[DecodedRows]:
@@ -120,7 +126,17 @@ def _arrived(batch: StepBatch, graph: GraphSpec) -> list[DecodedRows]:
         table = batch.tables.pop(tag, None)
         if table is None:
             continue
-        found, unreadable = decoded_rows(table, entry)
+        node = entry.node.partition("|")[0]
+        try:
+            with naming(node):
+                found, unreadable = decoded_rows(table, entry)
+        except DeserializerEndedError as ended:
+            [row] = table.select(["part", "off", "seq"]).slice(ended.at, 1).to_pylist()
+            task, topic = TaskId(graph.subtopology, row["part"]), topic_of(entry.topics, row["seq"], row["off"])
+            raise RecordError(
+                f"{node}: {ended}", task=str(task), topic=topic, partition=task.partition,
+                offset=-1 if row["off"] is None else row["off"],
+            ) from ended  # fmt: skip
         arrived.append(found)
         if unreadable is not None and (batch.spec.last or not graph.is_global):  # the last step keeps global stores, too
             batch.unreadable.append(unreadable)

@@ -147,8 +147,9 @@ class GraphEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphExit:
-    """Records for a node of columns below: rows of ``tag`` that the plan takes on, and their serdes."""
+    """Records for ``node``, one of columns below: rows of ``tag`` that the plan takes on, and their serdes."""
 
+    node: str
     tag: int
     key_serde: Serde
     value_serde: Serde

@@ -35,7 +35,7 @@ from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import Program, configured_topology, default_serdes
-from tidemill.runtime.instance.exception_policies import takes_one_by_one, unreadable_of
+from tidemill.runtime.instance.exception_policies import require_handlers, takes_one_by_one, unreadable_of
 from tidemill.runtime.instance.launching import Launched, launch_jvm
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.worker.read_stores import ReadStores
@@ -89,7 +89,8 @@ class TopologyTestDriver(Spelled):
         settings.pop("bootstrap.servers", None)  # nothing is connected to, and tests of Kafka Streams give any text
         program = StreamsConfig.read_slice(TopologyConfig, settings)
         self._exceptions = StreamsConfig.read_slice(ExceptionConfig, settings)
-        spark = StreamsConfig.read_slice(SparkConfig, settings)
+        require_handlers(self._exceptions)
+        spark = resolved_spark(StreamsConfig.read_slice(SparkConfig, settings).spark)
         topology = with_topics_of_patterns(configured_topology(topology, program), program.application_id, topics)
         self._service, self._server = shared_driver_service()
         self._is_interrupted = False
@@ -119,7 +120,7 @@ class TopologyTestDriver(Spelled):
         """Number of records that could not be read and were skipped."""
         _started.require_own_process()
         session = session or shared_session()
-        plans = plan_session(session, resolved_spark(spark.spark))
+        plans = plan_session(session, spark)
         self._compiled = compile_topology(
             plans, topology, self._application, default_serdes=self._default_serdes, presum=False,
             one_by_one=takes_one_by_one(self._exceptions), owner=session,
@@ -317,11 +318,20 @@ class TopologyTestDriver(Spelled):
         *,
         defers: bool = False,
     ) -> tuple[list[RawRecord], list[tuple[bytes, bytes]]]:
-        """Records that one batch sent, and the rows of the global store to show."""
+        """Records that one batch sent, and the rows of the global store to show. New workers read the records of global stores
+        again first, in a batch of its own: what is dropped of them was counted before."""
         if self._is_parents:
             raise StopError("this driver runs in the process from which this one was forked: use it there")
         if self._is_interrupted:
             raise StopError("a call of this driver was interrupted, so what it had processed is not known: make another driver")
+        again: list[RawRecord] = []
+        if self._has_new_workers and self._global_records:
+            counted, known, self._global_records = (self.dropped, self.skipped), self._global_records, []
+            try:
+                again = self._run(known, defers=True)[0]
+            finally:
+                self._global_records = known
+            self.dropped, self.skipped = counted
         is_new, self._has_new_workers = self._has_new_workers, True  # unless the batch counts
         request = BatchRequest(
             batch_id=self._batch + 1,
@@ -336,8 +346,7 @@ class TopologyTestDriver(Spelled):
             defers=defers,
         )
         with open(self._address, "w", encoding="utf-8") as file:
-            rows = [to_json(record) for record in [*(self._global_records if is_new else []), *records]]
-            json.dump({"records": rows, "show": show}, file)
+            json.dump({"records": [to_json(record) for record in records], "show": show}, file)
         try:
             report = self._service.run(self._engine, request)
         except BaseException as cause:
@@ -347,7 +356,7 @@ class TopologyTestDriver(Spelled):
             _started.show_output()
         self._batch = report.batch_id
         if report.outcome is Outcome.TRIED:
-            return [], []
+            return again, []
         carried = json.loads(report.message)
         if report.outcome is not Outcome.COMMITTED:
             raise StopError(carried["said"])
@@ -355,10 +364,10 @@ class TopologyTestDriver(Spelled):
         self._global_records += [record for record in records if TopicPartition(record.topic, 0) in self._globals]
         self._has_new_workers = False
         for node, path, batch_id in carried["handed_over"]:
-            failed = self._foreach_batch.call(node, path, BatchId.from_rows(batch_id))
-            if failed:
+            if failed := self._foreach_batch.call(node, path, BatchId.from_rows(batch_id)):
                 raise StopError(failed)
-        return [from_json(row) for row in carried["sent"]], [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
+        sent = [*again, *(from_json(row) for row in carried["sent"])]
+        return sent, [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
 
     def _take(self, report: BatchReport) -> None:
         self._committed = report.batch_id

@@ -1,7 +1,7 @@
 """Names of nodes, stores and internal topics, as Kafka Streams gives them.
 
-Decides spelling and which names are legal; the counter is the DSL's. Source: the published describe() texts, and
-``Named`` and ``Topic`` of Kafka for what is legal.
+Decides spelling, and that names of nodes and stores are legal where a topic's are, as ``Named`` of Kafka does; the counter is the
+DSL's. Source: the published describe() texts.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import re
 
 from tidemill.errors import TopologyError
+from tidemill.ids import why_no_topic
 
 REPARTITION_SUFFIX = "-repartition"
 CHANGELOG_SUFFIX = "-changelog"
-MAX_NAME_LENGTH = 249
 
-_LEGAL = re.compile(r"[A-Za-z0-9._-]+\Z")
 _GENERATED_STREAM_NAME = re.compile(r"KSTREAM.*-[0-9]{10}\Z")
 
 
@@ -59,17 +58,7 @@ def node_name(name: str, what: str) -> str:
 
 def legal_name(name: str, what: str) -> str:
     """``name`` if it may name a node, a store or a topic; else TopologyError. ``what`` says what it names."""
-    problem = None
-    if not isinstance(name, str):
-        problem = f"it is of type {type(name).__name__}, not text"
-    elif not name:
-        problem = "it is empty"
-    elif name in (".", ".."):
-        problem = "'.' and '..' are taken"
-    elif len(name) > MAX_NAME_LENGTH:
-        problem = f"it has {len(name)} characters, at most {MAX_NAME_LENGTH} are allowed"
-    elif not _LEGAL.match(name):
-        problem = "only ASCII letters, digits, '.', '_' and '-' are allowed"
+    problem = why_no_topic(name)
     if problem is not None:
         raise TopologyError(f"{name!r} can't be the name of {what}: {problem}; choose another name")
     return name

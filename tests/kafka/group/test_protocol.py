@@ -98,17 +98,17 @@ def test_what_is_no_subscription_names_the_member(data: bytes) -> None:
         decode_subscription("m", None, data)
 
 
-@pytest.mark.parametrize("topic", ["", "a b", "a\n", "a\x1b[2J", "t" * 250, "\u00e9"])
+@pytest.mark.parametrize("topic", ["", ".", "a b", "a\n", "a\x1b[2J", "t" * 250, "\u00e9"])
 def test_a_name_that_no_topic_can_have_is_refused_and_shown_in_printable_characters(topic: str) -> None:
     size = struct.pack(">h", len(topic.encode())) + topic.encode()
     for data in (
         struct.pack(">h", 0) + _numbers(1) + size + _numbers(0),
         struct.pack(">h", 1) + _numbers(0, 0, 1) + size + _numbers(1, 0),
     ):
-        with pytest.raises(StopError, match="expected 1 to 249 letters") as caught:
+        with pytest.raises(StopError, match="can't be the name of a topic: ") as caught:
             decode_subscription("m\n", None, data)
         assert str(caught.value).isprintable()
-    with pytest.raises(StopError, match="expected 1 to 249 letters"):
+    with pytest.raises(StopError, match="can't be the name of a topic: "):
         decode_assignment(struct.pack(">h", 1) + _numbers(1) + size + _numbers(1, 0, 0))
 
 

@@ -51,7 +51,8 @@ def _group(settings: dict[str, object]) -> dict[str, Any]:
         ("consumer.fetch.max.bytes", -5, "value -5 is outside allowed range 0.."),
         ("consumer.fetch.min.bytes", 2**40, "is outside allowed range 1.."),
         ("producer.compression.type", "zip", 'Invalid value "zip" for configuration property'),
-        ("producer.linger.ms", "long", "librdkafka can't use a value of producer.linger.ms: Invalid value"),
+        ("producer.linger.ms", 10**9, "librdkafka can't use a value of producer.linger.ms: Configuration property"),
+        ("kafka.reconnect.backoff.ms", -5, "librdkafka can't use a value of kafka.reconnect.backoff.ms: Configuration property"),
         ("admin.request.timeout.ms", 1, "value 1 is outside allowed range 10.."),
     ],
 )
@@ -60,6 +61,13 @@ def test_a_value_that_librdkafka_refuses_is_an_error_before_anything_is_connecte
         require_client_settings(_config({name: value}))
     assert told in str(error.value)
     assert name in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["5s", "long", "5 ms", "0x10", "1e3", "nan", "-1", "5."])
+def test_a_number_that_librdkafka_would_read_in_part_is_refused(value: str) -> None:
+    """Of "5s" it takes 5."""
+    with pytest.raises(ConfigError, match=rf"^producer\.linger\.ms is '{value}', expected a number of milliseconds"):
+        require_client_settings(_config({"producer.linger.ms": value}))
 
 
 def test_what_can_not_be_used_may_also_be_a_setting_of_all_clients() -> None:

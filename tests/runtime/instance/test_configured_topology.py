@@ -29,3 +29,18 @@ def test_a_default_serde_that_is_none_is_refused_by_its_setting(
         KafkaStreams(builder, {**NEEDED, name: given})
     assert str(error.value).startswith(f"{name}: ")
     assert told in str(error.value)
+
+
+def keeping(store: str) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.table("in", store=store)
+    return builder
+
+
+def test_an_internal_topic_whose_name_is_too_long_is_refused_before_anything_is_started() -> None:
+    """The store's name alone is short enough; a broker would refuse that of the changelog."""
+    longest = "s" * (249 - len("app-") - len("-changelog"))
+    KafkaStreams(keeping(longest), NEEDED)
+    said = r"can't be the name of an internal topic, which begins with application\.id: it has 250 characters"
+    with pytest.raises(TopologyError, match=said):
+        KafkaStreams(keeping(longest + "s"), NEEDED)

@@ -94,9 +94,19 @@ def test_a_source_topic_that_is_an_internal_one_of_the_program_is_refused(topic:
 
 
 def test_a_source_topic_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start_checks, "_HEARD_OF_LIMIT_S", 0.0)
+    monkeypatch.setattr(start_checks, "HEARD_OF_LIMIT_S", 0.0)
     with pytest.raises(ConfigError, match=r"the topic in does not exist on nowhere:1: create it"):
         check(Brokers())
+
+
+def test_the_topic_of_a_global_store_that_is_missing_is_named_before_a_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_checks, "HEARD_OF_LIMIT_S", 0.0)
+    builder = StreamsBuilder()
+    builder.global_table("rates", key=STRING, value=STRING)
+    builder.stream("in", key=STRING, value=STRING).to("out")
+    with pytest.raises(ConfigError, match=r"the topic rates does not exist on nowhere:1: create it"):
+        check(Brokers(**{"in": (3, "delete")}), builder.build())
+    check(Brokers(**{"in": (3, "delete"), "rates": (1, "compact")}), builder.build())
 
 
 def test_a_source_topic_that_the_broker_hears_of_a_moment_later_is_waited_for() -> None:

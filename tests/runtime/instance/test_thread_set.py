@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.test_printable import UnshownError
 from tests.waiting import until
 from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError, ShutdownRequestedError, StopError, TidemillError
 from tidemill.runtime.instance import thread_set
@@ -37,6 +38,7 @@ def test_a_handler_that_raises_or_gives_something_else_ends_the_instance() -> No
 
     assert response_to(FAILED, broken, engine_lives=True) is Response.SHUTDOWN_CLIENT
     assert response_to(FAILED, leaving, engine_lives=True) is Response.SHUTDOWN_CLIENT, "it ends no process on this thread"
+    assert response_to(FAILED, lambda error: UnshownError(), engine_lives=True) is Response.SHUTDOWN_CLIENT  # type: ignore[arg-type, return-value]
     assert response_to(FAILED, lambda error: "REPLACE_THREAD", engine_lives=True) is Response.SHUTDOWN_CLIENT  # type: ignore[arg-type, return-value]
 
 

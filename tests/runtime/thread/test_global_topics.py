@@ -129,9 +129,21 @@ def test_brokers_that_do_not_answer_are_asked_again_and_keep_inputs_waiting() ->
     assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, reset_globals=True)
 
 
+def test_a_topic_that_a_broker_has_not_heard_of_yet_is_waited_for() -> None:
+    topics, brokers, clock = made()
+    there, brokers.topics = brokers.topics, {}
+    for _ in range(4):
+        assert topics.extend(REQUEST) == replace(REQUEST, inputs={})
+        clock.now_s += 1.2
+    brokers.topics = there
+    assert topics.extend(REQUEST) == replace(REQUEST, inputs={}, globals={RATES: 0}, reset_globals=True)
+
+
 def test_a_topic_that_does_not_exist_is_named() -> None:
-    topics, brokers, _ = made()
+    topics, brokers, clock = made()
     brokers.topics = {}
+    assert topics.extend(REQUEST) == replace(REQUEST, inputs={})
+    clock.now_s += 5.5
     with pytest.raises(ConfigError, match="the topic rates of a global store does not exist: create it"):
         topics.extend(REQUEST)
 

@@ -118,7 +118,8 @@ def test_directly_behind_a_source_no_handler_is_asked(program: Builds) -> None:
 
 @pytest.mark.parametrize("behind", ["python", "graph"])
 @pytest.mark.parametrize(
-    ("program", "given"), [(extracting, None), (extracting, ""), (extracting, 7), (placing, -1), (placing, "1"), (placing, 9)]
+    ("program", "given"),
+    [(extracting, None), (extracting, ""), (extracting, 7), (extracting, "a b"), (placing, -1), (placing, "1"), (placing, 9)],
 )
 def test_a_wrong_answer_of_such_a_function_is_an_error_of_it(program: Builds, given: object, behind: str) -> None:
     good = "out" if program is extracting else 0

@@ -18,7 +18,7 @@ from tidemill.errors import ConfigError, RetriableError, SerdeError
 from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
-from tidemill.steps.rows.intake import Intake, intake_of
+from tidemill.steps.rows.intake import DeserializerEndedError, Intake, intake_of
 
 BYTES = Serdes.bytes()
 
@@ -151,8 +151,9 @@ class Exiting(Documents):
 
 @pytest.mark.parametrize("before", [[], [b"bad"]])
 def test_a_deserializer_that_would_end_the_process_is_named(before: list[bytes]) -> None:
-    with pytest.raises(ConfigError, match=r"a deserializer raised SystemExit \(no codebook\)"):
+    with pytest.raises(DeserializerEndedError, match=r"a deserializer raised SystemExit \(no codebook\)") as ended:
         Intake(Exiting()).take([*before, b"1"])
+    assert ended.value.at == len(before)
 
 
 def test_bytes_pass_as_they_are() -> None:

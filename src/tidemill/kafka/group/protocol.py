@@ -7,7 +7,6 @@ to a new owner while its old one still claims it. What is assigned to whom is th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -15,13 +14,12 @@ from typing import Protocol
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 from tidemill.errors import ConfigError, StopError, TidemillError
-from tidemill.ids import TopicPartition
+from tidemill.ids import TopicPartition, why_no_topic
 from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 from tidemill.printable import printable
 
 _SUBSCRIPTION_VERSION = 3
 _ASSIGNMENT_VERSION = 3
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,6 +247,6 @@ def _partitions(entries: Iterable[ConsumerProtocolSubscription.TopicPartition]) 
 
 def _topic(name: object) -> str:
     """ValueError for what can't be a topic's name: no broker knows it, and it would be looked up and logged."""
-    if not isinstance(name, str) or not _TOPIC_NAME.match(name):
-        raise ValueError(f"topic {printable(name)!r}, expected 1 to 249 letters, digits, '.', '_', '-'")
-    return name
+    if problem := why_no_topic(name):
+        raise ValueError(f"{printable(name)!r} can't be the name of a topic: {problem}")
+    return str(name)

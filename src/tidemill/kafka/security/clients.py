@@ -54,6 +54,13 @@ def _number(text: str) -> int:
         raise ValueError("a whole number") from None
 
 
+def _milliseconds(text: str) -> str:
+    """Also a fraction. Of a text that begins with a number librdkafka would take that number, whatever follows."""
+    if not re.fullmatch(r"\d+(\.\d+)?", text.strip(), re.ASCII):
+        raise ValueError("a number of milliseconds, such as 5 or 0.5")
+    return text.strip()
+
+
 def _one_of(*known: str) -> Callable[[str], str]:
     def read(text: str) -> str:
         if text.strip().upper() not in known:
@@ -181,7 +188,8 @@ def require_client_settings(config: ClientsConfig) -> None:
     """ConfigError if a setting does not fit one of the clients, of which some are made only when a stream thread begins."""
     for role, client in _CLIENTS.items():
         settings = data_client_settings(config, role)
-        if given := _given(config, role):
+        given = _given(config, role)
+        if given or config.kafka:
             without_brokers = {name: value for name, value in settings.items() if name != "bootstrap.servers"}
             try:
                 client({**without_brokers, "log_level": _NOTHING})
@@ -223,7 +231,9 @@ def _role_settings(config: ClientsConfig, role: ClientRole) -> dict[str, DataVal
             raise ConfigError(_refusal(prefix + name, name, [*_OF_ROLE[role]]))
         if name == "buffer.memory":
             settings[data_name] = max(1, _read(prefix, name, value, _number, given) // 1024)
-        elif name.endswith((".ms", ".bytes", ".size")) and name != "linger.ms":  # linger.ms may be a fraction
+        elif name == "linger.ms":
+            settings[data_name] = _read(prefix, name, value, _milliseconds, given)
+        elif name.endswith((".ms", ".bytes", ".size")):
             settings[data_name] = _read(prefix, name, value, _number, given)
         else:
             settings[data_name] = value

@@ -21,6 +21,7 @@ from tidemill.dsl.serdes import serde_by_name
 from tidemill.errors import ConfigError, TidemillError, TopologyError
 from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
+from tidemill.printable import said_by
 from tidemill.runtime.instance.imported import imported
 from tidemill.runtime.worker.timestamp_extractors import (
     log_and_skip_on_invalid,
@@ -28,8 +29,10 @@ from tidemill.runtime.worker.timestamp_extractors import (
     wall_clock,
 )
 from tidemill.topology.functions import UserFunction
+from tidemill.topology.graph import internal_topics
 from tidemill.topology.internal_names import require_explicit_names
 from tidemill.topology.key_value_serdes import KeyValueSerdes
+from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.values import Serde
 
@@ -59,7 +62,7 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
     Raises:
         ConfigError, TopologyError: a default serde is none.
         TopologyError: ``program`` is neither a builder nor a topology; ``ensure.explicit.internal.resource.naming`` is set, and
-            an internal resource has a generated name.
+            an internal resource has a generated name; the name of an internal topic is too long.
     """
     if isinstance(program, StreamsBuilder):
         program = program.build(optimization=list(config.topology_optimization))
@@ -70,6 +73,8 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
             f"the program is {_described(program)}, expected a StreamsBuilder or a TopologyBuilder, or a topology as "
             "build() of one of them gives it"
         )
+    for topic in internal_topics(program, config.application_id):
+        legal_name(topic, "an internal topic, which begins with application.id")
     below = program.processors_below_merged_repartition
     if below:
         log.warning(LogEvent("repartition-above-processors", says=_REPARTITIONED_ABOVE, processors=", ".join(below)))
@@ -164,7 +169,7 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
         try:
             found = found()
         except Exception as problem:
-            raise ConfigError(f"{_WRAPPER}={given} can't be made: {type(problem).__name__}: {problem}") from problem
+            raise ConfigError(f"{_WRAPPER}={given} can't be made: {type(problem).__name__}: {said_by(problem)}") from problem
     if not callable(getattr(found, "wrap_processor_supplier", None)):
         raise ConfigError(
             f"{_WRAPPER}={given} has no wrap_processor_supplier; expected a class with"
@@ -175,5 +180,6 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
         try:
             configure(config)
         except Exception as problem:
-            raise ConfigError(f"{_WRAPPER}={given}: its configure has failed: {type(problem).__name__}: {problem}") from problem
+            said = f"{type(problem).__name__}: {said_by(problem)}"
+            raise ConfigError(f"{_WRAPPER}={given}: its configure has failed: {said}") from problem
     return cast("ProcessorWrapper", found)

@@ -10,7 +10,8 @@ from typing import Any
 
 from tidemill.config.slices import ExceptionConfig
 from tidemill.config.values import DeserializationHandler
-from tidemill.errors import ConfigError
+from tidemill.dsl.arguments import function_of
+from tidemill.errors import ConfigError, TopologyError
 from tidemill.operators.exception_handlers import ExceptionHandler, ExceptionHandlers, ExceptionResponse
 from tidemill.runtime.instance.imported import imported
 from tidemill.spark.plan.compiled_topology import CompiledTopology
@@ -20,8 +21,14 @@ from tidemill.topology.nodes import SourceNode
 from tidemill.topology.values import Serde
 
 
+def require_handlers(config: ExceptionConfig) -> None:
+    """ConfigError if a handler can't be imported, takes other arguments, or can't be sent to the workers."""
+    exception_handlers_of(config)
+    deserialization_handler_of(config)
+
+
 def exception_handlers_of(config: ExceptionConfig) -> ExceptionHandlers:
-    """ConfigError if a handler can't be imported, or can't be sent to the workers."""
+    """ConfigError as above."""
     return ExceptionHandlers(
         processing=_handler("processing.exception.handler", config.processing_exception_handler, config.dead_letter_topic),
         production=_handler("production.exception.handler", config.production_exception_handler, config.dead_letter_topic),
@@ -70,11 +77,13 @@ def _handler(name: str, setting: Any, topic: str | None) -> ExceptionResponse | 
     if isinstance(setting, DeserializationHandler):
         response = ExceptionResponse(setting.value)
         return ExceptionResponse.DEAD_LETTER if response is ExceptionResponse.CONTINUE and topic else response
-    if not isinstance(setting, str):  # a function, as the setting's reader has seen
-        if problem := problem_of_sending(setting):
-            raise ConfigError(f"{name}: the handler {problem}")
-        return setting
-    found = imported(name, setting, "module:function")
-    if not callable(found) or isinstance(found, type):
-        raise ConfigError(f"{name}={setting} is {found!r}, expected a function of (context, record, error)")
-    return found
+    handler = imported(name, setting, "module:function") if isinstance(setting, str) else setting
+    if not callable(handler) or isinstance(handler, type):
+        raise ConfigError(f"{name}={setting} is {handler!r}, expected a function of (context, record, error)")
+    try:
+        function_of(handler, ("context", "record", "error"), name)
+    except TopologyError as misfit:
+        raise ConfigError(str(misfit)) from None
+    if not isinstance(setting, str) and (problem := problem_of_sending(handler)):
+        raise ConfigError(f"{name}: the handler {problem}")
+    return handler

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 
 from tidemill.errors import ConfigError
+from tidemill.printable import said_by
 
 
 def imported(setting: str, name: str, expected: str) -> object:
@@ -19,5 +20,5 @@ def imported(setting: str, name: str, expected: str) -> object:
     except (ImportError, AttributeError) as problem:
         raise ConfigError(f"{setting}={name} can't be imported: {problem}; expected {expected}") from problem
     except Exception as problem:  # a module may raise anything, and a relative name is none
-        raise ConfigError(f"{setting}={name} can't be imported: {type(problem).__name__}: {problem}") from problem
+        raise ConfigError(f"{setting}={name} can't be imported: {type(problem).__name__}: {said_by(problem)}") from problem
     return found

@@ -23,7 +23,7 @@ from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_fit import TopicsFound, expiring, left_over, misfits
 from tidemill.membership.topology_metadata import TopologyMetadata
-from tidemill.runtime.thread.global_topics import global_topics
+from tidemill.runtime.thread.global_topics import HEARD_OF_LIMIT_S, global_topics
 from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
@@ -34,7 +34,6 @@ from tidemill.topology.nodes import SinkNode, SourceNode, Topology
 
 log = logging.getLogger("tidemill.application")
 
-_HEARD_OF_LIMIT_S = 5.0
 _PAUSE_S = 0.1
 
 
@@ -49,7 +48,7 @@ def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> di
     known = task_topology(topology, config.application_id)
     aside = [config.dead_letter_topic] if config.dead_letter_topic else []
     sources = [name for name in known.topics if name not in known.internal_topics]
-    counts = _partitions((*sources, *aside), admin)
+    counts = _partitions((*sources, *global_topics(topology), *aside), admin)
     missing = [name for name, count in counts.items() if count is None]
     if missing:
         raise ConfigError(
@@ -60,9 +59,9 @@ def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> di
 
 
 def _partitions(topics: Sequence[str], admin: Admin) -> dict[str, int | None]:
-    """Partition counts; None for topics that are not there. A broker hears of a topic a moment after the controller has made it,
-    so topics that a program has just created may seem to be missing: these are asked for again for some seconds."""
-    deadline = Deadline.after(_HEARD_OF_LIMIT_S)
+    """Partition counts; None for topics that are not there. Topics that a program has just created may seem to be missing: these
+    are asked for again for some seconds."""
+    deadline = Deadline.after(HEARD_OF_LIMIT_S)
     while None in (counts := admin.partitions(topics)).values() and not deadline.is_over:
         time.sleep(_PAUSE_S)
     return counts

@@ -47,7 +47,7 @@ from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
 from tidemill.runtime.instance.configured_topology import default_serdes
 from tidemill.runtime.instance.draining import Draining
-from tidemill.runtime.instance.exception_policies import deserialization_handler_of, exception_handlers_of, takes_one_by_one
+from tidemill.runtime.instance.exception_policies import require_handlers, takes_one_by_one
 from tidemill.runtime.instance.executors import control_listener, executor_disk, master_of, require_one_machine
 from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
@@ -244,8 +244,7 @@ def _require_usable(config: StreamsConfig, session: SparkSession | None) -> None
     """ConfigError for settings and a session that can't be used, as far as that can be seen without brokers and a JVM."""
     require_client_settings(config.slice(ClientsConfig))
     choose_assignor(config.task_assignor_class)  # each stream thread makes its own
-    exception_handlers_of(config.slice(ExceptionConfig))
-    deserialization_handler_of(config.slice(ExceptionConfig))
+    require_handlers(config.slice(ExceptionConfig))
     if session is not None:
         require_classic(session)
         require_own_version(session.sparkContext)

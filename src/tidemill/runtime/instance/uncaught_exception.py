@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tidemill.errors import ConfigError, EnvironmentProblem, ShutdownRequestedError, TidemillError
 from tidemill.log_format import LogEvent
+from tidemill.printable import repr_of
 from tidemill.spellings import SpelledEnum
 
 log = logging.getLogger("tidemill.application")
@@ -49,7 +50,7 @@ def response_to(
                 "handler-failed",
                 handler="uncaught exception handler",
                 response="SHUTDOWN_CLIENT",
-                problem=f"it gave {wanted!r}, expected a StreamThreadExceptionResponse",
+                problem=f"it gave {repr_of(wanted)}, expected a StreamThreadExceptionResponse",
             )
         )
         return respond.SHUTDOWN_CLIENT

@@ -26,6 +26,8 @@ _RETRY_PAUSE_S = 1.0
 _LOOK_PAUSE_S = 10.0
 """Between two looks whether the topics are still those that were read."""
 _LOOK_LIMIT_S = 1.0
+HEARD_OF_LIMIT_S = 5.0
+"""How long a topic that was just created may seem to be missing: a broker hears of it after the controller has made it."""
 _CREATED_AGAIN = "they were deleted and created again: the global stores are emptied and read again, and tasks wait meanwhile"
 
 
@@ -45,6 +47,7 @@ class GlobalTopics:
         self._topics, self._admin, self._now_s, self._several_copies = topics, admin, now_s, several_copies
         self._not_before_s = 0.0
         self._look_at_s = 0.0
+        self._missing_since_s: float | None = None
         self._topic_ids: dict[str, str] = {}
         self._positions: dict[TopicPartition, int] | None = None
         self._begins: dict[TopicPartition, int] = {}
@@ -66,7 +69,7 @@ class GlobalTopics:
         """The request with what is read of global topics; until these are read, without inputs.
 
         Raises:
-            ConfigError: one of them does not exist.
+            ConfigError: one of them does not exist, and has not come within some seconds.
         """
         if not self._topics:
             return request
@@ -122,7 +125,11 @@ class GlobalTopics:
         counts = self._admin.partitions(self._topics)
         missing = sorted(topic for topic in self._topics if counts.get(topic) is None)
         if missing:
+            self._missing_since_s = self._now_s() if self._missing_since_s is None else self._missing_since_s
+            if self._now_s() - self._missing_since_s < HEARD_OF_LIMIT_S:
+                raise RetriableError(f"the brokers do not know the topic {missing[0]} yet")
             raise ConfigError(f"the topic {missing[0]} of a global store does not exist: create it and start again")
+        self._missing_since_s = None
         self._topic_ids = self._admin.topic_ids(self._topics)  # before the ends, which are those of this topic or of a later one
         self._look_at_s = self._now_s() + _LOOK_PAUSE_S
         partitions = [TopicPartition(topic, number) for topic in self._topics for number in range(counts[topic] or 0)]

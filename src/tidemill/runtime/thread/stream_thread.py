@@ -20,6 +20,7 @@ from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent, as_text
 from tidemill.membership import member_state as machine
+from tidemill.printable import said_by
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.start_phases import StartPhase
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
@@ -239,7 +240,7 @@ class StreamThread(threading.Thread):
             response = self._failed(error)
         except Exception as error:
             log.exception(LogEvent("thread-crashed", thread=self.name))
-            response = self._failed(StopError(f"{type(error).__name__}: {error}"))
+            response = self._failed(StopError(f"{type(error).__name__}: {said_by(error)}"))
         finally:
             self._first_join.ready(self.name)  # the others must not wait for a thread that has ended
             self._member.close(leave=self._leave_group)

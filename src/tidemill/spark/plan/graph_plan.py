@@ -131,7 +131,7 @@ class _Cut:
             self._add(ProcessorNode(name=name, operation=PassThrough()), own)
             tag = self._tags.arrived(name)
             key_serde, value_serde = edge.settled
-            self.exits[name] = GraphExit(tag=tag, key_serde=key_serde, value_serde=value_serde)
+            self.exits[name] = GraphExit(node=name, tag=tag, key_serde=key_serde, value_serde=value_serde)
             return
         edge = sink_edge(self._topology, name, self._serdes.leaving, self._default)
         require(edge, f"that {name} writes", f"of {method_of(node)}")

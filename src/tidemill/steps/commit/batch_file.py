@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from tidemill.steps.outputs import Outputs, ToSink
-from tidemill.steps.rows.records import in_order, to_rows
+from tidemill.steps.rows.records import in_order, naming, to_rows
 from tidemill.steps.rows.schema import DDL, SCHEMA, SIDES
 from tidemill.steps.step_spec import BatchSinkSpec
 
@@ -24,7 +24,8 @@ def taken_batch(sink: BatchSinkSpec, outputs: Outputs) -> pa.Table | None:
     if not held:
         return None
     records = in_order(held)
-    rows = to_rows(records, 0, sink.key_serde, sink.value_serde)
+    with naming(sink.name):
+        rows = to_rows(records, 0, sink.key_serde, sink.value_serde)
     columns = {name: rows.column(name) for name in ("part", "off", "ts", *SIDES)}
     # What a punctuator has made comes from no record.
     columns["off"] = pa.array([None if at is None or at < 0 else at for at in records.offsets], SCHEMA.field("off").type)

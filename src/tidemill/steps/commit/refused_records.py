@@ -10,17 +10,17 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from tidemill.errors import RecordError, SerdeError
+from tidemill.errors import RecordError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext, HandlerFailedError
 from tidemill.operators.record import Record
 from tidemill.steps.rows.headers import unpacked
+from tidemill.steps.rows.intake import as_handlers_get_it
 from tidemill.steps.rows.order import topic_index
 from tidemill.steps.rows.schema import SourceRow
 from tidemill.steps.step_spec import Origin
 from tidemill.steps.step_state import StepState
 from tidemill.task.batch import BatchRequest, RefusedRecord
-from tidemill.topology.values import Serde
 
 
 def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: BatchRequest, state: StepState) -> None:
@@ -42,7 +42,8 @@ def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepSt
         task=TaskId(origin.subtopology, row["part"]), node=names, topic=refused.topic, partition=refused.partition,
         offset=refused.offset, timestamp=row["ts"], headers=headers,
     )  # fmt: skip
-    key, value = _decoded(row["key"], origin.key_serde), _decoded(row["value"], origin.value_serde)
+    sides = ((origin.key_serde, row["key"]), (origin.value_serde, row["value"]))
+    key, value = (data if serde is None else as_handlers_get_it(serde, data) for serde, data in sides)
     problem = ColumnsFunctionError(refused.error, refused.message)
     what = (
         f"a function of Columns, of {names}, failed: {refused.error.rpartition('.')[2]}: {refused.message}. Correct the "
@@ -59,10 +60,3 @@ def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepSt
     state.dropped += 1
     state.passed_over.add(passed, row["key"], row["value"])
 
-
-def _decoded(data: bytes | None, serde: Serde | None) -> object:
-    """For the handler; what can't be read stays bytes."""
-    try:
-        return data if serde is None else serde.deserialize(data)
-    except SerdeError:
-        return data

@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterator, Mapping, MutableMapping
 import pyarrow as pa
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import CorruptStateError, SerdeError, StateError, StopError
+from tidemill.errors import CorruptStateError, RecordError, SerdeError, StateError, StopError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
 from tidemill.steps.rows.headers import unpacked
-from tidemill.steps.rows.intake import read_each
+from tidemill.steps.rows.intake import DeserializerEndedError, read_each
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import StoreSpec
@@ -160,8 +160,13 @@ def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Ite
     assert store.key_serde is not None
     assert store.value_serde is not None
     given = list(records)
-    _, no_keys = read_each(store.key_serde.deserialize, [key for key, *_ in given])
-    _, no_values = read_each(store.value_serde.deserialize, [value for _, value, *_ in given])
+    try:
+        _, no_keys = read_each(store.key_serde.deserialize, [key for key, *_ in given])
+        _, no_values = read_each(store.value_serde.deserialize, [value for _, value, *_ in given])
+    except DeserializerEndedError as ended:
+        topic, offset = store.source_topic or "", given[ended.at][-1]
+        what = f"store {store.name}: {ended}"
+        raise RecordError(what, task=str(task), topic=topic, partition=task.partition, offset=offset) from ended
     misread = {*no_keys, *no_values}
     yield from (record for at, record in enumerate(given) if at not in misread)
     left_out = [given[at][-1] for at in sorted(misread)]

@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from tidemill.dsl.serdes_windowed import window_bytes_of
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
-from tidemill.ids import TaskId
+from tidemill.ids import TaskId, why_no_topic
 from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record, SourceRecord
-from tidemill.printable import said_by
+from tidemill.printable import repr_of, said_by
 from tidemill.steps.rows.codecs_wire import from_the_jvm, in_transit
+from tidemill.steps.rows.intake import as_handlers_get_it
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import ANY_PARTITION, Records, from_rows
 from tidemill.steps.step_spec import NodeSpec, SinkSpec
@@ -125,7 +126,8 @@ def _pass_over(origin: _Origin, records: Records, at: int, problem: BaseExceptio
         task=task, node=origin.sink, topic=topic, partition=task.partition, offset=offset, timestamp=records.timestamps[at],
         headers=headers,
     )  # fmt: skip
-    record = Record(origin.key_serde.deserialize(key), origin.value_serde.deserialize(value), context.timestamp, headers)
+    sides = as_handlers_get_it(origin.key_serde, key), as_handlers_get_it(origin.value_serde, value)
+    record = Record(*sides, context.timestamp, headers)
     said = said_by(problem)
     what = said if isinstance(problem, SerdeError) else f"a serde failed: {type(problem).__name__}: {said}"
     _judge(context, record, problem, (key, value), state, f"{origin.sink}: {what}", in_sink=True)
@@ -165,16 +167,17 @@ def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str,
         return {sink.topic: records}
     found: dict[str, list[int]] = {}
     for at in range(len(records)):
-        record, offset = _decoded(sink, records, at), records.offsets[at]
+        offset = records.offsets[at]
         source = topic_of(sink.inputs, records.sequences[at], offset)
         try:
+            record = _decoded(sink, records, at)
             topic = sink.topic_extractor(
                 record.key, record.value, SourceRecord.of(record, source, records.parts[at], offset)
             )
-            if not isinstance(topic, str) or not topic:
-                raise _WrongResultError(f"the topic extractor gave {topic!r}, expected the name of a topic")
-        except BaseException as problem:
-            _function_failed(sink, "topic extractor", records, at, problem, state)
+            if problem := why_no_topic(topic):
+                raise _WrongResultError(f"the topic extractor gave {repr_of(topic)}, expected the name of a topic: {problem}")
+        except BaseException as failure:
+            _function_failed(sink, "topic extractor", records, at, failure, state)
             continue
         found.setdefault(topic, []).append(at)
     return {topic: records.only(places) for topic, places in found.items()}
@@ -206,8 +209,8 @@ def _placed_by_function(sink: SinkSpec, topic: str, records: Records, state: Ste
     partitions: list[int] = []
     assert sink.partitioner is not None
     for at in range(len(records)):
-        record = _decoded(sink, records, at)
         try:
+            record = _decoded(sink, records, at)
             found = _partitions(topic, sink.partitioner(topic, record.key, record.value, count), count)
         except BaseException as problem:
             _function_failed(sink, "partitioner", records, at, problem, state)
@@ -237,7 +240,7 @@ def _partitions(topic: str, given: object, count: int) -> Collection[int]:
     found: list[int] = []
     for to in sorted(set(given)) if isinstance(given, (set, frozenset, list, tuple, range)) else (given,):
         if not isinstance(to, int) or isinstance(to, bool) or not 0 <= to < count:
-            what = f"the partitioner gave {given!r} for {topic}, which has the partitions 0 to {count - 1}"
+            what = f"the partitioner gave {repr_of(given)} for {topic}, which has the partitions 0 to {count - 1}"
             raise _WrongResultError(f"{what}; expected one of them, several as a set, or None for the key's")
         found.append(to)
     return found
@@ -268,8 +271,9 @@ def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, probl
     if not sink.above:
         raise _error(said, _context(sink, sink.name, records, at)) from problem
     context = _context(sink, " or ".join(sink.above), records, at)
-    data = records.keys[at], records.values[at]
-    _judge(context, _decoded(sink, records, at), problem, data, state, said, in_sink=False)
+    data = key, value = records.keys[at], records.values[at]
+    sides = as_handlers_get_it(sink.key_serde, key), as_handlers_get_it(sink.value_serde, value)
+    _judge(context, Record(*sides, context.timestamp, context.headers), problem, data, state, said, in_sink=False)
 
 
 def _decoded(sink: SinkSpec, records: Records, at: int) -> Record:

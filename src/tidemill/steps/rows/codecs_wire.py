@@ -31,6 +31,7 @@ from tidemill.dsl.serdes_json import JsonDocumentSerde, JsonSerde
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
 from tidemill.dsl.stateful_serde import StatefulSerde
 from tidemill.errors import SerdeError, TopologyError
+from tidemill.printable import said_by
 from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import Windowed
 
@@ -164,7 +165,7 @@ def _as_text(serde: Serde, value: Value) -> str:
     try:
         is_taken_back = serde.serialize(text) == serde.serialize(value)
     except Exception as error:
-        raise SerdeError(f"{_no_text(serde, given)}: {type(error).__name__}: {error}") from None
+        raise SerdeError(f"{_no_text(serde, given)}: {type(error).__name__}: {said_by(error)}") from None
     if not is_taken_back:
         raise SerdeError(f"{_no_text(serde, given)} in the same bytes")
     return text

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidemill.dsl.serdes import StringSerde, java_text
 from tidemill.operators.record import Headers
+from tidemill.printable import said_by
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import read_each
 from tidemill.steps.rows.order import topic_index
@@ -49,6 +50,7 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
     """A tag's rows decoded, and those of them that a serde can't read.
 
     Raises:
+        DeserializerEndedError: of a row, by its place in ``table``.
         ValueError: functions of Columns have made what a serde can't read, so no record of a topic is unreadable.
     """
     unreadable: set[int] = set()
@@ -93,7 +95,7 @@ def _why(serde: Serde, data: bytes | None) -> str:
     try:
         serde.deserialize(data)
     except Exception as problem:
-        return str(problem)
+        return said_by(problem)
     return ""
 
 

@@ -33,6 +33,7 @@ class Intake:
 
         Raises:
             RetriableError: what the serde needs does not answer.
+            DeserializerEndedError: it raises what is no Exception.
         """
         native = _native_form(self.serde)
         if type(self.serde) is StringSerde and _are_texts(data):
@@ -49,32 +50,25 @@ def intake_of(serde: Serde) -> Intake | None:
     return None if type(serde) is BytesSerde else Intake(serde)
 
 
+class DeserializerEndedError(Exception):
+    """A deserializer raised what is no Exception, as ``sys.exit()`` does; ``at``: the place of the bytes among those given."""
+
+    def __init__(self, problem: BaseException, at: int) -> None:
+        super().__init__(
+            f"a deserializer raised {type(problem).__name__} ({said_by(problem)}), which ends a stream thread; to refuse bytes it"
+            " raises an Exception"
+        )
+        self.at = at
+
+
 def read_each(read: Callable[[bytes | None], object], data: Sequence[bytes | None]) -> tuple[list[object], list[int]]:
     """Each as ``read`` gives it, None and its place where that fails. Any error of a deserializer counts, as in Kafka Streams.
 
     Raises:
         RetriableError: from ``read``; the same bytes may be read later.
-        ConfigError: from ``read``; no bytes can be read. Also where it raises what is no Exception, as ``sys.exit()`` does.
+        ConfigError: from ``read``; no bytes can be read.
+        DeserializerEndedError: ``read`` raises what is no Exception.
     """
-    try:
-        try:
-            return [read(one) for one in data], []
-        except (RetriableError, ConfigError):
-            raise
-        except Exception:
-            return _read_one_by_one(read, data)
-    except Exception:
-        raise
-    except BaseException as problem:
-        raise ConfigError(
-            f"a deserializer raised {type(problem).__name__} ({said_by(problem)}), which ends a stream thread; to refuse bytes it"
-            " raises an Exception"
-        ) from problem
-
-
-def _read_one_by_one(
-    read: Callable[[bytes | None], object], data: Sequence[bytes | None]
-) -> tuple[list[object], list[int]]:
     taken: list[object] = []
     unreadable: list[int] = []
     for at, one in enumerate(data):
@@ -85,7 +79,19 @@ def _read_one_by_one(
         except Exception:
             taken.append(None)
             unreadable.append(at)
+        except BaseException as problem:
+            raise DeserializerEndedError(problem, at) from problem
     return taken, unreadable
+
+
+def as_handlers_get_it(serde: Serde, data: bytes | None) -> object:
+    """One side of a record for an exception handler; what can't be read, which may be what is wrong, stays bytes."""
+    try:
+        return serde.deserialize(data)
+    except RetriableError:
+        raise
+    except BaseException:
+        return data
 
 
 def _native_form(serde: Serde) -> Callable[[bytes | None], object]:

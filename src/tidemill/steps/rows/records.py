@@ -6,11 +6,15 @@ they are.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 
 import pyarrow as pa
 
+from tidemill.errors import ConfigError, RetriableError, SerdeError, StopError
+from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
 from tidemill.steps.rows.headers import packed, unpacked
 from tidemill.steps.rows.order import in_sequence
@@ -94,17 +98,63 @@ def from_rows(table: pa.Table, key_serde: Serde, value_serde: Serde | None) -> R
 
 
 def side_bytes(table: pa.Table, side: str, serde: Serde) -> list[bytes | None]:
-    """The keys or values of rows as ``serde`` writes them."""
+    """The keys or values of rows as ``serde`` writes them.
+
+    Raises:
+        TransitError: it can't write one.
+    """
     fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
     if fixed is None:
         found: list[bytes | None] = table.column(side).to_pylist()
     else:
         found = [None if v is None else fixed.encode(v) for v in table.column(side + fixed.kind.value).to_pylist()]
-    return found if transit is None else [from_the_jvm(serde, data) for data in found]
+    if transit is None:
+        return found
+    return _each(partial(from_the_jvm, serde), found, f"{side}, made by functions of Columns,", "written")
+
+
+class TransitError(SerdeError):
+    """A serde can't write what functions of Columns give to a Python step, or can't read what the step gives to them.
+    ``ends_thread``: it raised what is no Exception."""
+
+    def __init__(self, message: str, *, ends_thread: bool) -> None:
+        super().__init__(message)
+        self.ends_thread = ends_thread
+
+
+@contextmanager
+def naming(node: str) -> Iterator[None]:
+    """Names the node that such records are for, or come from.
+
+    Raises:
+        ValueError: as a function of Columns that fails: the record is found by batches of fewer (``task.batch_size``).
+        StopError: no record is asked about where the thread ends anyway.
+    """
+    try:
+        yield
+    except TransitError as problem:
+        raise (StopError if problem.ends_thread else ValueError)(f"{node}: {problem}") from problem
+
+
+def _each(
+    convert: Callable[[bytes | None], bytes | None], data: Sequence[bytes | None], what: str, done: str
+) -> list[bytes | None]:
+    """Errors that have no record to blame pass: of registries, settings, disks, networks and memory."""
+    try:
+        return [convert(one) for one in data]
+    except (RetriableError, ConfigError, OSError, MemoryError):
+        raise
+    except BaseException as problem:
+        said = said_by(problem) if isinstance(problem, SerdeError) else f"{type(problem).__name__}: {said_by(problem)}"
+        raise TransitError(f"the {what} can't be {done}: {said}", ends_thread=not isinstance(problem, Exception)) from problem
 
 
 def to_rows(records: Records, tag: int, key_serde: Serde, value_serde: Serde, child: int = 0) -> pa.RecordBatch:
-    """Records as rows for the next layer; ``child``: the number of the first, or of the one with the place 0."""
+    """Records as rows for the next layer; ``child``: the number of the first, or of the one with the place 0.
+
+    Raises:
+        TransitError: a serde can't read what it has written.
+    """
     count = len(records)
     columns: dict[str, pa.Array] = {name: pa.nulls(count, SCHEMA.field(name).type) for name in SCHEMA.names}
     columns["node"] = pa.array([tag] * count, pa.int32())
@@ -119,7 +169,8 @@ def to_rows(records: Records, tag: int, key_serde: Serde, value_serde: Serde, ch
     for side, data, serde in (("key", records.keys, key_serde), ("value", records.values, value_serde)):
         fixed, transit = fixed_width(serde.sql_type), transit_of(serde)
         if transit is not None:
-            data = [for_the_jvm(serde, v) for v in data]  # noqa: PLW2901  # the same in other bytes
+            what = f"{side}, for functions of Columns,"
+            data = _each(partial(for_the_jvm, serde), data, what, "read")  # noqa: PLW2901  # the same in other bytes
         if fixed is None:
             columns[side] = pa.array(data, pa.binary())
         else:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from tidemill.dsl.json_schema import ArrayType, DecimalType, JsonType, MapType, ScalarType, StructType, parse_type
 from tidemill.dsl.serdes_json import JsonClassSerde, JsonSerde
+from tidemill.printable import repr_of
 from tidemill.steps.rows.codecs_wire import fixed_width, in_transit
 from tidemill.topology.batch_operations import BatchForm
 
@@ -299,7 +300,8 @@ def result_lists(result: Any, records: GivenRecords, kind: NanType) -> list[list
     for found in lists:
         if found is not None and not isinstance(found, list):
             raise ResultShapeError(
-                f"it gave {found!r:.200} of type {type(found).__name__} for a record, expected a list of what becomes of it"
+                f"it gave {repr_of(found):.200} of type {type(found).__name__} for a record, expected a list of what becomes"
+                " of it"
             )
     return [found or [] for found in lists]
 
@@ -325,5 +327,5 @@ def truths(result: Any, records: GivenRecords) -> list[bool]:
     values = result_values(result, records, ScalarType("boolean"))
     for value in values:
         if value is not None and not isinstance(value, bool):
-            raise ResultShapeError(f"it gave {value!r} of type {type(value).__name__}, expected a boolean")
+            raise ResultShapeError(f"it gave {repr_of(value)} of type {type(value).__name__}, expected a boolean")
     return [bool(value) for value in values]

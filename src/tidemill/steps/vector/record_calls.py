@@ -6,42 +6,42 @@ is asked, and the record is skipped or ends the thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidemill.errors import RecordError, RetriableError, SerdeError
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import ErrorContext, HandlerFailedError
 from tidemill.operators.function_failures import function_failure
 from tidemill.operators.record import Record
 from tidemill.printable import said_by
+from tidemill.steps.rows.intake import as_handlers_get_it
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
 from tidemill.topology.operations import Foreach, Peek, Print
+from tidemill.topology.values import Key, Value
 
 
 def peek(node: NodeSpec, operation: Peek | Foreach, records: Records, state: StepState) -> Records:
     """Calls the function with each record; a record that it fails on is skipped if the handler says so."""
+    return _each(node, operation.function, records, state)
+
+
+def print_all(node: NodeSpec, operation: Print, records: Records, state: StepState) -> Records:
+    """Prints each record."""
+    return _each(node, lambda key, value: print(f"[{operation.label}]: {key}, {value}", flush=True), records, state)
+
+
+def _each(node: NodeSpec, function: Callable[[Key, Value], object], records: Records, state: StepState) -> Records:
     refused: list[int] = []
     for at in range(len(records)):
-        key, value = _sides(node, records, at)
         try:
-            operation.function(key, value)
+            function(node.key_serde.deserialize(records.keys[at]), node.value_serde.deserialize(records.values[at]))
         except BaseException as problem:
             refuse(node, TaskId(node.subtopology, records.parts[at]), records, at, problem, state)
             refused.append(at)
     return records.without(refused) if refused else records
-
-
-def print_all(node: NodeSpec, operation: Print, records: Records, _state: StepState) -> Records:
-    """Prints each record."""
-    for at in range(len(records)):
-        key, value = _sides(node, records, at)
-        print(f"[{operation.label}]: {key}, {value}", flush=True)
-    return records
-
-
-def _sides(node: NodeSpec, records: Records, at: int) -> tuple[object, object]:
-    return node.key_serde.deserialize(records.keys[at]), node.value_serde.deserialize(records.values[at])
 
 
 def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: BaseException, state: StepState) -> None:
@@ -53,8 +53,10 @@ def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Bas
         timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
     )  # fmt: skip
     key, value = records.keys[at], records.values[at]
+    sides = as_handlers_get_it(node.key_serde, key), as_handlers_get_it(node.value_serde, value)
     try:
-        refused = state.handlers.judge(context, _decoded(node, key, value, context), problem, in_sink=False)
+        record = Record(*sides, context.timestamp, context.headers)
+        refused = state.handlers.judge(context, record, problem, in_sink=False)
     except Exception as failure:
         problem, refused = failure, None
     if refused is None:
@@ -82,14 +84,3 @@ def function_failed(
     return RecordError(
         what, task=str(task), topic=topic, partition=task.partition, offset=-1 if offset is None else offset
     )
-
-
-def _decoded(node: NodeSpec, key: bytes | None, value: bytes | None, context: ErrorContext) -> Record:
-    """For a handler; what can't be read, which may be what is wrong, stays bytes."""
-    sides: list[object] = []
-    for data, serde in ((key, node.key_serde), (value, node.value_serde)):
-        try:
-            sides.append(serde.deserialize(data))
-        except SerdeError:
-            sides.append(data)
-    return Record(sides[0], sides[1], context.timestamp, context.headers)
