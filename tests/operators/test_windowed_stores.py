@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.operators import harness
 from tests.operators.harness import MemoryRows
-from tidemill import EmitStrategy, Materialized, Serdes, SlidingWindows, StreamsBuilder
+from tidemill import EmitStrategy, Materialized, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.segments import Segments, unpack_time
 from tidemill.operators.session_store import SessionStore
@@ -227,6 +228,22 @@ def test_final_results_of_sliding_windows_come_by_key_where_a_range_of_keys_is_r
         found = [(windowed.key, windowed.start) for windowed, _ in store.fetch_keys("a", "c", reverse=reverse)]
         expected = by_key if persistent else by_time
         assert found == (expected[::-1] if reverse else expected)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize(
+    "windows", [SessionWindows.of_inactivity_gap(2, grace=3), TimeWindows.of_size(10), TimeWindows.of_size(5, grace=5)]
+)
+def test_final_results_come_from_a_store_in_memory_as_from_one_on_disk(windows: Any, *, persistent: bool) -> None:
+    """With the default retention its reads hide these windows when they close, or a millisecond before."""
+    builder = StreamsBuilder()
+    windowed = builder.stream("in").group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    counts = windowed.count(store=Materialized(name="kept", persistent=persistent))
+    counts.to_stream(per_record(lambda key, _count: key.key)).to("out", value=Serdes.long())
+    run = harness.start(builder.build())
+    for at, (key, time) in enumerate((("a", 1), ("a", 3), ("b", 11), ("b", 13), ("c", 19), ("d", 20), ("e", 25))):
+        run.pipe(at, "in", key.encode(), b"v", time)
+    assert [(key, value[-1]) for _topic, key, value, *_ in run.written if value] == [(b"a", 2), (b"b", 2), (b"c", 1)]
 
 
 @pytest.mark.parametrize("persistent", [True, False])

@@ -76,11 +76,6 @@ class Segments:
         """Rows of earlier times are hidden."""
         return self.observed - self._lag
 
-    @property
-    def oldest_kept(self) -> int:
-        """Rows of earlier times are hidden even from emit on window close of sessions, for which segments count."""
-        return self.oldest_shown if self.is_exact else 0
-
     def advance(self, time: int) -> bool:
         """Advances stream time to ``time``; old segments are deleted. False: ``time`` itself has expired."""
         if time > self.observed:

@@ -164,11 +164,12 @@ class SessionStore:
     def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
         """The sessions that end at ``first .. last``: each is given once. Expired segments are gone.
 
-        By end, start and key; of a store in memory by end, key and start, as Kafka Streams' own.
+        By end, start and key; of a store in memory by end, key and start, as Kafka Streams' own. Hidden ones are among them: with
+        the default retention a session is hidden before it closes, so Kafka Streams' store in memory never gives one.
         """
         segments = self._segments
         found = []
-        entries = segments.indexed(max(first, segments.oldest_kept), last)
+        entries = segments.indexed(first, last)
         if not self._persistent:
             entries.sort(key=_end_key_start)
         for entry in entries:

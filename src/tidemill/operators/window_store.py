@@ -172,10 +172,14 @@ class WindowStore:
         return self._segments.clock(node, is_alone=is_alone)
 
     def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
-        """The windows of a time-ordered store that start at ``first .. last`` and have not expired; each is returned once."""
+        """The windows of a time-ordered store that start at ``first .. last`` and have not expired; each is returned once.
+
+        A store in memory gives those of a store on disk, which shows one ms more: Kafka Streams' hides, with the default
+        retention, a tumbling window just when the next one closes it, and never gives one.
+        """
         segments = self._segments
         found = []
-        for entry in segments.indexed(max(first, segments.oldest_shown), last):
+        for entry in segments.indexed(max(first, segments.observed - segments.retention), last):
             start, key = unpack_time(entry)[0], entry[8:-4]
             segments.forget(entry)
             row = self._rows.get(pack_time(start // self._interval) + key + entry[:8] + entry[-4:])
