@@ -182,7 +182,7 @@ class StepRun:
         self.times: Times = {}
         """How far each input has come; emptied by who wants it unknown."""
         self.wall_clock = wall_clock
-        self.epoch = "e"
+        self.epoch, self.demotions = "e", 0
         self.follows: int | None = None
         """What the next batch follows, if not the one before it."""
         self.written: list[Written6] = []
@@ -317,7 +317,7 @@ class StepRun:
             reset_globals=self._batch == 1,
             internal=frozenset(self._internal),
             tasks=tuple(
-                TaskRun(task=TaskId(part.id, self._partition), directory="", epoch=self.epoch)
+                TaskRun(task=TaskId(part.id, self._partition), directory="", epoch=self.epoch, demotions=self.demotions)
                 for part in self._parts
                 if part.state_stores and not part.is_global
             ),

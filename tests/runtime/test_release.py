@@ -122,6 +122,16 @@ def test_a_task_that_becomes_a_standby_keeps_its_stores_open_and_asks_for_no_ack
     assert thread.registry.now.standby[GIVEN].epoch == epoch, "the owner's epoch stays, so the worker closes nothing"
 
 
+def test_a_task_that_was_a_standby_meanwhile_is_told_from_the_one_before(tmp_path: Path) -> None:
+    """Operators of before keep in memory what the changelog has moved on from."""
+    thread = thread_with(Engine(None), tmp_path)
+    before = thread.registry.now.active[GIVEN]
+    thread.assign(KEPT, standby=[GIVEN])
+    thread.assign(KEPT, GIVEN)
+    after = thread.registry.now.active[GIVEN]
+    assert (after.epoch, after.demotions) == (before.epoch, before.demotions + 1)
+
+
 def test_a_thread_that_is_to_end_leaves_when_its_stores_are_closed(tmp_path: Path) -> None:
     engine = Engine(Outcome.COMMITTED)
     thread = thread_with(engine, tmp_path)
@@ -132,8 +142,9 @@ def test_a_thread_that_is_to_end_leaves_when_its_stores_are_closed(tmp_path: Pat
     assert held(thread) == (set(), set())
 
 
-def test_workers_are_told_that_the_driver_has_fenced_their_producer(tmp_path: Path) -> None:
-    engine = Engine(None)
+@pytest.mark.parametrize("outcome", [None, Outcome.LOST], ids=["failed", "lost"])
+def test_workers_are_told_that_the_driver_has_fenced_their_producer(tmp_path: Path, outcome: Outcome | None) -> None:
+    engine = Engine(outcome)
     thread = thread_with(engine, tmp_path)
     thread.runner.run()
     thread.runner.run()

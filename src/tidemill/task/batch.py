@@ -68,6 +68,9 @@ class TaskRun:
     task: TaskId
     directory: str
     epoch: str
+    """Of the stores, which stay open from batch to batch as long as it is the same."""
+    demotions: int = 0
+    """How often the task has become a standby in this epoch. What operators keep in memory is not what the stores hold then."""
     changelog: Mapping[str, int] | None = None
     wipe: bool = False
     """Empty the stores first: they can't be brought to the changelog's end."""
@@ -75,6 +78,11 @@ class TaskRun:
     """Per store the id of its changelog topic, where it is known: a store that has followed another is emptied."""
     inspect: bool = False
     """Look through their whole files first: batches have failed in a way that broken files may cause."""
+
+    @property
+    def owner(self) -> str:
+        """For whom operators keep in memory what they have seen: a copy, and an active task after it, are another one."""
+        return f"{self.epoch}/{self.demotions}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

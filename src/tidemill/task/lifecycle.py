@@ -69,6 +69,8 @@ class ActiveTask:
     """RUNNING: the highest timestamps of what was read of them."""
     wipe: bool = False
     """Its stores claim to be beyond their changelog: empty them before restoring."""
+    demotions: int = 0
+    """How often it has become a standby in this epoch."""
 
     @property
     def needs_bounds(self) -> bool:
@@ -213,6 +215,7 @@ def request(
                 task=task.task,
                 directory=task.directory,
                 epoch=task.epoch,
+                demotions=task.demotions,
                 changelog=task.stores if task.phase is not Phase.CREATED else None,
                 wipe=task.wipe,
                 topic_ids={} if task.bounds is None else task.bounds.topic_ids,

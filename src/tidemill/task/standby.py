@@ -50,6 +50,8 @@ class StandbyTask:
     bounds: StandbyBounds | None = None
     wipe: bool = False
     """Its stores can't be brought to the changelog's end: empty them first."""
+    demotions: int = 0
+    """How often it has become a standby in this epoch."""
 
     @property
     def needs_bounds(self) -> bool:
@@ -89,6 +91,7 @@ def promoted(standby: StandbyTask, inputs: Iterable[TopicPartition]) -> ActiveTa
         task=standby.task,
         directory=standby.directory,
         epoch=standby.epoch,
+        demotions=standby.demotions,
         inputs=tuple(sorted(inputs)),
         changelogs=standby.changelogs,
         stores=None if standby.wipe else standby.stores,
@@ -102,6 +105,7 @@ def demoted(active: ActiveTask) -> StandbyTask:
         task=active.task,
         directory=active.directory,
         epoch=active.epoch,
+        demotions=active.demotions + 1,
         changelogs=active.changelogs,
         stores=None if active.wipe else active.stores,
         wipe=active.wipe,
@@ -182,6 +186,7 @@ def with_standbys(request: BatchRequest, standbys: Iterable[StandbyTask], *, max
                 task=standby.task,
                 directory=standby.directory,
                 epoch=standby.epoch,
+                demotions=standby.demotions,
                 changelog=None if standby.wipe else standby.stores,
                 wipe=standby.wipe,
                 topic_ids={} if standby.bounds is None else standby.bounds.topic_ids,

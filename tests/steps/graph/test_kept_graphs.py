@@ -74,6 +74,17 @@ def test_operators_are_recreated_for_another_owner_of_the_task(run: StepRun) -> 
     assert (Clocked.made, Clocked.closed) == (2, 1)
 
 
+def test_operators_are_recreated_for_a_task_that_was_a_standby_meanwhile(run: StepRun) -> None:
+    """Its stores stay open, and hold what another owner has done since: what these keep in memory is older."""
+    builder = StreamsBuilder()
+    builder.stream("in").group_by_key().count(store="counts").to_stream().process(Clocked).to("out", value=STRING)
+    run = StepRun(builder.build())
+    assert pipe(run, "a") == b"11"
+    run.demotions = 1
+    assert pipe(run, "b") == b"21"
+    assert (Clocked.made, Clocked.closed) == (2, 1)
+
+
 class StreamTimes:
     """Forwards the stream time with each record, and when a punctuator is called by it."""
 

@@ -241,6 +241,7 @@ class BatchRunner:
             self._log_lost(report.message)
             self._count(report.message, is_misfit=report.is_misfit and are_reset)
             self._commits.forget()
+            self._batches.fence()  # a producer that was given up in its transaction holds the offsets back until that ends
             time.sleep(_RETRY_PAUSE_S)
         elif report.outcome in (Outcome.REFUSED, Outcome.TRIED):
             event = "commit-refused" if report.outcome is Outcome.REFUSED else "no-record-to-blame"

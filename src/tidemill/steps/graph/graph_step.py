@@ -43,11 +43,11 @@ def run_graph(
     if spec.is_global:
         _keep_global(kept.shared.graph(spec, request.now_ms), merged, state)
         return output
-    for task, epoch in running.items():
+    for task, owner in running.items():
         if task.subtopology != spec.subtopology:
             continue
         with _named(task), opened(state.readers.get(task)) as view:
-            graph = kept.of(spec, task, epoch, state, view, request.now_ms)
+            graph = kept.of(spec, task, owner, state, view, request.now_ms)
             before, graph.defers = graph.dropped, request.defers
             begins, ends = (times.get(task, PartitionTime()).ms for times in kept.times)
             graph.advance_stream_time(begins)  # to where the owner before this one had come
@@ -83,14 +83,14 @@ def _run_joins(
 ) -> None:  # fmt: skip
     """Runs a part that is one join of two streams, which needs no graph."""
     spec, both = output.spec, BothSides(join, arrived)
-    for task, epoch in running.items():
+    for task, owner in running.items():
         if task.subtopology != spec.subtopology:
             continue
         with _named(task), opened(state.readers.get(task)) as view:
             given = both.of(task.partition)
             if given is None:
                 continue
-            made = given.joined_by(kept.join_of(spec, task, epoch, state, view), task, now_ms)
+            made = given.joined_by(kept.join_of(spec, task, owner, state, view), task, now_ms)
             state.dropped += made.dropped
             for name in join.targets:
                 node = spec.topology.nodes[name]

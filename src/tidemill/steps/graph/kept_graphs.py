@@ -32,9 +32,9 @@ TaskTimes = tuple[Mapping[TaskId, PartitionTime], Mapping[TaskId, PartitionTime]
 
 @dataclass(slots=True)
 class _Kept:
-    """A task's graph, its stores' rows and the owner that it was made for."""
+    """A task's graph, its stores' rows and the owner that it was made for (``TaskRun.owner``)."""
 
-    epoch: str
+    owner: str
     graph: TaskGraph | JoinTask
     rows: dict[str, TaskRows]
 
@@ -64,10 +64,9 @@ class KeptGraphs:
                 del self.memory[task, store]
         self._running = running
         self._batch_id = request.batch_id
-        held = {run.task: run.epoch for run in request.tasks}
+        held = {run.task: run.owner for run in request.tasks}
         for part, task in list(self._kept):
-            epoch = running.get(task, held.get(task))
-            if epoch is None or epoch != self._kept[part, task].epoch:
+            if running.get(task, held.get(task)) != self._kept[part, task].owner:
                 self._end((part, task))
 
     def _end(self, which: tuple[int, TaskId]) -> None:
@@ -80,31 +79,31 @@ class KeptGraphs:
         except Exception:
             log.exception(LogEvent("close-failed", task=which[1]))
 
-    def of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
+    def of(self, spec: GraphSpec, task: TaskId, owner: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
         """The task's graph, bound to the batch's state."""
         time = self.times[0].get(task, PartitionTime())
 
         def make(rows: Mapping[str, TaskRows]) -> TaskGraph:
             return _made(spec, task, rows, self.shared, now_ms, time, self.handlers)
 
-        graph = self._bound(spec, task, epoch, state, view, make)
+        graph = self._bound(spec, task, owner, state, view, make)
         assert isinstance(graph, TaskGraph)
         graph.wall_clock = now_ms
         return graph
 
-    def join_of(self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView) -> JoinTask:
+    def join_of(self, spec: GraphSpec, task: TaskId, owner: str, state: StepState, view: StoreView) -> JoinTask:
         """The task's join, of a part that is nothing else; bound to the batch's state."""
 
         def make(rows: Mapping[str, TaskRows]) -> JoinTask:
             assert spec.window_join is not None
             return JoinTask(spec.window_join, rows, spec.emit_interval_ms)
 
-        join = self._bound(spec, task, epoch, state, view, make)
+        join = self._bound(spec, task, owner, state, view, make)
         assert isinstance(join, JoinTask)
         return join
 
     def _bound(
-        self, spec: GraphSpec, task: TaskId, epoch: str, state: StepState, view: StoreView,
+        self, spec: GraphSpec, task: TaskId, owner: str, state: StepState, view: StoreView,
         make: Callable[[Mapping[str, TaskRows]], TaskGraph | JoinTask],
     ) -> TaskGraph | JoinTask:  # fmt: skip
         kept = self._kept.get((spec.number, task))
@@ -113,7 +112,7 @@ class KeptGraphs:
         for name, of_store in rows.items():
             of_store.begin(view, state.written_to(task, name))
         if kept is None:
-            kept = self._kept[spec.number, task] = _Kept(epoch, make(rows), rows)
+            kept = self._kept[spec.number, task] = _Kept(owner, make(rows), rows)
         return kept.graph
 
 
@@ -140,9 +139,9 @@ def _made(
 
 
 def running_tasks(spec: StepSpec, request: BatchRequest) -> dict[TaskId, str]:
-    """The tasks whose inputs the batch reads, each with its owner's epoch."""
-    epochs = {run.task: run.epoch for run in request.tasks}
-    return {task: epochs.get(task, "") for task in sorted(inputs_of_tasks(spec, request.inputs))}
+    """The tasks whose inputs the batch reads, each with its owner."""
+    owners = {run.task: run.owner for run in request.tasks}
+    return {task: owners.get(task, "") for task in sorted(inputs_of_tasks(spec, request.inputs))}
 
 
 def stream_times(spec: StepSpec, times: Times) -> dict[TaskId, PartitionTime]:
