@@ -153,7 +153,7 @@ def _write(producer: TransactionalProducer | FlushingProducer, topic: str, *valu
 def test_a_topic_that_the_broker_has_not_heard_of_yet_is_waited_for(
     producer: TransactionalProducer, bootstrap_servers: str, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_producer, "_HEARD_OF_LIMIT_S", 240.0)
+    monkeypatch.setattr(record_producer, "HEARD_OF_LIMIT_S", 240.0)
     name = unique_name("later")
     creation = threading.Timer(1.0, _create, (bootstrap_servers, name))
     creation.start()
@@ -164,7 +164,7 @@ def test_a_topic_that_the_broker_has_not_heard_of_yet_is_waited_for(
 def test_a_topic_that_is_not_there_has_no_partitions(
     producer: TransactionalProducer, unique_name: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_producer, "_HEARD_OF_LIMIT_S", 0.5)
+    monkeypatch.setattr(record_producer, "HEARD_OF_LIMIT_S", 0.5)
     with pytest.raises(StopError, match=r"looking at nowhere.*the topic or partition does not exist; create it and start again"):
         producer.partitions_of(unique_name("nowhere"))
 

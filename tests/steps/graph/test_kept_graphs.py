@@ -64,23 +64,14 @@ def test_operators_are_recreated_after_a_batch_that_did_not_count(run: StepRun) 
     assert (Clocked.made, Clocked.closed) == (2, 1)
 
 
-def test_operators_are_recreated_for_another_owner_of_the_task(run: StepRun) -> None:
+@pytest.mark.parametrize("other", [{"epoch": "another"}, {"demotions": 1}], ids=["opened again", "was a standby meanwhile"])
+def test_operators_are_recreated_for_another_owner_of_the_task(run: StepRun, other: dict[str, Any]) -> None:
+    """Also where the stores stay open: another one has written since what they hold, and what these keep in memory is older."""
     builder = StreamsBuilder()
     builder.stream("in").group_by_key().count(store="counts").to_stream().process(Clocked).to("out", value=STRING)
     run = StepRun(builder.build())
     assert pipe(run, "a") == b"11"
-    run.epoch = "another"
-    assert pipe(run, "b") == b"21"
-    assert (Clocked.made, Clocked.closed) == (2, 1)
-
-
-def test_operators_are_recreated_for_a_task_that_was_a_standby_meanwhile(run: StepRun) -> None:
-    """Its stores stay open, and hold what another owner has done since: what these keep in memory is older."""
-    builder = StreamsBuilder()
-    builder.stream("in").group_by_key().count(store="counts").to_stream().process(Clocked).to("out", value=STRING)
-    run = StepRun(builder.build())
-    assert pipe(run, "a") == b"11"
-    run.demotions = 1
+    vars(run).update(other)
     assert pipe(run, "b") == b"21"
     assert (Clocked.made, Clocked.closed) == (2, 1)
 

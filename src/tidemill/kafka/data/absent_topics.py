@@ -1,4 +1,6 @@
-"""Which of a transaction's topics the brokers don't have: librdkafka says that one is missing, and names others in its log.
+"""Topics that the brokers don't have, or don't know of yet.
+
+Of a transaction's, librdkafka says that one is missing, and names others in its log.
 
 Imports no admin client until it is asked, since workers import this module.
 """
@@ -12,6 +14,8 @@ from confluent_kafka import KafkaException
 from tidemill.config.values import DataClientSettings
 from tidemill.kafka.security.rights import asking_client
 
+HEARD_OF_LIMIT_S = 5.0
+"""How long a topic that was just created may seem to be missing: a broker hears of it after the controller has made it."""
 _ASK_LIMIT_S = 5.0
 
 

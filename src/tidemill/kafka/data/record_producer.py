@@ -30,7 +30,7 @@ from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, ConfigError, RecordRefusedError, RecordTooLargeError, StopError, TidemillError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.data.absent_topics import absent_topics
+from tidemill.kafka.data.absent_topics import HEARD_OF_LIMIT_S, absent_topics
 from tidemill.kafka.data.producer_errors import is_consequence, is_not_valid, is_too_large, lacks_topic, meaning_of
 from tidemill.kafka.data.zero_timestamps import PLACEHOLDER, producer_of_zeros, zeros_written
 from tidemill.kafka.security.clients import error_text
@@ -47,7 +47,6 @@ DeliveryCallback = Callable[["KafkaError | None", Message], None]
 _ANY_PARTITION = -1
 _ROOM_POLL_S = 0.1
 _FLUSH_POLL_S = 0.1
-_HEARD_OF_LIMIT_S = 5.0
 _HEARD_OF_PAUSE_S = 0.1
 _DEFAULTS: DataClientSettings = {
     "linger.ms": 2,
@@ -256,7 +255,7 @@ class RecordProducer(ABC):
     def _look_at(self, topic: str) -> int:
         """The number of its partitions. A broker may not have heard yet of a topic that was just made."""
         assert self._producer is not None
-        deadline = Deadline.after(_HEARD_OF_LIMIT_S)
+        deadline = Deadline.after(HEARD_OF_LIMIT_S)
         while True:
             described = self._producer.list_topics(topic, timeout=self._timeout_s).topics[topic]
             if described.error is None:

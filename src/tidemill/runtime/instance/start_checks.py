@@ -18,12 +18,13 @@ from tidemill.deadline import Deadline
 from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
 from tidemill.ids import TaskId
 from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.data.absent_topics import HEARD_OF_LIMIT_S
 from tidemill.kafka.security.rights import Operation
 from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_fit import TopicsFound, expiring, left_over, misfits
 from tidemill.membership.topology_metadata import TopologyMetadata
-from tidemill.runtime.thread.global_topics import HEARD_OF_LIMIT_S, global_topics
+from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState

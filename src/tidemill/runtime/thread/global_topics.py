@@ -16,6 +16,7 @@ from dataclasses import replace
 from tidemill.errors import ConfigError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.data.absent_topics import HEARD_OF_LIMIT_S
 from tidemill.log_format import LogEvent
 from tidemill.task.batch import BatchReport, BatchRequest
 from tidemill.topology.nodes import SourceNode, Topology
@@ -26,8 +27,6 @@ _RETRY_PAUSE_S = 1.0
 _LOOK_PAUSE_S = 10.0
 """Between two looks whether the topics are still those that were read."""
 _LOOK_LIMIT_S = 1.0
-HEARD_OF_LIMIT_S = 5.0
-"""How long a topic that was just created may seem to be missing: a broker hears of it after the controller has made it."""
 _CREATED_AGAIN = "they were deleted and created again: the global stores are emptied and read again, and tasks wait meanwhile"
 
 
