@@ -11,6 +11,7 @@ import random
 import struct
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,22 +25,12 @@ VOCABULARY = [f"word{number}" for number in range(600)]
 _TICK_S = 0.02
 
 
-class Feed:
-    """Lines of random words, each sent once however often the broker goes away; partitions in turn."""
+class SteadyProducer(ABC):
+    """Sends so many records a second on a thread of its own, each once however often the broker goes away."""
 
-    def __init__(
-        self,
-        servers: str,
-        topic: str,
-        *,
-        partitions: int,
-        seed: int,
-        lines_per_s: float,
-        vocabulary: Sequence[str] = VOCABULARY,
-    ) -> None:
-        self.topic, self.expected, self.lines = topic, Counter[str](), 0
-        self._partitions, self._vocabulary, self._rate = partitions, list(vocabulary), lines_per_s
-        self._random = random.Random(seed)
+    def __init__(self, servers: str, rate: float) -> None:
+        self.records = 0
+        self._rate = rate
         self._lock = threading.Lock()
         self._failed: list[Any] = []
         self._ends = threading.Event()
@@ -51,41 +42,39 @@ class Feed:
                 "max.in.flight.requests.per.connection": 1,  # else a new topic's first batch may be lost
                 "message.timeout.ms": 600_000,
                 "reconnect.backoff.max.ms": 500,
+                "partitioner": "murmur2_random",
                 "linger.ms": 5,
                 "log_level": 0,
             }
         )
 
-    @property
-    def total(self) -> int:
-        """Words sent so far."""
-        return self.expected.total()
+    @abstractmethod
+    def send_next(self) -> None:
+        """Produces one record."""
 
-    def send(self, lines: int) -> None:
-        """That many lines, now."""
+    def send(self, records: int) -> None:
+        """That many records, now."""
         with self._lock:
-            for _ in range(lines):
-                self.send_line(" ".join(self._random.choices(self._vocabulary, k=WORDS_PER_LINE)))
+            for _ in range(records):
+                self.send_next()
             self._producer.poll(0)
 
-    def send_line(self, line: str) -> None:
-        """One line of words between blanks."""
-        self.expected.update(line.split())  # before it is sent: what is read back can't be more than what is expected
-        self.lines += 1
-        self._producer.produce(self.topic, line.encode(), partition=self.lines % self._partitions, on_delivery=self._delivered)
+    def produce(self, topic: str, value: str, **rest: Any) -> None:
+        """``rest``: key, partition, timestamp (ms)."""
+        self.records += 1
+        self._producer.produce(topic, value.encode(), on_delivery=self._delivered, **rest)
 
     def stands(self) -> str:
-        """What has become of the lines so far, for an error."""
+        """What has become of the records so far, for an error."""
         is_alive = self._thread is not None and self._thread.is_alive()
         goes_on = "goes on" if is_alive else "has ended"
-        return f"{len(self._producer)} lines wait for the broker, failed: {self._failed[:3]}, {goes_on}"
+        return f"{len(self._producer)} records wait for the broker, failed: {self._failed[:3]}, {goes_on}"
 
-    def start(self) -> Feed:
+    def start(self) -> None:
         """Goes on sending until ``stop``."""
         self._ends.clear()
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
         self._thread.start()
-        return self
 
     def stop(self, limit_s: float = 240.0) -> None:
         """All that was sent is in the topic."""
@@ -94,13 +83,13 @@ class Feed:
             self._thread.join()
         left = self._producer.flush(limit_s)
         if left or self._failed:
-            raise ExperimentError(f"{left} lines could not be sent within {limit_s:.0f} s; failed: {self._failed[:3]}")
+            raise ExperimentError(f"{left} records could not be sent within {limit_s:.0f} s; failed: {self._failed[:3]}")
 
     def _run(self) -> None:
-        began, before = time.monotonic(), self.lines
+        began, before = time.monotonic(), self.records
         while not self._ends.wait(_TICK_S):
             try:
-                self.send(int((time.monotonic() - began) * self._rate) - (self.lines - before))
+                self.send(int((time.monotonic() - began) * self._rate) - (self.records - before))
             except (KafkaException, BufferError) as error:
                 self._failed.append(error)
                 return
@@ -108,6 +97,38 @@ class Feed:
     def _delivered(self, error: Any, _message: Any) -> None:
         if error is not None:
             self._failed.append(error)
+
+
+class Feed(SteadyProducer):
+    """Lines of random words; partitions in turn."""
+
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        *,
+        partitions: int,
+        seed: int,
+        lines_per_s: float,
+        vocabulary: Sequence[str] = VOCABULARY,
+    ) -> None:
+        super().__init__(servers, lines_per_s)
+        self.topic, self.expected = topic, Counter[str]()
+        self._partitions, self._vocabulary = partitions, list(vocabulary)
+        self._random = random.Random(seed)
+
+    @property
+    def total(self) -> int:
+        """Words sent so far."""
+        return self.expected.total()
+
+    def send_next(self) -> None:
+        self.send_line(" ".join(self._random.choices(self._vocabulary, k=WORDS_PER_LINE)))
+
+    def send_line(self, line: str) -> None:
+        """One line of words between blanks."""
+        self.expected.update(line.split())  # before it is sent: what is read back can't be more than what is expected
+        self.produce(self.topic, line, partition=(self.records + 1) % self._partitions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,31 +152,23 @@ class Exactness:
         return f"WRONG: {self.over} of {self.words} words counted too often, {self.under} not at all, e.g. {self.example}"
 
 
-class Counts:
-    """What a read_committed consumer has of the output topic, read by a thread of its own; ``arrived`` says when counts came,
-    by partition."""
+class CommittedReader(ABC):
+    """Reads topics (name -> partitions), read_committed, on a thread of its own; so many ``records`` have come."""
 
-    def __init__(self, servers: str, topic: str, *, partitions: int) -> None:
-        self.latest: dict[str, int] = {}
-        self.records, self.not_rising = 0, 0
-        self.arrived: dict[int, list[float]] = {number: [] for number in range(partitions)}
+    def __init__(self, servers: str, topics: Mapping[str, int]) -> None:
+        self.records = 0
         settings = {"bootstrap.servers": servers, "group.id": "reads without a group", "log_level": 0}
         self._consumer = Consumer(
             {**settings, "isolation.level": "read_committed", "enable.auto.commit": False, "fetch.wait.max.ms": 50}
         )
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self._consumer.assign([TopicPartition(topic, number, 0) for topic, count in topics.items() for number in range(count)])
         self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="counts", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
         self._thread.start()
 
-    @property
-    def total(self) -> int:
-        """Words counted so far."""
-        return sum(list(self.latest.values()))
-
-    def wait_total(self, total: int, limit_s: float = 120.0) -> float:
-        """Until so many words are counted; how long that took."""
-        return until(lambda: self.total >= total, f"{total} words to be counted", limit_s)
+    @abstractmethod
+    def take(self, message: Any, now: float, /) -> None:
+        """One record; called on the reader's thread."""
 
     def settle(self, quiet_s: float = 1.0, limit_s: float = 60.0) -> None:
         """Until nothing has come for a while."""
@@ -164,18 +177,6 @@ class Counts:
             if self.records != seen:
                 seen, since = self.records, time.monotonic()
             time.sleep(0.05)
-
-    def exactness(self, expected: Mapping[str, int]) -> Exactness:
-        off = {w: self.latest.get(w, 0) - expected.get(w, 0) for w in {*self.latest, *expected}}
-        wrong = {word: by for word, by in off.items() if by}
-        first = min(wrong, default="")
-        return Exactness(
-            words=sum(expected.values()),
-            over=sum(by for by in wrong.values() if by > 0),
-            under=-sum(by for by in wrong.values() if by < 0),
-            not_rising=self.not_rising,
-            example=f"{first!r} is {self.latest.get(first, 0)}, expected {expected.get(first, 0)}" if wrong else "",
-        )
 
     def close(self) -> None:
         self._ends.set()
@@ -192,11 +193,42 @@ class Counts:
             now = time.time()
             for message in messages:
                 if message.error() is None:
-                    self._take(message, now)
+                    self.records += 1
+                    self.take(message, now)
 
-    def _take(self, message: Any, now: float) -> None:
+
+class Counts(CommittedReader):
+    """The last count of each word of an output topic; ``arrived`` says when counts came, by partition."""
+
+    def __init__(self, servers: str, topic: str, *, partitions: int) -> None:
+        self.latest: dict[str, int] = {}
+        self.not_rising = 0
+        self.arrived: dict[int, list[float]] = {number: [] for number in range(partitions)}
+        super().__init__(servers, {topic: partitions})
+
+    @property
+    def total(self) -> int:
+        """Words counted so far."""
+        return sum(list(self.latest.values()))
+
+    def wait_total(self, total: int, limit_s: float = 120.0) -> float:
+        """Until so many words are counted; how long that took."""
+        return until(lambda: self.total >= total, f"{total} words to be counted", limit_s)
+
+    def exactness(self, expected: Mapping[str, int]) -> Exactness:
+        off = {w: self.latest.get(w, 0) - expected.get(w, 0) for w in {*self.latest, *expected}}
+        wrong = {word: by for word, by in off.items() if by}
+        first = min(wrong, default="")
+        return Exactness(
+            words=sum(expected.values()),
+            over=sum(by for by in wrong.values() if by > 0),
+            under=-sum(by for by in wrong.values() if by < 0),
+            not_rising=self.not_rising,
+            example=f"{first!r} is {self.latest.get(first, 0)}, expected {expected.get(first, 0)}" if wrong else "",
+        )
+
+    def take(self, message: Any, now: float, /) -> None:
         word, count = message.key().decode(), struct.unpack(">q", message.value())[0]
         self.not_rising += count <= self.latest.get(word, 0)
         self.latest[word] = count
-        self.records += 1
         self.arrived[message.partition()].append(now)

@@ -1,9 +1,16 @@
-"""The soak's auditors: a second active is found, what a frozen instance could not know is not held against it, growth is."""
+"""The soak's auditors: a second active is found, what a frozen instance could not know is not held against it, growth is; a
+record that is missing or too many is found, and what is expected does not depend on how records were cut into batches."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
+import pytest
 from instances import Event
 from soak_auditors import Active, Blind, Series, active_times, overlaps
+from soak_loads import difference, event, foreign_rows, replayed
+from soak_program import EXACT, foreign_key
 
 
 def line(at_s: float, name: str, task: str = "1_0", cause: str = "revoked") -> tuple[str, Event]:
@@ -67,3 +74,27 @@ def test_what_grows_is_told_from_what_warms_up() -> None:
     assert is_bounded(series("jvm", [300.0 + 5 * n for n in range(count)], files)) is True, "a heap fills"
     assert is_bounded(series("jvm", [900.0 + 20 * n for n in range(count)], files)) is False
     assert is_bounded(series("worker", steady[:20], files[:20])) is None, "too short to tell"
+
+
+def test_a_record_that_is_missing_or_twice_is_found() -> None:
+    one, other = ("k1", b"1", 5), ("k2", b"2", 6)
+    assert difference(Counter([one, other]), Counter([other, one])) == "2 records, all as expected"
+    assert difference(Counter([one, one]), Counter([one, other])) == (
+        f"WRONG: 1 of 2 records missing, 1 not expected, e.g. missing [{other}], not expected [{one}]"
+    )
+
+
+def test_rows_joined_by_foreign_key_are_those_of_the_last_values() -> None:
+    key = foreign_key("4")
+    assert foreign_rows([("a", b"2", 0), ("a", b"4", 0), (key, b"3", 0), (key, b"5", 0), ("b", b"7", 0)]) == {"a": b"4 5"}
+    assert foreign_rows([("a", b"2", 0), (foreign_key("2"), b"3", 0), ("a", b"4", 0)]) == {}, "it refers to another row now"
+
+
+@pytest.mark.spark
+def test_what_is_expected_of_a_partition_does_not_depend_on_batches(spark: object) -> None:
+    drawn = random.Random(1)
+    sent = [(key, value.encode(), at_ms) for key, value, at_ms in (event(number, drawn) for number in range(400))]
+    whole = {topic: Counter(records) for topic, records in replayed(sent, at_once=400).items()}
+    assert {topic: Counter(records) for topic, records in replayed(sent, at_once=7).items()} == whole
+    assert min(whole[topic].total() for topic in EXACT) > 20, "each topic has results"
+
