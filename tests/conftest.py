@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # the process that hands tests out to others needs no engine
     from tidemill.embedded.broker import EmbeddedBroker
 
 _numbers = count(1)
+_has_collected = False
+"""Since the last test that was not drawn by Hypothesis."""
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Jobs that a shell has put into the background ignore Ctrl-C, and so would the processes that tests interrupt.
@@ -127,9 +129,12 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Hypothesis makes errors of all warnings while it looks at a type (``from_type``), also of those about sockets that tests
-    before left to the collector, were it to run just then: it runs now."""
-    if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+    before left to the collector, were it to run just then: it runs now, unless it has run and only such tests since."""
+    global _has_collected
+    draws = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
+    if draws and not _has_collected:
         gc.collect()
+    _has_collected = draws
 
 
 @pytest.fixture(scope="session")

@@ -220,12 +220,12 @@ def test_cogrouped_streams_share_a_store(b: StreamsBuilder) -> None:
 def test_streams_that_are_cogrouped_in_a_loop_each_have_a_repartition_of_their_own(b: StreamsBuilder) -> None:
     """Python gives the ``id`` of a grouped stream that nothing holds any more to one of the next."""
     first = b.stream("a").group_by_key().cogroup(three)
-    for at in range(20):
+    for at in range(6):
         both = first.cogroup(b.stream(f"in{at}").group_by(record, key=STRING, value=LONG, name=f"by{at}"), three)
         both.aggregate(int, store=f"s{at}")
         del both
         gc.collect()
-    assert set(b.build().repartition_topics) == {f"by{at}-repartition" for at in range(20)}
+    assert set(b.build().repartition_topics) == {f"by{at}-repartition" for at in range(6)}
 
 
 # --- functions and processors ----------------------------------------------------------------------------------------

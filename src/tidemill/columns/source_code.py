@@ -14,6 +14,7 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from types import CodeType, TracebackType
 
@@ -100,15 +101,11 @@ def _is_installed(file: str) -> bool:
 
 def function_node(code: CodeType) -> FunctionNode | None:
     """The lambda or function that code was made of; None where several on its line may be it."""
-    tree = _tree(code.co_filename)
-    if tree is None:
-        return None
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     found = [
         node
-        for node in ast.walk(tree)
-        if isinstance(node, FunctionNode)
-        and code.co_firstlineno in _first_lines(node)
+        for node in _source(code.co_filename).functions
+        if code.co_firstlineno in _first_lines(node)
         and (code.co_name == "<lambda>") == isinstance(node, ast.Lambda)
         and tuple(argument.arg for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)) == names
     ]
@@ -135,11 +132,25 @@ def _first_lines(node: FunctionNode) -> tuple[int, ...]:
     return (node.lineno, *(decorator.lineno for decorator in decorators))
 
 
-def _tree(file: str) -> ast.AST | None:
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file's syntax tree, and the functions in it; no tree where it can't be parsed."""
+
+    tree: ast.AST | None
+    functions: tuple[FunctionNode, ...]
+
+
+def _source(file: str) -> _Source:
+    return _parsed("".join(linecache.getlines(file)))
+
+
+@lru_cache(maxsize=2)  # a program asks once for each of its functions
+def _parsed(text: str) -> _Source:
     try:
-        return ast.parse("".join(linecache.getlines(file))) if linecache.getlines(file) else None
+        tree = ast.parse(text) if text else None
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # another text than the one that runs
-        return None
+        tree = None
+    return _Source(tree, () if tree is None else tuple(node for node in ast.walk(tree) if isinstance(node, FunctionNode)))
 
 
 _Span = tuple[int, int, int, int]
@@ -167,7 +178,7 @@ def _holds(node: ast.AST, span: _Span) -> bool:
 
 def _path_to(code: CodeType, span: _Span | None) -> list[ast.AST]:
     """The smallest node of a span and the nodes around it; without a span the function."""
-    tree = _tree(code.co_filename)
+    tree = _source(code.co_filename).tree
     if tree is None:
         return []
     if span is None:
