@@ -227,13 +227,13 @@ class TaskGraph:
 
     def close(self) -> None:
         """Closes the processors (``close()`` of those that have it): all of them, whichever fails; the last failure is raised."""
-        problem: Exception | None = None
+        problem: BaseException | None = None
         for operator in self._operators.values():
             close = getattr(operator, "close", None)
             if close is not None:
                 try:
                     close()
-                except Exception as failure:
+                except (Exception, SystemExit) as failure:  # sys.exit() would end the worker, and with it the batch, each time
                     problem = failure
         if problem is not None:
             raise problem

@@ -64,6 +64,25 @@ def test_operators_are_recreated_after_a_batch_that_did_not_count(run: StepRun) 
     assert (Clocked.made, Clocked.closed) == (2, 1)
 
 
+@pytest.mark.parametrize("raised", [ValueError("no"), SystemExit(3)], ids=["fails", "exits"])
+def test_a_processor_that_fails_to_close_keeps_no_other_one_open_and_no_batch_from_running(
+    raised: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(Clocked):
+        def close(self) -> None:
+            raise raised
+
+    monkeypatch.setattr(Clocked, "closed", 0)
+    builder = StreamsBuilder()
+    builder.stream("in").process(Failing).process(Clocked).to("out")
+    run = StepRun(builder.build())
+    assert pipe(run, "a") == b"a11"
+    run.follows = 0
+    assert pipe(run, "b") == b"b11"
+    assert Clocked.closed == 1
+    assert "event=close-failed task=0_0" in caplog.text
+
+
 @pytest.mark.parametrize("other", [{"epoch": "another"}, {"demotions": 1}], ids=["opened again", "was a standby meanwhile"])
 def test_operators_are_recreated_for_another_owner_of_the_task(run: StepRun, other: dict[str, Any]) -> None:
     """Also where the stores stay open: another one has written since what they hold, and what these keep in memory is older."""

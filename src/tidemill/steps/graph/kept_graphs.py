@@ -76,7 +76,7 @@ class KeptGraphs:
             rows.begin(NO_STATE, Written())
         try:
             kept.graph.close()
-        except Exception:
+        except (Exception, SystemExit):
             log.exception(LogEvent("close-failed", task=which[1]))
 
     def of(self, spec: GraphSpec, task: TaskId, owner: str, state: StepState, view: StoreView, now_ms: int) -> TaskGraph:
