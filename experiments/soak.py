@@ -69,13 +69,14 @@ def main() -> int:
     asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-soak"), help="emptied first; the logs stay there")
     asked.add_argument("--brokers", type=int, default=1, help="of several, one at a time is killed, stopped or frozen")
     asked.add_argument("--program", choices=sorted(LOADS), default="wordcount", help="what the instances run")
+    asked.add_argument("--threads", type=int, default=1, help="stream threads of each instance")
     options = asked.parse_args()
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
     of_brokers = f", {options.brokers} brokers" if options.brokers > 1 else ""
     report = Report(f"Soak: {options.minutes:g} minutes of faults on {options.program}, seed {seed}{of_brokers}")
-    kind = LOADS[options.program]
+    kind, settings = LOADS[options.program], {**_SETTINGS, "num.stream.threads": options.threads}
     with Scene(options.folder, topics=kind.topics, keeps_broker=True, brokers=options.brokers) as scene:
-        anchor, *others = [scene.own(name, kind.program, settings=_SETTINGS) for name in ("anchor", "b", "c")]
+        anchor, *others = [scene.own(name, kind.program, settings=settings) for name in ("anchor", "b", "c")]
         group = Group(scene, random.Random(seed), anchor, others, kind.tasks)
         audit = ProcessAudit(list(scene.hosts.values()), float(HEAP.removesuffix("m")))
         load = kind(scene.servers, seed)
