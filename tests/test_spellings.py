@@ -108,6 +108,7 @@ TABLE = StreamsBuilder().table("in")
     (ReadOnlyStore, "putIfAbsent", ": write a processor for that"),
     (Topology, "addSource", ": add_source is a method of TopologyBuilder"),
     (STREAM, "fliter", "KStream has no fliter: did you mean filter"),
+    (StreamsBuilder, "describe", r"StreamsBuilder has no describe: write describe\(\) of the Topology that build\(\) gives$"),
     (StreamsBuilder, "xyzzy", "StreamsBuilder has no xyzzy; it has .*, stream, table$"),
 ])  # fmt: skip
 def test_a_name_that_a_class_does_not_have_is_answered_with_what_to_write(asked: object, name: str, said: str) -> None:

@@ -35,6 +35,7 @@ _GIVEN_BY = {
 """The classes whose methods are looked for, the likeliest first, and where their objects come from."""
 _WITH_THE_STORE = "metadata_for_all_streams_clients(), of which those are meant that have it in state_store_names"
 _RENAMED = {
+    "describe": "describe() of the Topology that build() gives",
     "through": "repartition(), or to(topic) and builder.stream(topic)",
     "transform": "process(supplier)",
     "flat_transform": "process(supplier)",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -614,6 +614,25 @@ def test_a_store_that_a_test_holds_shows_the_records_piped_since(topology_test_d
         assert list(sessions.fetch("k"))[-1] == (Windowed("k", at, at), 1)
         assert list(windows.all())[-1][0] == Windowed("k", at, at + 10)
         assert everywhere.get("g")[0] == str(at)
+
+
+def test_a_read_that_a_store_does_not_have_is_answered_with_what_to_write(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=TEXT, value=TEXT).group_by_key()
+    rows.windowed_by(TimeWindows.of_size(10)).count(store="windows")
+    rows.count(store="counts")
+    driver = topology_test_driver(builder)
+    windows, at = driver.store("windows"), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for call, said in (
+        (lambda: windows.fetchAll(0, 10), "WindowAccess has no fetchAll: write fetch_all$"),
+        (lambda: windows.get("k"), "WindowAccess has no get; it has all, fetch, fetch_all, "),
+        (lambda: driver.store("counts").reverseAll(), r"has no reverseAll: write all\(reverse=True\)$"),
+        (lambda: windows.fetch("k", at), r"are ms since the epoch: write int\(value\.timestamp\(\) \* 1000\) of a datetime$"),
+        (lambda: windows.fetch_range("k", at, at), "times of records and stores are ms since the epoch"),
+    ):
+        with pytest.raises((AttributeError, TypeError), match=said):
+            call()
+    assert driver.store("counts").approximate_num_entries == 0
 
 
 def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:
