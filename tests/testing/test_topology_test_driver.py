@@ -121,6 +121,17 @@ def test_the_wall_clock_moves_when_it_is_told_to(topology_test_driver: Any) -> N
     assert out.read_record() == TestRecord("tick", 1, 6_000)
 
 
+def test_the_wall_clock_begins_at_a_datetime_too(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).process(Ticker, key=TEXT, value=LONG).to("out", key=TEXT, value=LONG)
+    with pytest.raises(TopologyError, match="TopologyTestDriver: start_ms: 2026-01-01 00:00:00 has no time zone"):
+        topology_test_driver(builder, start_ms=datetime(2026, 1, 1))
+    driver = topology_test_driver(builder, start_ms=datetime(2026, 1, 1, tzinfo=timezone.utc))
+    driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+    driver.advance_wall_clock_time(1_000)
+    assert driver.create_output_topic("out", TEXT, LONG).read_record() == TestRecord("tick", 1, 1_767_225_601_000)
+
+
 def test_punctuators_are_due_from_the_time_at_which_the_driver_begins(topology_test_driver: Any) -> None:
     """Also where the clock moves before a record comes, and in every sub-topology."""
     builder = StreamsBuilder()

@@ -24,6 +24,8 @@ _PLACES = {
     "value": "a pair is a tuple: write [1] of (key, value), [0] of the (value, timestamp) of a timestamped store",
     "timestamp": "what a timestamped store has is a tuple (value, timestamp): write [1]",
 }
+_OF_HEADERS = ("add", "append", "extend", "insert", "lastHeader", "last_header", "remove", "toArray")
+_UNSETTABLE = re.compile("can't set attribute|property '(key|value|timestamp|headers)' of '.*' object has no setter")
 _COMPARED_TIME = re.compile("'[<>]=?' not supported between instances of .*'datetime.datetime'.*")
 _VALUES = (bool, bytes, dict, float, int, list, str, type(None))
 _OF_COLUMNS = (
@@ -60,6 +62,11 @@ def instead_of(problem: BaseException) -> str:
         return f"; write [{problem.name!r}], or give the serde a class, as in Serdes.json(Class), for values with attributes"
     if isinstance(problem, AttributeError) and isinstance(problem.obj, tuple) and problem.name in _PLACES:
         return f"; {_PLACES[problem.name]}"
+    if isinstance(problem, AttributeError) and isinstance(problem.obj, tuple) and problem.name in _OF_HEADERS:
+        added = "record.with_headers([*record.headers, (name, value)]) is the record with one more"
+        return f"; headers are a tuple of pairs, which stays as it is: {added}, record.header(name) reads one"
+    if isinstance(problem, AttributeError) and _UNSETTABLE.fullmatch(said_by(problem)):
+        return "; a record stays as it is: forward record.with_value(...), with_key, with_timestamp or with_headers"
     if isinstance(problem, AttributeError) and isinstance(problem.obj, _VALUES) and re.fullmatch(_OF_COLUMNS, problem.name or ""):
         called = "the function is called with Python values: compute with Python there"
         return f"; .{problem.name} is a method of Columns, but {called}"

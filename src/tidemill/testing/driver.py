@@ -54,7 +54,7 @@ from tidemill.testing.driver_service import THREAD, shared_driver_service
 from tidemill.testing.driver_stores import reads_of
 from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, from_json, to_json
 from tidemill.testing.worker import Place, on_disk, source_of, step_of
-from tidemill.topology.durations import Instant, milliseconds
+from tidemill.topology.durations import Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import SourceNode, Topology
@@ -69,7 +69,7 @@ _APPLICATION = "topology-test-driver"
 class TopologyTestDriver(Spelled):
     """Runs ``topology`` (or the builder that makes it) with ``config``; close it, or use it as a context manager.
 
-    ``start_ms``: what the wall clock shows at first. ``session``: a Spark session to use; else the process's shared one.
+    ``start_ms``: what the wall clock shows at first, or a ``datetime``. ``session``: a Spark session; else the shared one.
     ``topics``: those there are, for sources that read by a pattern. Records that can't be read or processed raise StopError, as
     an instance would stop.
     """
@@ -81,7 +81,7 @@ class TopologyTestDriver(Spelled):
         topology: Program,
         config: Mapping[str, object] | None = None,
         *,
-        start_ms: int = 0,
+        start_ms: Instant = 0,
         session: SparkSession | None = None,
         topics: Iterable[str] = (),
     ) -> None:
@@ -113,7 +113,7 @@ class TopologyTestDriver(Spelled):
         self._batch = self._committed = 0
         """The ids of the last batch, and of the last one that counts."""
         self._is_parents = False
-        self.wall_clock_ms = start_ms
+        self.wall_clock_ms = epoch_milliseconds(start_ms, "TopologyTestDriver: start_ms")
         self.dropped = 0
         """Number of dropped records (dropped-records-total)."""
         self.skipped = 0
