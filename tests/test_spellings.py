@@ -49,6 +49,7 @@ from tidemill.dsl.grouped import KGroupedStream
 from tidemill.dsl.stream import KStream
 from tidemill.dsl.table import KTable
 from tidemill.operators.processors import ProcessorContext
+from tidemill.testing.driver import TopologyTestDriver
 from tidemill.testing.topics import TestOutputTopic
 
 STREAM = StreamsBuilder().stream("in")
@@ -108,6 +109,11 @@ TABLE = StreamsBuilder().table("in")
     (ReadOnlyStore, "putIfAbsent", ": write a processor for that"),
     (Topology, "addSource", ": add_source is a method of TopologyBuilder"),
     (STREAM, "fliter", "KStream has no fliter: did you mean filter"),
+    (TestOutputTopic, "readKeyValuesToMap", "TestOutputTopic has no readKeyValuesToMap: write read_key_values_to_dict$"),
+    (TopologyTestDriver, "getTimestampedWindowStore", "TopologyTestDriver has no getTimestampedWindowStore: write store$"),
+    (TopologyTestDriver, "getAllStateStores", r": write store\(name\) of each in store_kinds$"),
+    (TopologyTestDriver, "metrics", ": write dropped or skipped$"),
+    (StreamsBuilder, "describe", r"StreamsBuilder has no describe: write describe\(\) of the Topology that build\(\) gives$"),
     (StreamsBuilder, "xyzzy", "StreamsBuilder has no xyzzy; it has .*, stream, table$"),
 ])  # fmt: skip
 def test_a_name_that_a_class_does_not_have_is_answered_with_what_to_write(asked: object, name: str, said: str) -> None:

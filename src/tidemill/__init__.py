@@ -113,7 +113,6 @@ if TYPE_CHECKING:
     from tidemill.query.metadata import KeyQueryMetadata, StreamsMetadata
     from tidemill.query.position import Position
     from tidemill.query.store_frame import StoreDataFrame
-    from tidemill.query.store_info import ValueAndTimestamp
     from tidemill.query.store_queries import LagInfo
     from tidemill.query.versioned_view import ReadOnlyVersionedStore
     from tidemill.query.view import ReadOnlyStore
@@ -128,7 +127,7 @@ if TYPE_CHECKING:
     from tidemill.task.progress import SuspendReason
     from tidemill.topology.nodes import Store, Topology
     from tidemill.topology.partitioning import StreamPartitioner
-    from tidemill.topology.values import Serde
+    from tidemill.topology.values import Serde, ValueAndTimestamp
     from tidemill.topology.windows import (
         JoinWindows,
         SessionWindows,
@@ -387,7 +386,6 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.operators.wrapped": ("ProcessorWrapper",),
     "tidemill.query.metadata": ("KeyQueryMetadata", "StreamsMetadata"),
     "tidemill.query.position": ("Position",),
-    "tidemill.query.store_info": ("ValueAndTimestamp",),
     "tidemill.query.store_frame": ("StoreDataFrame",),
     "tidemill.query.store_queries": ("LagInfo",),
     "tidemill.query.versioned_view": ("ReadOnlyVersionedStore",),
@@ -403,6 +401,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.task.progress": ("SuspendReason",),
     "tidemill.topology.nodes": ("Serde", "Store", "Topology"),
     "tidemill.topology.partitioning": ("StreamPartitioner",),
+    "tidemill.topology.values": ("ValueAndTimestamp",),
     "tidemill.topology.windows": (
         "JoinWindows",
         "SessionWindows",

@@ -135,6 +135,7 @@ def test_a_wrong_length_is_refused_with_both_lengths(serde: Serde, expected: int
 
 @pytest.mark.parametrize(("serde", "value", "message"), [
     (Serdes.string(), 1, "string: can't write a value of type int, expected str"),
+    (Serdes.string(), Windowed("k", 0, 10), "expected str; give windowed keys WindowedSerdes.time_windowed_serde_from"),
     (Serdes.bytes(), "a", "bytes: can't write a value of type str, expected bytes"),
     (Serdes.long(), 1.0, "long: can't write a value of type float, expected int"),
     (Serdes.long(), True, "long: can't write a value of type bool"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -251,6 +252,7 @@ def test_an_attribute_that_java_calls_is_answered_with_what_to_write(asked: Call
 
 WINDOWS = Stores.window_store("windows", 1000, 100, key=TEXT, value=TEXT)
 PLAIN = Stores.key_value_store("plain", key=TEXT, value=TEXT)
+MIDNIGHT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
@@ -263,6 +265,13 @@ PLAIN = Stores.key_value_store("plain", key=TEXT, value=TEXT)
         (lambda ctx: ctx.forward(Record("k", "v")), r"expected Record\(key, value, timestamp, headers=\(\)\)$"),
         (lambda ctx: ctx.store("windows").fetchAll(0, 10), "WindowAccess has no fetchAll: write fetch_all$"),
         (lambda ctx: ("k", "v").key, r"a pair is a tuple \(key, value\): write \[0\]$"),
+        (lambda ctx: ("v", 7).value, r"write \[1\] of \(key, value\), \[0\] of the \(value, timestamp\) of a timestamped store$"),
+        (lambda ctx: ("v", 7).timestamp, r"a tuple \(value, timestamp\): write \[1\]$"),
+        (lambda ctx: Record("k", "v", 1).headers.add("h", b"v"), r"headers are a tuple of pairs, .*record\.with_headers\(\["),
+        (lambda ctx: Record("k", "v", 1).headers.lastHeader("h"), r"record\.header\(name\) reads one$"),
+        (lambda ctx: setattr(Record("k", "v", 1), "value", "w"), r"a record stays as it is: forward record\.with_value\("),
+        (lambda ctx: ctx.store("windows").fetch("k", MIDNIGHT), r"write int\(value\.timestamp\(\) \* 1000\) of"),
+        (lambda ctx: ctx.store("windows").fetch_range("k", MIDNIGHT, MIDNIGHT), r"are ms since the epoch: write int\("),
         (lambda ctx: (7).alias("id"), r"\.alias is a method of Columns, but the function is called with Python values: compute"),
         (lambda ctx: None.isNull(), r"\.isNull is a method of Columns, but the function is called with Python values: compute"),
     ],

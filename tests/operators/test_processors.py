@@ -20,6 +20,7 @@ from tidemill.operators.processors import ProcessorContext, PunctuationType
 from tidemill.operators.punctuation import Punctuations, first_from
 from tidemill.operators.record import Record
 from tidemill.topology.nodes import Store
+from tidemill.topology.values import ValueAndTimestamp
 from tidemill.topology.windows import Windowed
 
 STRING, LONG = Serdes.string(), Serdes.long()
@@ -96,6 +97,23 @@ def test_a_timestamped_store_logs_the_value_s_timestamp_and_deletes_with_the_rec
     )
     assert pipe(run, ("k", "a", 5), ("k", None, 6)) == [(None, ("a", 77)), (("a", 77), None)]
     assert [entry[1:4] for entry in run.logged] == [(b"k", b"a", 77), (b"k", None, 6)]
+
+
+def test_a_timestamped_store_takes_a_value_with_its_timestamp_as_java_s_does() -> None:
+    def calls(s: Any, r: Record) -> Any:
+        s.put("k", ValueAndTimestamp(r.value, 77))
+        before = s.put_if_absent("k", ValueAndTimestamp("other", 1)), s.put_if_absent("l", ValueAndTimestamp("b", 78))
+        return before, list(s.all()), s.put("k", ValueAndTimestamp(None, 79)), s.get("k")
+
+    run = using(Stores.timestamped_key_value_store("s"), calls)
+    assert pipe(run, ("k", "a", 5)) == [((("a", 77), None), [("k", ("a", 77)), ("l", ("b", 78))], None, None)]
+    assert [entry[1:4] for entry in run.logged] == [(b"k", b"a", 77), (b"l", b"b", 78), (b"k", None, 5)]
+
+
+def test_a_timestamped_window_store_takes_a_value_with_its_timestamp() -> None:
+    store = Stores.window_store("s", 1000, 100, timestamped=True)
+    run = using(store, lambda s, r: (s.put("k", ValueAndTimestamp(r.value, 77), 40), s.fetch("k", 40)))
+    assert pipe(run, ("k", "a", 50)) == [(None, ("a", 77))]
 
 
 @pytest.mark.parametrize("store", [Stores.key_value_store("s"), Stores.timestamped_key_value_store("s")])

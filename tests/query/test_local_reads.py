@@ -29,7 +29,7 @@ from tidemill.query.local_copies import CopyReader, LocalCopies, LocalCopy
 from tidemill.query.metadata import HostMap
 from tidemill.query.position import Position
 from tidemill.query.rows import FoundRows, Row, RowsQuestion
-from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
+from tidemill.query.store_info import StoreInfo
 from tidemill.query.store_queries import Broker, OwnInstance, StoreQueries
 from tidemill.query.versioned_view import versioned_view
 from tidemill.state.lmdb import TaskState, wipe_files
@@ -39,6 +39,7 @@ from tidemill.steps.step_state import Written
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import partition_of_key
+from tidemill.topology.values import ValueAndTimestamp
 
 HERE, THERE = HostInfo("here", 1), HostInfo("there", 2)
 

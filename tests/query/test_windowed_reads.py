@@ -27,7 +27,7 @@ from tidemill.query.http_request import to_parameters
 from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, RowsQuestion
-from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
+from tidemill.query.store_info import StoreInfo
 from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, view_of_its_kind, window_view
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import TaskRows, opened
@@ -35,6 +35,7 @@ from tidemill.steps.step_state import Written
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import partition_of_key
+from tidemill.topology.values import ValueAndTimestamp
 from tidemill.topology.windows import Windowed
 
 SERDES: dict[str, Any] = {"key_serde": Serdes.string(), "value_serde": Serdes.long()}

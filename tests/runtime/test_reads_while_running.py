@@ -27,8 +27,8 @@ from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import InvalidStateStoreError, QueryError, StopError, StreamsNotStartedError, UnknownStoreError
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.position import Position
-from tidemill.query.store_info import ValueAndTimestamp
 from tidemill.runtime.instance.application import KafkaStreams, State
+from tidemill.topology.values import ValueAndTimestamp
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(900)]
 

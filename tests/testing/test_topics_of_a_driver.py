@@ -32,6 +32,8 @@ def topic(piped: list[Any], **settings: Any) -> TestInputTopic:
         (lambda t: t.pipe_input("k", "v", 1, [("a", "b")]), "a record for in: the value of the header 'a' is of type str"),
         (lambda t: t.pipe_input("k", "v", 1, [("a",)]), "a record for in: a header is .*, expected a pair"),
         (lambda t: t.pipe_records([TestRecord("k", "v")], batch=-1), "pipe_records: batch is -1, expected a number of records"),
+        (lambda t: t.pipe_key_values({"k": "v"}), r"expected pairs \(key, value\), got 'k'; of a dict give its items\(\)"),
+        (lambda t: t.pipe_key_values([("k", "v", 5)]), r"pipe_key_values: expected pairs \(key, value\), got \('k', 'v', 5\)"),
         (lambda t: t.pipe_key_values([("k", "v")], "5"), "start: the timestamp '5' is of type str"),
         (lambda t: t.pipe_values(["v"], advance=5), "advance: expected a start with it, or the topic's own"),
         (lambda t: t.pipe_records([TestRecord("k", "v")], batch=0), "pipe_records: batch is 0, expected a number of records"),

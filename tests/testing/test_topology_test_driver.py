@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,17 @@ def test_the_wall_clock_moves_when_it_is_told_to(topology_test_driver: Any) -> N
     assert out.is_empty
     driver.advance_wall_clock_time(timedelta(milliseconds=1))
     assert out.read_record() == TestRecord("tick", 1, 6_000)
+
+
+def test_the_wall_clock_begins_at_a_datetime_too(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).process(Ticker, key=TEXT, value=LONG).to("out", key=TEXT, value=LONG)
+    with pytest.raises(TopologyError, match="TopologyTestDriver: start_ms: 2026-01-01 00:00:00 has no time zone"):
+        topology_test_driver(builder, start_ms=datetime(2026, 1, 1))
+    driver = topology_test_driver(builder, start_ms=datetime(2026, 1, 1, tzinfo=timezone.utc))
+    driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+    driver.advance_wall_clock_time(1_000)
+    assert driver.create_output_topic("out", TEXT, LONG).read_record() == TestRecord("tick", 1, 1_767_225_601_000)
 
 
 def test_punctuators_are_due_from_the_time_at_which_the_driver_begins(topology_test_driver: Any) -> None:
@@ -614,6 +625,25 @@ def test_a_store_that_a_test_holds_shows_the_records_piped_since(topology_test_d
         assert list(sessions.fetch("k"))[-1] == (Windowed("k", at, at), 1)
         assert list(windows.all())[-1][0] == Windowed("k", at, at + 10)
         assert everywhere.get("g")[0] == str(at)
+
+
+def test_a_read_that_a_store_does_not_have_is_answered_with_what_to_write(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    rows = builder.stream("in", key=TEXT, value=TEXT).group_by_key()
+    rows.windowed_by(TimeWindows.of_size(10)).count(store="windows")
+    rows.count(store="counts")
+    driver = topology_test_driver(builder)
+    windows, at = driver.store("windows"), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for call, said in (
+        (lambda: windows.fetchAll(0, 10), "WindowAccess has no fetchAll: write fetch_all$"),
+        (lambda: windows.get("k"), "WindowAccess has no get; it has all, fetch, fetch_all, "),
+        (lambda: driver.store("counts").reverseAll(), r"has no reverseAll: write all\(reverse=True\)$"),
+        (lambda: windows.fetch("k", at), r"are ms since the epoch: write int\(value\.timestamp\(\) \* 1000\) of a datetime$"),
+        (lambda: windows.fetch_range("k", at, at), "times of records and stores are ms since the epoch"),
+    ):
+        with pytest.raises((AttributeError, TypeError), match=said):
+            call()
+    assert driver.store("counts").approximate_num_entries == 0
 
 
 def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:

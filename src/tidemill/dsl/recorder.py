@@ -65,7 +65,9 @@ class Recorder:
         The index is used up in either case, so that naming one operator does not rename the others.
         """
         index = self.take_index()
-        return self.generated(numbered(prefix, index)) if given is None else legal_name(given + suffix, "an operator")
+        if given is None:
+            return self.generated(numbered(prefix, index))
+        return legal_name(given + suffix if isinstance(given, str) else given, "an operator")
 
     def store_name(self, prefix: str) -> str:
         """A generated store name: ``KSTREAM-AGGREGATE-STATE-STORE-0000000003``."""

@@ -24,6 +24,7 @@ from tidemill.dsl.value_types import as_python, type_name
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.spellings import Spelled
 from tidemill.topology.values import Serde
+from tidemill.topology.windows import Windowed
 
 
 def java_text(data: bytes) -> str:
@@ -378,8 +379,12 @@ def serde_by_name(text: str) -> Serde:
 
 def _wrong_type(name: str, value: object, expected: str) -> SerdeError:
     instead = as_python(value)
+    found = f"{name}: can't write a value of type {type_name(value)}, expected {expected};"
+    if isinstance(value, Windowed):
+        serde = "WindowedSerdes.time_windowed_serde_from(...), or session_windowed_serde_from(...)"
+        return SerdeError(f"{found} give windowed keys {serde}, or write the key alone, as of to_stream(lambda k, v: k['key'])")
     return SerdeError(
-        f"{name}: can't write a value of type {type_name(value)}, expected {expected};"
+        found
         + (f" write {instead}, or" if instead else "")
         + " give the operator or the topic the serde of its values"
     )

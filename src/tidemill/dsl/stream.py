@@ -39,6 +39,7 @@ from tidemill.dsl.stream_joins import INNER, LEFT, OUTER, join_with
 from tidemill.dsl.table import GlobalKTable, KTable
 from tidemill.errors import TopologyError
 from tidemill.operators.processors import ProcessorSupplier
+from tidemill.printable import repr_of
 from tidemill.spellings import Spelled
 from tidemill.topology import operations as op
 from tidemill.topology.batch_operations import BatchFunction
@@ -165,6 +166,8 @@ class KStream(Spelled):
 
     def print(self, label: str | None = None, *, name: str | None = None) -> None:
         """Prints ``[label]: key, value`` for each record (label: the name of the node above); the stream ends here."""
+        if label is not None and not isinstance(label, str):
+            raise TopologyError(f"print: label: expected text, got {repr_of(label)}; foreach with a function prints as you like")
         self._same("KSTREAM-PRINTER-", op.Print(self.name if label is None else label), name)
 
     def to(

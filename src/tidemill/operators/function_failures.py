@@ -19,7 +19,14 @@ _CALLED_VALUE = re.compile("'(NoneType|bool|bytes|dict|float|int|list|str|tuple|
 
 _MISFIT = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|missing|got) .*argument.*", re.DOTALL)
 """Python's own sentence about a call: the class, and its method."""
-_PLACES = ("key", "value")
+_PLACES = {
+    "key": "a pair is a tuple (key, value): write [0]",
+    "value": "a pair is a tuple: write [1] of (key, value), [0] of the (value, timestamp) of a timestamped store",
+    "timestamp": "what a timestamped store has is a tuple (value, timestamp): write [1]",
+}
+_OF_HEADERS = ("add", "append", "extend", "insert", "lastHeader", "last_header", "remove", "toArray")
+_UNSETTABLE = re.compile("can't set attribute|property '(key|value|timestamp|headers)' of '.*' object has no setter")
+_COMPARED_TIME = re.compile("'[<>]=?' not supported between instances of .*'datetime.datetime'.*")
 _VALUES = (bool, bytes, dict, float, int, list, str, type(None))
 _OF_COLUMNS = (
     r"alias|asc|between|cast|contains|desc|dropFields|eqNullSafe|getField|getItem|ilike|isNaN|isNotNull|isNull|isin|like|"
@@ -54,12 +61,19 @@ def instead_of(problem: BaseException) -> str:
     if isinstance(problem, AttributeError) and isinstance(problem.obj, dict) and problem.name in problem.obj:
         return f"; write [{problem.name!r}], or give the serde a class, as in Serdes.json(Class), for values with attributes"
     if isinstance(problem, AttributeError) and isinstance(problem.obj, tuple) and problem.name in _PLACES:
-        return f"; a pair is a tuple (key, value): write [{_PLACES.index(problem.name)}]"
+        return f"; {_PLACES[problem.name]}"
+    if isinstance(problem, AttributeError) and isinstance(problem.obj, tuple) and problem.name in _OF_HEADERS:
+        added = "record.with_headers([*record.headers, (name, value)]) is the record with one more"
+        return f"; headers are a tuple of pairs, which stays as it is: {added}, record.header(name) reads one"
+    if isinstance(problem, AttributeError) and _UNSETTABLE.fullmatch(said_by(problem)):
+        return "; a record stays as it is: forward record.with_value(...), with_key, with_timestamp or with_headers"
     if isinstance(problem, AttributeError) and isinstance(problem.obj, _VALUES) and re.fullmatch(_OF_COLUMNS, problem.name or ""):
         called = "the function is called with Python values: compute with Python there"
         return f"; .{problem.name} is a method of Columns, but {called}"
     if isinstance(problem, TypeError) and (call := _MISFIT.fullmatch(said_by(problem))) and call[1] in _answering:
         return f"; expected {_taken_by(_answering[call[1]], call[2])}"
+    if isinstance(problem, TypeError) and _COMPARED_TIME.fullmatch(said_by(problem)):
+        return "; times of records and stores are ms since the epoch: write int(value.timestamp() * 1000) of a datetime"
     if isinstance(problem, TypeError) and _CALLED_VALUE.fullmatch(said_by(problem)):
         return "; what is a method in Java may be an attribute here: record.value, not record.value()"
     return ""

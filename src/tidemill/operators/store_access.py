@@ -18,7 +18,7 @@ from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.operators.window_store import WindowStore
 from tidemill.spellings import Spelled
-from tidemill.topology.values import TableRow
+from tidemill.topology.values import TableRow, ValueAndTimestamp
 from tidemill.topology.windows import Windowed
 
 
@@ -84,7 +84,9 @@ class TimestampedKeyValueAccess(_Access):
         return self._store.get_at(require_key(self._store.encode_key(key), "key-value"))
 
     def put(self, key: object, value: object, timestamp: int | None = None) -> None:
-        """Sets value and timestamp (None: the record's); a value of None deletes."""
+        """Sets value and timestamp (None: the record's); a value of None deletes. A ``ValueAndTimestamp`` is both, as in Java."""
+        if type(value) is ValueAndTimestamp:
+            value, timestamp = value
         now = self._now
         at = now.timestamp if timestamp is None or value is None else _time(timestamp)
         self._store.put(key, value, at, now.headers)
@@ -134,8 +136,11 @@ class WindowAccess(_Access):
     def put(self, key: object, value: object, start: int, timestamp: int | None = None) -> None:
         """Sets the value of the window that begins at ``start``; None deletes.
 
-        ``timestamp`` is the value's in a timestamped store (None: the record's). What has expired is dropped and counted.
+        ``timestamp`` is the value's in a timestamped store (None: the record's), which also takes a ``ValueAndTimestamp``. What
+        has expired is dropped and counted.
         """
+        if type(value) is ValueAndTimestamp and self._store.timestamped:
+            value, timestamp = value
         at = self._now.timestamp if timestamp is None or value is None else _time(timestamp)
         if not self._store.put(key, value, _time(start), at):
             self._now.drop()

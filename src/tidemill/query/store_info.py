@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from tidemill.dsl.value_types import as_python
 from tidemill.errors import QueryError, RetriableError, SerdeError, UnknownStoreError
 from tidemill.operators.segments import LONG_MAX
 from tidemill.printable import repr_of, said_by
-from tidemill.spellings import spelled
 from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
-
-
-@spelled
-class ValueAndTimestamp(NamedTuple):
-    """A value and the timestamp of the record that made it, in ms."""
-
-    value: Any
-    timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

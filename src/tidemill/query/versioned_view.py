@@ -14,11 +14,10 @@ from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.versioned_store import VersionedStore
 from tidemill.query.position import Position
 from tidemill.query.store_html import store_html
-from tidemill.query.store_info import ValueAndTimestamp
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import at_one_commit
 from tidemill.spellings import Spelled
-from tidemill.topology.values import Key, TableRow
+from tidemill.topology.values import Key, TableRow, ValueAndTimestamp
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -17,9 +17,9 @@ from tidemill.errors import InvalidStateStoreError, QueryError, TopologyError
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.position import Position
 from tidemill.query.store_html import store_html
-from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
+from tidemill.query.store_info import StoreInfo
 from tidemill.spellings import Spelled
-from tidemill.topology.values import Key, Serde, Value
+from tidemill.topology.values import Key, Serde, Value, ValueAndTimestamp
 
 T = TypeVar("T")
 

@@ -18,12 +18,12 @@ from tidemill.operators.window_store import WindowStore
 from tidemill.query.local_copies import CopyReader
 from tidemill.query.position import Position
 from tidemill.query.store_html import store_html
-from tidemill.query.store_info import StoreInfo, ValueAndTimestamp
+from tidemill.query.store_info import StoreInfo
 from tidemill.query.view import ReadOnlyStore
 from tidemill.query.windowed_rows import WINDOWS, Kind, at_one_commit, is_windowed, kind_of, opened_store
 from tidemill.spellings import Spelled
 from tidemill.topology.nodes import StoreKind
-from tidemill.topology.values import Value
+from tidemill.topology.values import Value, ValueAndTimestamp
 from tidemill.topology.windows import Windowed
 
 

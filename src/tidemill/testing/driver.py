@@ -32,7 +32,6 @@ from tidemill.errors import FunctionFailedError, StopError, TopologyError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.security.config_providers import resolved_spark
-from tidemill.operators.store_access import ReadOnly
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import Program, configured_topology, default_serdes
 from tidemill.runtime.instance.exception_policies import require_handlers, takes_one_by_one, unreadable_of
@@ -52,9 +51,10 @@ from tidemill.task.batch_id import BatchId
 from tidemill.task.batch_size import of_no_record
 from tidemill.task.partition_time import Times
 from tidemill.testing.driver_service import THREAD, shared_driver_service
+from tidemill.testing.driver_stores import reads_of
 from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, from_json, to_json
 from tidemill.testing.worker import Place, on_disk, source_of, step_of
-from tidemill.topology.durations import Instant, milliseconds
+from tidemill.topology.durations import Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import SourceNode, Topology
@@ -69,7 +69,7 @@ _APPLICATION = "topology-test-driver"
 class TopologyTestDriver(Spelled):
     """Runs ``topology`` (or the builder that makes it) with ``config``; close it, or use it as a context manager.
 
-    ``start_ms``: what the wall clock shows at first. ``session``: a Spark session to use; else the process's shared one.
+    ``start_ms``: what the wall clock shows at first, or a ``datetime``. ``session``: a Spark session; else the shared one.
     ``topics``: those there are, for sources that read by a pattern. Records that can't be read or processed raise StopError, as
     an instance would stop.
     """
@@ -81,7 +81,7 @@ class TopologyTestDriver(Spelled):
         topology: Program,
         config: Mapping[str, object] | None = None,
         *,
-        start_ms: int = 0,
+        start_ms: Instant = 0,
         session: SparkSession | None = None,
         topics: Iterable[str] = (),
     ) -> None:
@@ -113,7 +113,7 @@ class TopologyTestDriver(Spelled):
         self._batch = self._committed = 0
         """The ids of the last batch, and of the last one that counts."""
         self._is_parents = False
-        self.wall_clock_ms = start_ms
+        self.wall_clock_ms = epoch_milliseconds(start_ms, "TopologyTestDriver: start_ms")
         self.dropped = 0
         """Number of dropped records (dropped-records-total)."""
         self.skipped = 0
@@ -206,8 +206,7 @@ class TopologyTestDriver(Spelled):
         stores = self._compiled.topology.stores
         if name not in stores:
             raise TopologyError(f"the topology has no store {name!r}; its stores are {', '.join(stores) or 'none'}")
-        why = f"the store {name} can't be written by a test: pipe the records that its rows come from"
-        return ReadOnly(_AtEachRead(self, name), why)
+        return reads_of(name, lambda: self._store_now(name))
 
     def _store_now(self, name: str) -> object:
         """The store as the next read of it is to see it: windows and sessions expire by the time that it has seen so far."""
@@ -392,16 +391,6 @@ class _Now:
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._held.scan(store, low, high, reverse=reverse)
-
-
-class _AtEachRead:
-    """A store of a driver, opened again for each read: what a test holds is never older than the records that it has piped."""
-
-    def __init__(self, driver: TopologyTestDriver, name: str) -> None:
-        self._driver, self._name = driver, name
-
-    def __getattr__(self, read: str) -> object:
-        return getattr(self._driver._store_now(self._name), read)
 
 
 def _global_topics(topology: Topology) -> list[str]:

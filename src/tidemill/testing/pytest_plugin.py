@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from tidemill.runtime.instance.configured_topology import Program
     from tidemill.testing.driver import TopologyTestDriver
+    from tidemill.topology.durations import Instant
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +33,7 @@ def topology_test_driver(tidemill_session: SparkSession) -> Iterator[Callable[..
     with ExitStack() as open_drivers:
 
         def make(
-            topology: Program, config: Mapping[str, object] | None = None, *, start_ms: int = 0
+            topology: Program, config: Mapping[str, object] | None = None, *, start_ms: Instant = 0
         ) -> TopologyTestDriver:
             return open_drivers.enter_context(TopologyTestDriver(topology, config, start_ms=start_ms, session=tidemill_session))
 

@@ -16,6 +16,7 @@ from typing import Any
 from tidemill.dsl.arguments import required_serde
 from tidemill.errors import TopologyError
 from tidemill.operators.record import why_no_headers, why_no_timestamp
+from tidemill.printable import repr_of
 from tidemill.spellings import Spelled
 from tidemill.topology.durations import Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.values import Key, Serde, Value
@@ -67,6 +68,9 @@ class TestRecord:
     headers: Headers = ()
 
 
+_PAIR = 2
+
+
 class TestInputTopic(Spelled):
     """Writes one topic. Its time begins at ``start`` and moves on by ``advance`` with each record that has no own one.
 
@@ -112,6 +116,8 @@ class TestInputTopic(Spelled):
     ) -> None:
         """Several records, one by one: the first at ``start``, each later one ``advance`` after the one before, and the topic's
         own time stays; without a ``start`` at the topic's own time."""
+        pairs = list(pairs)
+        _refuse_if(_why_no_pairs(pairs), "pipe_key_values")
         if start is None:
             _refuse_if("expected a start with it, or the topic's own (create_input_topic)" if advance else "", "advance")
             self.pipe_records(TestRecord(key, value) for key, value in pairs)
@@ -149,6 +155,11 @@ class TestInputTopic(Spelled):
         return RawRecord(
             self.topic, self._key.serialize(record.key), self._value.serialize(record.value), index(given), headers
         )
+
+
+def _why_no_pairs(pairs: Sequence[object]) -> str:
+    bad = [each for each in pairs if not isinstance(each, (tuple, list)) or len(each) != _PAIR]
+    return f"expected pairs (key, value), got {repr_of(bad[0])}; of a dict give its items()" if bad else ""
 
 
 def _in_ms(time: Any, what: str) -> Any:

@@ -6,7 +6,9 @@ Decides nothing about them. Keys and values are not ``object``, since functions 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from tidemill.spellings import spelled
 
 Key = Any
 """A record's key, decoded; None where it is null."""
@@ -16,6 +18,14 @@ Value = Any
 
 TableRow = tuple[Value, int]
 """A table's row of a key: (value, timestamp in ms since the epoch)."""
+
+
+@spelled
+class ValueAndTimestamp(NamedTuple):
+    """A value and the timestamp of the record that made it, in ms."""
+
+    value: Value
+    timestamp_ms: int
 
 
 _IMMUTABLE = (int, float, str, bytes, type(None))

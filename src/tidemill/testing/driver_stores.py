@@ -1,0 +1,60 @@
+"""A driver's store as a test holds it: reads only, each of the store as it is then.
+
+Decides what a test may ask of a store, and what it is told of anything else; the driver opens the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from tidemill.operators.function_failures import instead_of
+from tidemill.operators.record import Headers
+from tidemill.operators.store_access import ReadOnly, access_to
+from tidemill.printable import said_by
+from tidemill.spellings import UnknownNameError
+
+
+def reads_of(name: str, opened: Callable[[], object]) -> ReadOnly:
+    """``opened`` gives the store, for each read anew: what a test holds is never older than the records that it has piped."""
+    return ReadOnly(_AtEachRead(opened), f"the store {name} can't be written by a test: pipe the records that its rows come from")
+
+
+class _AtEachRead:
+    def __init__(self, opened: Callable[[], object]) -> None:
+        self._opened = opened
+
+    def __getattr__(self, read: str) -> object:
+        store = self._opened()
+        try:
+            found = getattr(store, read)
+        except AttributeError:
+            raise UnknownNameError(access_to(store, _NoRecord()), read) from None
+        return _answered(found) if callable(found) else found
+
+
+class _NoRecord:
+    """No record is being processed where a test reads."""
+
+    timestamp = 0
+    headers: Headers = ()
+
+    def drop(self, count: int = 1) -> None:
+        """Nothing is written, so nothing can be too old."""
+
+
+def _answered(read: Callable[..., Any]) -> Callable[..., Any]:
+    """The same read; a call that it can't take is told what to write, as it is in a processor."""
+
+    @wraps(read)
+    def call(*args: object, **named: object) -> Any:
+        try:
+            return read(*args, **named)
+        except TypeError as problem:
+            advice = instead_of(problem)
+            if not advice:
+                raise
+            raise TypeError(f"{said_by(problem)}{advice}") from None
+
+    return call
