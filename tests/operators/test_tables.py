@@ -13,6 +13,7 @@ from tests.operators.step_harness import StepRun
 from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized
+from tidemill.errors import RecordError
 
 STRING, LONG = Serdes.string(), Serdes.long()
 Given = tuple[str, "str | None", int]
@@ -419,3 +420,18 @@ def test_a_group_whose_key_is_a_double_is_the_one_of_its_bytes(
         running.pipe(at, "in", b"k", double.serialize(value), at)
     found = [(key, LONG.deserialize(value)) for topic, key, value, *_ in running.written if topic == "out"]
     assert found == [(double.serialize(key), count) for key, count in expected]
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [TimeWindows.of_size(10), SlidingWindows.of_time_difference(10), SessionWindows.of_inactivity_gap(10)],
+    ids=["time", "sliding", "session"],
+)
+def test_a_join_of_a_windowed_table_with_plain_keys_says_what_it_expects(windows: Any) -> None:
+    builder, text = StreamsBuilder(), Serdes.string()
+    counts = builder.stream("clicks", key=text, value=text).group_by_key().windowed_by(windows).count(store="counts")
+    users = builder.table("users", key=text, value=text, store="users")
+    users.join(counts, per_record(lambda user, count: f"{user} {count}", text)).to_stream().to("joined")
+    expected = "KTABLE-JOINTHIS-[0-9]+: the key is of type str, expected Windowed: .*Join what has the same windows"
+    with pytest.raises(RecordError, match=expected):
+        start(builder.build()).pipe(0, "users", b"a", b"b", 1)

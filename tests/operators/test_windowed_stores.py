@@ -101,6 +101,17 @@ def test_values_of_one_key_and_time_are_all_kept_where_duplicates_are() -> None:
     assert len(list(store.all())) == 3
 
 
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_fetch_where_duplicates_are_kept_gives_the_last_put_of_the_key_and_time(*, persistent: bool) -> None:
+    rows = MemoryRows()
+    first = WindowStore(_store(retain_duplicates=True, persistent=persistent), rows)
+    for key, value, start in (("k", "a", 5), ("k", "b", 5), ("k", "c", 6), ("other", "d", 5), ("k", None, 5)):
+        first.put(key, value, start, start)
+    first.flush()
+    for store in (first, WindowStore(_store(retain_duplicates=True, persistent=persistent), rows)):
+        assert [store.fetch("k", start) for start in (4, 5, 6, 7, -1)] == [None, "b", "c", None, None]
+
+
 def test_the_sequence_of_duplicates_goes_on_after_a_restart() -> None:
     rows = MemoryRows()
     first = WindowStore(_store(retain_duplicates=True), rows)

@@ -14,7 +14,7 @@ from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.emit_final import CloseRounds
 from tidemill.operators.record import Change, Record
 from tidemill.operators.session_store import SessionStore
-from tidemill.operators.windowed_aggregation import has_for_itself, steps_of
+from tidemill.operators.windowed_aggregation import has_for_itself, require_windowed, steps_of
 from tidemill.topology import operations as op
 from tidemill.topology.values import TableRow
 from tidemill.topology.windows import Windowed
@@ -83,5 +83,6 @@ class SessionAggregate:
 
     def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a session: (value, its end)."""
+        require_windowed(windowed)
         value = self._store.fetch_session(windowed.key, windowed.start, windowed.end)
         return None if value is None else (value, windowed.end)

@@ -20,7 +20,7 @@ from tidemill.operators.record import Change, Record
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.time_windows import TimeWindowAggregate
 from tidemill.operators.window_store import TimestampedWindowStore
-from tidemill.operators.windowed_aggregation import has_for_itself, steps_of
+from tidemill.operators.windowed_aggregation import has_for_itself, require_windowed, steps_of
 from tidemill.topology import operations as op
 from tidemill.topology.values import TableRow, Value, is_immutable
 from tidemill.topology.windows import SlidingWindows, Windowed
@@ -180,6 +180,7 @@ class SlidingWindowAggregate:
 
     def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a window: (value, timestamp)."""
+        require_windowed(windowed)
         found: TableRow | None = self._store.fetch(windowed.key, windowed.start)
         return found
 

@@ -98,11 +98,15 @@ class WindowStore:
         return self._decode(row)
 
     def fetch(self, key: object, start: int) -> Value:
-        """The value of ``key`` in the window that begins at ``start``; None if there is none (any more)."""
+        """The value of ``key`` in the window that begins at ``start``; None if there is none (any more). Of duplicates the last
+        one that was put."""
         return self.fetch_at(self._raw(key), start)
 
     def fetch_at(self, key: bytes, start: int) -> Value:
         """``fetch`` for the bytes of a key."""
+        if self._duplicates:
+            last = self.range_at(key, start, start, reverse=True)
+            return last[0][1] if last else None
         if start < self._segments.oldest_shown:
             return None
         row = self._rows.get(pack_time(start // self._interval) + key + pack_time(start) + _FIRST)

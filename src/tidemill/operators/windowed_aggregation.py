@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tidemill.errors import SerdeError
 from tidemill.operators.stateless import plain
 from tidemill.topology import operations as op
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.nodes import ProcessorNode, Topology
 from tidemill.topology.values import Key, Value
+from tidemill.topology.windows import Windowed
 
 
 class Steps(NamedTuple):
@@ -69,3 +71,16 @@ def _reduction(reducer: UserFunction) -> Steps:
 
 def _no_merger(_key: object, _first: object, _second: object) -> object:
     raise TypeError("sessions are joined by a merger: give aggregate() of a session-windowed stream a merger(key, first, second)")
+
+
+def require_windowed(key: object) -> None:
+    """Refuses a key without a window, of what is joined with a windowed table.
+
+    Raises:
+        SerdeError: it is no Windowed.
+    """
+    if not isinstance(key, Windowed):
+        raise SerdeError(
+            f"the key is of type {type(key).__name__}, expected Windowed: it is looked up in the table of a windowed aggregation."
+            " Join what has the same windows, or give that table plain keys: to_stream, select_key with key.key, to_table"
+        )
