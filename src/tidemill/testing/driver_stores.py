@@ -1,6 +1,6 @@
 """A driver's store as a test holds it: reads only, each of the store as it is then.
 
-Decides what a test may ask of a store, and what it is told of anything else; the driver opens the store.
+Decides which reads of a store a test has, and the error of any other name; the driver opens the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidemill.spellings import UnknownNameError
 
 
 def reads_of(name: str, opened: Callable[[], object]) -> ReadOnly:
-    """``opened`` gives the store, for each read anew: what a test holds is never older than the records that it has piped."""
+    """``opened`` gives the store, again for each read: what a test holds is never older than the records that it has piped."""
     return ReadOnly(_AtEachRead(opened), f"the store {name} can't be written by a test: pipe the records that its rows come from")
 
 
@@ -45,7 +45,7 @@ class _NoRecord:
 
 
 def _answered(read: Callable[..., Any]) -> Callable[..., Any]:
-    """The same read; a call that it can't take is told what to write, as it is in a processor."""
+    """The same read; the error of a wrong call says what to write, as in a processor."""
 
     @wraps(read)
     def call(*args: object, **named: object) -> Any:
