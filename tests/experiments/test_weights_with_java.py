@@ -74,7 +74,8 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
         JavaStreams(folder / "java", scene.servers, APPLICATION, process_id=JAVA, settings=AT_ONCE) as java,
         JavaStreams(folder / "java-2", scene.servers, APPLICATION, process_id=SECOND, settings=AT_ONCE) as second,
     ):
-        feed = Feed(scene.servers, INPUT, partitions=PARTITIONS, seed=3, lines_per_s=60, vocabulary=SKEWED).start()
+        feed = Feed(scene.servers, INPUT, partitions=PARTITIONS, seed=3, lines_per_s=60, vocabulary=SKEWED)
+        feed.start()
         java.start()
         yield Group(scene, scene.own("tidemill", HERE / "java_wordcount.py", WEIGHTED, process_id=TIDEMILL), java, second, feed)
         feed.stop()

@@ -77,7 +77,7 @@ class TransactionalProducer(RecordProducer):
         self._transactional_id = transactional_id
         self._most_ms = most_ms
         self._began_s = math.inf
-        """Of the last transaction; none has begun with a new producer."""
+        """Of the open transaction, or the last one's until the next is begun; none has begun with a new producer."""
         self._init_timeout_s = init_timeout_ms / 1000
         self._notes = ConnectionNotes(self._settings)
 
@@ -137,7 +137,8 @@ class TransactionalProducer(RecordProducer):
         late, would end the next transaction of the same epoch wherever that is then.
         """
         if not self._is_open and self._producer is not None:
-            self._producer.poll(0)  # which calls the delivery callbacks
+            self._began_s = math.inf
+            self._served()  # which may note a lost request
             if self._notes.lost:
                 log.info(LogEvent("new-epoch", id=self._transactional_id, reason=self._notes.lost))
                 self._give_up()
@@ -251,16 +252,16 @@ class FlushingProducer(RecordProducer):
     def _replace(self, reason: str) -> None:
         """Flushes what was written; the batch continues."""
         assert self._producer is not None
-        if self._producer.flush(self._timeout_s) or self._delivery_error is not None:
-            problem = self._reason(None, reason)
+        if not self._has_flushed(reason):
+            assert self.failure is not None
             self._give_up()
-            raise problem
+            raise self.failure
         self.init()
         self._is_open = True
 
     def _noticed(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self.delivered(error, message)
+            self._delivered(error, message)
 
 
 def fence(settings: DataClientSettings, transactional_id: str, *, timeout_ms: int = 15_000) -> None:

@@ -46,6 +46,7 @@ _Content = tuple[str, "bytes | None", "bytes | None", int]
 DeliveryCallback = Callable[["KafkaError | None", Message], None]
 _ANY_PARTITION = -1
 _ROOM_POLL_S = 0.1
+_CAUSE_LIMIT_S = 1.0
 _FLUSH_POLL_S = 0.1
 _HEARD_OF_PAUSE_S = 0.1
 _DEFAULTS: DataClientSettings = {
@@ -122,18 +123,6 @@ class RecordProducer(ABC):
         self._is_open, self._ends, self._delivery_error, self.failure = True, {}, None, None
         self._has_written = False
 
-    def writer(self) -> Write:
-        """Begins, and gives the client's own ``produce`` for a loop of one's own.
-
-        On BufferError call ``make_room`` and write the record again; on KafkaException raise what ``refused`` gives. A timestamp
-        of 0 is the current time here.
-        """
-        self.begin()
-        assert self._producer is not None
-        if self._asks_for_reasons:
-            return functools.partial(self._producer.produce, on_delivery=self.delivered)
-        return self._producer.produce
-
     def write(self, topic: str, records: RecordColumns) -> None:
         """Writes records of a topic.
 
@@ -146,13 +135,13 @@ class RecordProducer(ABC):
         self._topics.add(topic)
         self._has_written = True
         count, partitions = len(records), records.partitions
-        callbacks: Sequence[DeliveryCallback | None] = [self.delivered if self._asks_for_reasons else None] * count
+        callbacks: Sequence[DeliveryCallback | None] = [self._delivered if self._asks_for_reasons else None] * count
         if self._is_single:
             callbacks = [functools.partial(self._delivered_at, timestamp) for timestamp in records.timestamps]
         elif partitions is not None:
             callbacks = list(callbacks)
             for at in {partition: at for at, partition in enumerate(partitions)}.values():
-                callbacks[at] = self.delivered
+                callbacks[at] = self._delivered
         rows = zip(
             records.values,
             records.keys,
@@ -182,7 +171,7 @@ class RecordProducer(ABC):
                         raise RecordTooLargeError(str(meaning_of(problem.args[0], f"writing to {topic}")), at=at) from problem
                     where = topic if partition == _ANY_PARTITION else TopicPartition(topic, partition)
                     raise self.refused(problem, f"writing to {where}", (topic,)) from problem
-        self._producer.poll(0)
+        self._served()
 
     def _check(self, at: int, content: _Content) -> None:
         said = self._refused.get(content)
@@ -264,8 +253,8 @@ class RecordProducer(ABC):
                 raise KafkaException(described.error)
             time.sleep(_HEARD_OF_PAUSE_S)
 
-    def delivered(self, error: KafkaError | None, message: Message) -> None:
-        """The callback of a partition's last record; ``write`` sets it, a loop of one's own must."""
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        """The callback of a partition's last record."""
         partition = TopicPartition(str(message.topic()), int(message.partition() or 0))
         if error is not None:
             first = self._delivery_error
@@ -275,17 +264,31 @@ class RecordProducer(ABC):
             self._ends[partition] = max(self._ends.get(partition, 0), int(message.offset() or 0) + 1)
 
     def _delivered_at(self, timestamp: int, error: KafkaError | None, message: Message) -> None:
-        """``delivered`` of a record that is to be found out if it is refused; its message has no timestamp then."""
-        self.delivered(error, message)
+        """``_delivered`` of a record that is to be found out if it is refused; its message has no timestamp then."""
+        self._delivered(error, message)
         if self._is_single and error is not None and (is_not_valid(error) or is_too_large(error)):
             topic = str(message.topic())
             self._refused[topic, message.key(), message.value(), timestamp] = str(meaning_of(error, f"writing to {topic}"))
 
+    def _served(self, limit_s: float = 0) -> int:
+        """Calls the callbacks that are due; how many events there were.
+
+        A fatal error, as of a producer that is fenced, is raised by the client wherever it is heard first, hence here, too.
+        """
+        assert self._producer is not None
+        try:
+            return self._producer.poll(limit_s)
+        except KafkaException as problem:
+            raise self.refused(problem, "writing") from problem
+
     def make_room(self) -> None:
-        """Waits until records have left the full buffer; BatchLostError, and the batch aborted, if none do in time."""
+        """Waits until records have left the full buffer.
+
+        BatchLostError if none do in time, otherwise as ``write`` raises; the batch is aborted then.
+        """
         assert self._producer is not None
         deadline = Deadline.after(self._timeout_s)
-        while self._producer.poll(_ROOM_POLL_S) == 0:
+        while self._served(_ROOM_POLL_S) == 0:
             if deadline.is_over:
                 waiting = len(self._producer)
                 self.abort()
@@ -299,7 +302,7 @@ class RecordProducer(ABC):
     ) -> TidemillError:
         """The error for an exception of the client; aborts the batch. ``topics``: what it is about, if not all that was written;
         ``reader``: the group that reads them, where it is about that."""
-        error: KafkaError = problem.args[0]
+        error = self._fatal_cause(problem.args[0])
         # What may be tried again was tried until its time was over: an abort would wait as long, a new producer is quick.
         if error.fatal() or error.retriable():
             self._give_up()
@@ -308,6 +311,17 @@ class RecordProducer(ABC):
         if error.code() == KafkaError._STATE:  # the batch had failed before, which was not reported
             return self._earlier(error, doing)
         return self._unless_left_out(error, self._meaning(error, doing, topics, reader=reader))
+
+    def _fatal_cause(self, error: KafkaError) -> KafkaError:
+        """The error itself, or what is behind ``_FATAL``: that is raised once, where the client's events are served."""
+        if error.code() != KafkaError._FATAL or self._producer is None:
+            return error
+        try:
+            while self._producer.poll(_CAUSE_LIMIT_S):
+                pass
+        except KafkaException as cause:
+            error = cause.args[0]
+        return error
 
     def _earlier(self, error: KafkaError, doing: str) -> TidemillError:
         """The earlier failure, where it is known; else the batch is lost, and the next one asks for reasons."""
@@ -395,7 +409,7 @@ class RecordProducer(ABC):
             return BatchLostError(f"{problem} The batch is run again to find the record.")
         return problem
 
-    def _has_flushed(self) -> bool:
+    def _has_flushed(self, doing: str = "writing the batch") -> bool:
         """True if every record of the batch is acknowledged; else ``failure`` says why not."""
         assert self._producer is not None
         problem: KafkaException | None = None
@@ -408,7 +422,7 @@ class RecordProducer(ABC):
             problem, left = caught, 1
         if left == 0 and self._delivery_error is None:
             return True
-        self.failure = self._reason(problem, "writing the batch")
+        self.failure = self._reason(problem, doing)
         return False
 
     def _succeeded(self) -> CommitOutcome:
