@@ -77,7 +77,7 @@ def added(folder: Path, seconds: int) -> dict[str, float]:
         feeder.start()
         streams = KafkaStreams(
             word_count(), application_id="add-thread", bootstrap_servers=broker.bootstrap_servers, state_dir=str(folder),
-            num_stream_threads=1, **{"spark.master": "local[4]"},
+            num_stream_threads=1, config={"spark.master": "local[4]"},
         )  # fmt: skip
         try:
             with streams:

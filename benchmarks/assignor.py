@@ -171,7 +171,7 @@ def compare_with_reference(runs: int) -> tuple[list[dict[str, Any]], list[str]]:
             begin = time.perf_counter()
             slow, followup = SlowAssignor(state).run()
             slow_took = (time.perf_counter() - begin) * 1_000
-            fast = {client: (held.active, held.standby) for client, held in assignment.clients.items()}
+            fast = {client: (set(held.active), set(held.standby)) for client, held in assignment.clients.items()}
             same = (fast, assignment.followup_needed) == (slow, followup)
             if not same:
                 wrong.append(f"{clients} x {tasks} {kind}: not the answer of the plain algorithm")

@@ -72,7 +72,7 @@ def table(path: Path, last_s: float) -> None:
 
 
 def _of(lines: list[dict[str, Any]], name: str) -> float:
-    return statistics.median(line.get(name, 0.0) for line in lines) if lines else 0.0
+    return float(statistics.median(line.get(name, 0.0) for line in lines)) if lines else 0.0
 
 
 def _median(lines: list[dict[str, Any]], names: tuple[str, ...]) -> float:
@@ -80,9 +80,9 @@ def _median(lines: list[dict[str, Any]], names: tuple[str, ...]) -> float:
     if not lines:
         return 0.0
     if names:
-        return statistics.median(sum(line.get(name, 0.0) for name in names) for line in lines)
+        return float(statistics.median(sum(line.get(name, 0.0) for name in names) for line in lines))
     known = [name for _, part in _PARTS for name in part]
-    return statistics.median(line["seconds"] * 1e3 - sum(line.get(name, 0.0) for name in known) for line in lines)
+    return float(statistics.median(line["seconds"] * 1e3 - sum(line.get(name, 0.0) for name in known) for line in lines))
 
 
 if __name__ == "__main__":
@@ -90,7 +90,8 @@ if __name__ == "__main__":
         from tidemill.cli.main import main
 
         trace(os.environ["TIDEMILL_BATCH_TRACE"])
-        sys.exit(main())
+        main()
+        sys.exit()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--last-s", type=float, default=30, help="so many seconds before the last batch")

@@ -7,10 +7,14 @@ of the two shows as a difference.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from tidemill.assignment.model import LONG_MAX, ApplicationState
 from tidemill.ids import ProcessId, TaskId
 from tidemill.java_collections.hash_table import HashTable, task_hash
 from tidemill.java_collections.priority_queue import JavaPriorityQueue
+
+Held = dict[ProcessId, set[TaskId]]
 
 
 class SlowAssignor:
@@ -64,7 +68,7 @@ class SlowAssignor:
     def has(self, client: ProcessId, task: TaskId) -> bool:
         return task in self.active[client] or task in self.standby[client]
 
-    def least_loaded(self, candidates) -> ProcessId | None:
+    def least_loaded(self, candidates: Iterable[ProcessId]) -> ProcessId | None:
         return min(candidates, key=lambda client: (self.load(client), client), default=None)
 
     def should_move(self, source: ProcessId, destination: ProcessId) -> bool:
@@ -74,7 +78,7 @@ class SlowAssignor:
         ) / self.clients[destination].capacity
         return skew > 0 and 0 <= proposed < skew
 
-    def balance(self, kind, is_allowed) -> None:
+    def balance(self, kind: Held, is_allowed: Callable[[ProcessId, ProcessId], bool]) -> None:
         moved = True
         while moved:
             moved = False
@@ -146,7 +150,7 @@ class SlowAssignor:
             return bool(self.caught_up[task])
         return self.lag[task, self.by_lag[task][0]] < self.lag[task, client]
 
-    def queue(self, kind, skipped):
+    def queue(self, kind: Held, skipped: set[tuple[TaskId, ProcessId]]) -> list[tuple[TaskId, ProcessId]]:
         queue: JavaPriorityQueue[tuple[TaskId, ProcessId]] = JavaPriorityQueue()
         for client in self.clients:
             for task in sorted(kind[client]):

@@ -211,7 +211,7 @@ def _output(servers: str, program: str) -> tuple[Mapping[tuple[bytes, bytes], in
     settings = {"group.id": "none", "isolation.level": "read_committed", "log_level": 0, "enable.partition.eof": True}
     latest: dict[bytes, bytes | None] = {}
     every: Counter[tuple[bytes, bytes]] = Counter()
-    count, at_end = 0, set[int]()
+    count, at_end = 0, set[int | None]()
     with closing(Consumer({"bootstrap.servers": servers, **settings, "enable.auto.commit": False})) as consumer:
         consumer.assign([TopicPartition("out", number, 0) for number in range(PARTITIONS)])
         while len(at_end) < PARTITIONS:
@@ -223,10 +223,13 @@ def _output(servers: str, program: str) -> tuple[Mapping[tuple[bytes, bytes], in
                     at_end.add(message.partition())
                     continue
                 count += 1
+                key, value = message.key(), message.value()
+                if key is None:
+                    raise RuntimeError("the output holds a record without a key, which no program here writes")
                 if keeps_latest(program):
-                    latest[message.key()] = message.value()
+                    latest[key] = value
                 else:
-                    every[message.key(), message.value()] += 1
+                    every[key, b"" if value is None else value] += 1  # which no program wants
     if keeps_latest(program):
         return {(key, value): 1 for key, value in latest.items() if value is not None}, count
     return every, count

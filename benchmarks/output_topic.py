@@ -85,11 +85,11 @@ class OutputTopic:
         now = time.time()
         arrivals = []
         for message in messages:
-            error = message.error()
+            error, partition, offset = message.error(), message.partition(), message.offset()
             if error is None:
                 arrivals.append(self._take(message, now))
-            elif error.code() == KafkaError._PARTITION_EOF:
-                self._seen_end[message.partition()] = message.offset()
+            elif error.code() == KafkaError._PARTITION_EOF and partition is not None and offset is not None:
+                self._seen_end[partition] = offset
         return arrivals
 
     def stable_ends(self) -> dict[int, int]:
@@ -127,8 +127,11 @@ class OutputTopic:
         self._consumer.close()
 
     def _take(self, message: Message, now: float) -> Arrival:
-        key, partition = message.key(), message.partition()
-        count = self._read_count(message.value())
+        key, value, partition = message.key(), message.value(), message.partition()
+        assert key is not None, f"{TOPIC} holds a count without a word"
+        assert value is not None, f"{TOPIC} holds a word without a count"
+        assert partition is not None
+        count = self._read_count(value)
         raised = count - self._latest.get((partition, key), 0)
         self._latest[partition, key] = count
         self.total += raised

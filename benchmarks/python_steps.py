@@ -29,6 +29,7 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.spark.plan import compiled_topology as plan
+from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.serde_rules import leaving_in_step
 from tidemill.spark.plan.stages import stages
 from tidemill.steps.commit.unreadable import Unreadable
@@ -38,8 +39,10 @@ from tidemill.steps.rows.order import sequence
 from tidemill.steps.rows.schema import CHUNK, SCHEMA
 from tidemill.steps.source_step import marker_rows
 from tidemill.steps.step_spec import SourceSpec, StepSpec
-from tidemill.task.batch import BatchRequest, CommittingMember, Marker, Outcome, TaskRun
+from tidemill.task.batch import BatchRequest, CommittingMember, Marker, Outcome, Positions, TaskRun
+from tidemill.task.batch_id import BatchId
 from tidemill.task.commit import CommitStep
+from tidemill.task.partition_time import Times
 from tidemill.task.raw_records import RecordColumns
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SourceNode
@@ -60,13 +63,13 @@ class NullOutput:
 
     def begin(self) -> None: ...
 
-    def produce(self, _topic: str, records: RecordColumns) -> None:
+    def produce(self, topic: str, records: RecordColumns) -> None:
         self.count += len(records.keys)
 
-    def commit(self, _offsets: Any, _times: Any, _membership: Any) -> Mapping[TopicPartition, int]:
+    def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         return {}
 
-    def partitions_of(self, _topic: str) -> int:
+    def partitions_of(self, topic: str) -> int:
         return PARTITIONS
 
     def abort(self) -> None: ...
@@ -87,8 +90,11 @@ class Worker:
     def membership(self) -> CommittingMember:
         return CommittingMember(generation=1, member_id="m", instance_id=None, incarnation=0, may_commit=True)
 
-    def committed(self, _partitions: Any) -> Mapping[TopicPartition, int]:
+    def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {}
+
+    def call_foreach_batch(self, batch_id: int, node: str, rows: pa.Table, offsets: BatchId) -> None:
+        raise NotImplementedError("no program here has a foreach_batch")
 
     def reached(self, step: CommitStep, batch_id: int) -> None: ...
 
@@ -141,7 +147,7 @@ def measure(program: str, records: int, size: int, folder: Path, profile: cProfi
     topology = runpy.run_path(str(HERE / "operator_programs" / f"{program}.py"))["builder"].build()
     # The plan that an application would have; Catalyst only passes these programs' rows on, so no session is needed.
     as_planned = mock.patch.object(plan, "stages", lambda topology, **_options: stages(topology))
-    with as_planned, mock.patch.multiple(plan.Compiler, has_columns=False, infer=_settled):
+    with as_planned, mock.patch.multiple(Compiler, has_columns=False, infer=_settled):
         compiled = plan.compile_topology(None, topology, APPLICATION)
     [spec] = compiled.steps
     # in the order of a plan: what leaves a source arrives at the only node below it

@@ -63,7 +63,12 @@ def main(servers: str, checkpoint: str, threads: str, jars: str, spark_home: str
     print(f"query started at {time.time():.3f}", flush=True)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+
+    def stop_when_closed() -> None:
+        sys.stdin.read()
+        stop.set()
+
+    threading.Thread(target=stop_when_closed, daemon=True).start()
     while not stop.wait(0.2) and query.isActive:
         pass
     if not stop.is_set():

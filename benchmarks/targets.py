@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from catch_up import CatchUp
@@ -23,7 +23,9 @@ class Results:
 
     def wrong(self) -> list[str]:
         """Which runs ended with wrong counts."""
-        parts = {"a": self.catch_up, "b": self.latency, "d": self.instance_kill}
+        parts: dict[str, Mapping[str, CatchUp | Latency | InstanceKill]] = {
+            "a": self.catch_up, "b": self.latency, "d": self.instance_kill,
+        }  # fmt: skip
         return [
             f"{name}, part {part}: {result.wrong.over} words too many, {result.wrong.under} too few; {result.wrong.example}"
             for part, results in parts.items()

@@ -59,8 +59,9 @@ class Commits:
             except KafkaException:  # the broker is away
                 continue
             for message in messages:
-                if message.error() is None and message.value() is not None:
-                    self._take(message.key(), message.timestamp()[1] / 1e3)
+                key = message.key()
+                if message.error() is None and key is not None and message.value() is not None:
+                    self._take(key, message.timestamp()[1] / 1e3)
 
     def _take(self, key: bytes, at_s: float) -> None:
         (version,) = struct.unpack_from(">h", key)

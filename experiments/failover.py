@@ -20,7 +20,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,7 +178,7 @@ def _kill(report: Report, load: _Load, survivors: list[Instance], victim: Instan
     return _told(report, found)
 
 
-def _served(settings: dict[str, object]) -> dict[str, object]:
+def _served(settings: Mapping[str, object]) -> dict[str, object]:
     return {**settings, "tidemill.http.listen": f"127.0.0.1:{free_port()}"}
 
 

@@ -36,9 +36,9 @@ def hold_copies(for_s: float) -> None:
     first_asked: dict[tuple[TaskId, str], float] = {}
     read_from = StandbyTask.read_from
 
-    def later(task: StandbyTask) -> dict[TopicPartition, int]:
-        since = first_asked.setdefault((task.task, task.epoch), time.monotonic())
-        return read_from(task) if time.monotonic() - since > for_s else {}
+    def later(self: StandbyTask) -> dict[TopicPartition, int]:
+        since = first_asked.setdefault((self.task, self.epoch), time.monotonic())
+        return read_from(self) if time.monotonic() - since > for_s else {}
 
     StandbyTask.read_from = later  # type: ignore[method-assign]
 

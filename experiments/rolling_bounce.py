@@ -262,14 +262,14 @@ def _member(host: Host, kind: Kind, application: str, index: int, program: Path)
 
 def _is_shared(members: list[Instance]) -> bool:
     """While there is no state every copy is caught up, so the tasks go where they should at once."""
-    held = [len(member.look()["tasks"]) for member in members]
+    held: list[int] = [len(member.look()["tasks"]) for member in members]
     return all_at_work(members, TASKS) and max(held) - min(held) <= 1
 
 
 def _is_mirrored(members: list[Instance], kind: Kind) -> bool:
     """Every stateful task has as many standbys as are set, and they are near the end."""
     wanted = int(str(kind.settings.get("num.standby.replicas", 0))) * PARTITIONS
-    lags = [lag for member in members for lag in member.look()["standbys"].values()]
+    lags: list[int | None] = [lag for member in members for lag in member.look()["standbys"].values()]
     return sum(lag is not None and lag < 1_000 for lag in lags) >= wanted
 
 

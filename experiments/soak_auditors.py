@@ -185,6 +185,6 @@ def _kind(process: psutil.Process) -> str:
 def _lives(pid: int, born: float) -> bool:
     try:
         process = psutil.Process(pid)
-        return process.create_time() == born and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.create_time() == born and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False

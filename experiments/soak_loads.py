@@ -13,7 +13,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import soak_program
 from console import Report
@@ -42,7 +42,9 @@ class Load(Protocol):
     program: Path
     topics: Mapping[str, int]
     tasks: int
-    feed: SteadyProducer
+
+    @property
+    def feed(self) -> SteadyProducer: ...
 
     @property
     def sent(self) -> int: ...
@@ -182,7 +184,10 @@ def replayed(records: Sequence[Written], at_once: int = _PIPED_AT_ONCE) -> Mappi
         events = driver.create_input_topic(EVENTS, text, raw)
         events.pipe_records((TestRecord(key, value, at_ms) for key, value, at_ms in records), at_once)
         return {
-            topic: [(got.key, got.value, got.timestamp) for got in driver.create_output_topic(topic, text, raw).read_records()]
+            topic: [
+                (got.key, got.value, cast(int, got.timestamp))
+                for got in driver.create_output_topic(topic, text, raw).read_records()
+            ]
             for topic in EXACT
         }
 

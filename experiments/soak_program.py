@@ -76,7 +76,9 @@ class Recent:
         self.context.forward(record.with_value(f"{record.value}: {seen}"))
 
     def _before(self, record: Record) -> Iterator[tuple[int, str]]:
-        return self.recent.fetch_range(record.key, record.timestamp - 10 * SECOND_MS, record.timestamp)
+        begin_ms = record.timestamp - 10 * SECOND_MS
+        found: Iterator[tuple[int, str]] = self.recent.fetch_range(record.key, begin_ms, record.timestamp)
+        return found
 
 
 def is_even(_key: str, value: str) -> bool:

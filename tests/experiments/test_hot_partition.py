@@ -122,8 +122,9 @@ def counted(servers: str, total: int) -> dict[str, int]:
 
     def has_all() -> bool:
         for message in reader.consume(10_000, 0.5):
-            if message.error() is None:
-                latest[message.key().decode()] = struct.unpack(">q", message.value())[0]
+            key, value = message.key(), message.value()
+            if message.error() is None and key is not None and value is not None:
+                latest[key.decode()] = struct.unpack(">q", value)[0]
         return sum(latest.values()) >= total
 
     until(has_all, f"{total:,} counted records", LIMIT_S)

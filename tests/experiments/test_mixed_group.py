@@ -11,7 +11,8 @@ import pytest
 from group_view import members_of, stop_and_take_out
 from instances import INPUT, OUTPUT, Instance, Scene, all_at_work, until
 from java_streams import JavaStreams
-from kafka import KafkaAdminClient, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.structs import TopicPartition
 from rounds import Assignment, assignments
 from traffic import Counts, Feed
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from bounce_simulated import Costs, notices, simulated
 from commits import Commits, pauses, quantile
@@ -78,7 +80,7 @@ def test_a_quantile_is_one_of_the_values() -> None:
 
 @pytest.fixture(scope="module")
 def bounced() -> dict[str, float]:
-    kinds = {
+    kinds: dict[str, dict[str, Any]] = {
         "eager": {"standbys": 0, "is_eager": True, "is_static": False},
         "cooperative": {"standbys": 0, "is_eager": False, "is_static": False},
         "with standbys": {"standbys": 1, "is_eager": False, "is_static": False},
