@@ -116,6 +116,59 @@ def test_a_timestamped_window_store_takes_a_value_with_its_timestamp() -> None:
     assert pipe(run, ("k", "a", 50)) == [(None, ("a", 77))]
 
 
+JSON = Serdes.json()
+READS_OF_TIMESTAMPED: dict[str, tuple[Store, Callable[[Any], None], Callable[[Any], list[Any]]]] = {
+    "key-value": (
+        Stores.timestamped_key_value_store("s", key=STRING, value=JSON),
+        lambda s: s.put("k", {"a": 1}, 77),
+        lambda s: [
+            s.get("k"), next(s.all())[1], next(s.range("k", "k"))[1], next(s.prefix_scan("k", STRING))[1],
+            s.put_if_absent("k", 0), s.delete("k"),
+        ],
+    ),
+    "window": (
+        Stores.window_store("s", 1000, 100, timestamped=True, key=STRING, value=JSON),
+        lambda s: s.put("k", {"a": 1}, 40, 77),
+        lambda s: [
+            s.fetch("k", 40), next(s.fetch_range("k", 0, 90))[1], next(s.fetch_all(0, 90))[1], next(s.fetch_keys("k", "k"))[1],
+            next(s.all(reverse=True))[1],
+        ],
+    ),
+    "versioned": (
+        Stores.versioned_key_value_store("s", 1000, key=STRING, value=JSON),
+        lambda s: s.put("k", {"a": 1}, 77),
+        lambda s: [s.get("k"), s.get_as_of("k", 80), s.history("k", 0, 80)[0], s.delete("k", 80)],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", READS_OF_TIMESTAMPED)
+def test_each_read_of_a_store_with_times_gives_value_and_timestamp_by_name(kind: str) -> None:
+    store, put, reads = READS_OF_TIMESTAMPED[kind]
+
+    def calls(s: Any, _r: Record) -> Any:
+        put(s)
+        return [(found.value, found.timestamp_ms) for found in reads(s)]
+
+    [found] = pipe(using(store, calls), ("k", "", 50))
+    assert found == [({"a": 1}, 77)] * len(found)
+
+
+def test_what_a_timestamped_store_gave_can_be_put_back() -> None:
+    """With JSON a tuple is a value, too: the list of it would have been stored."""
+
+    def calls(s: Any, _r: Record) -> Any:
+        s.put("k", {"a": 1}, 77)
+        s.put("l", s.get("k"))
+        s.put_all([("m", s.get("k")), ("n", s.get("l"))])
+        with pytest.raises(ValueError, match="null"):
+            s.put_all([("o", s.get("k")), (None, s.get("l"))])
+        return list(s.all())
+
+    found = pipe(using(Stores.timestamped_key_value_store("s", key=STRING, value=JSON), calls), ("k", "", 50))
+    assert found == [[(key, ({"a": 1}, 77)) for key in "klmn"]]
+
+
 @pytest.mark.parametrize("store", [Stores.key_value_store("s"), Stores.timestamped_key_value_store("s")])
 def test_the_number_of_keys_is_as_of_the_last_write(store: Store) -> None:
     def calls(s: Any, r: Record) -> int:

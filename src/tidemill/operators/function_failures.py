@@ -21,8 +21,7 @@ _MISFIT = re.compile(r"(\w+)\.(\w+)\(\) (?:takes|missing|got) .*argument.*", re.
 """Python's own sentence about a call: the class, and its method."""
 _PLACES = {
     "key": "a pair is a tuple (key, value): write [0]",
-    "value": "a pair is a tuple: write [1] of (key, value), [0] of the (value, timestamp) of a timestamped store",
-    "timestamp": "what a timestamped store has is a tuple (value, timestamp): write [1]",
+    "value": "a pair is a tuple (key, value): write [1]",
 }
 _OF_HEADERS = ("add", "append", "extend", "insert", "lastHeader", "last_header", "remove", "toArray")
 _UNSETTABLE = re.compile("can't set attribute|property '(key|value|timestamp|headers)' of '.*' object has no setter")

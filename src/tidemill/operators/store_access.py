@@ -1,25 +1,29 @@
 """Stores as processors see them: writes get the timestamp and headers of the record being processed.
 
-Reads are the stores' own. Writes log with the timestamp of the record (or punctuation) that is handled right now, as Kafka
-Streams does wherever the value does not carry a time of its own. A global store can be read by every processor and written by
-its own only.
+Reads are the stores' own, with each (value, timestamp) as a ``ValueAndTimestamp``, which ``put`` takes back. Writes log with the
+timestamp of the record (or punctuation) that is handled right now, as Kafka Streams does wherever the value does not carry a
+time of its own. A global store can be read by every processor and written by its own only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol, TypeVar
 
 from tidemill.operators.function_failures import answer_calls_of
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
 from tidemill.operators.record import Headers, why_no_timestamp
 from tidemill.operators.rows import require_key
+from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
-from tidemill.operators.window_store import WindowStore
+from tidemill.operators.window_store import TimestampedWindowStore, WindowStore
 from tidemill.spellings import Spelled
-from tidemill.topology.values import TableRow, ValueAndTimestamp
+from tidemill.topology.values import Serde, TableRow, ValueAndTimestamp
 from tidemill.topology.windows import Windowed
+
+At = TypeVar("At")
+"""What a row is read by: a key, a window's start, a window."""
 
 
 class Moment(Protocol):
@@ -68,20 +72,35 @@ class KeyValueAccess(_Access):
 
 
 class TimestampedKeyValueAccess(_Access):
-    """``all``, ``range``, ``prefix_scan`` as of the store; (value, timestamp) by key."""
+    """``ValueAndTimestamp`` by key."""
 
     def __init__(self, store: TimestampedKeyValueStore, now: Moment) -> None:
         self._store, self._now = store, now
-        self.all, self.range, self.prefix_scan = store.all, store.range, store.prefix_scan
 
     @property
     def approximate_num_entries(self) -> int:
         """Number of keys, the writes of this batch included; counted at each call."""
         return self._store.approximate_num_entries
 
-    def get(self, key: object) -> TableRow | None:
-        """(value, timestamp) of ``key``; None if there is none."""
-        return self._store.get_at(require_key(self._store.encode_key(key), "key-value"))
+    def get(self, key: object) -> ValueAndTimestamp | None:
+        """Value and timestamp of ``key``; None if there is none."""
+        return _pair(self._store.get_at(require_key(self._store.encode_key(key), "key-value")))
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[object, ValueAndTimestamp]]:
+        """``all`` of the store."""
+        return _pairs(self._store.all(reverse=reverse))
+
+    def range(
+        self, low: object = None, high: object = None, *, reverse: bool = False
+    ) -> Iterator[tuple[object, ValueAndTimestamp]]:
+        """``range`` of the store."""
+        return _pairs(self._store.range(low, high, reverse=reverse))
+
+    def prefix_scan(
+        self, prefix: object, serde: Serde, *, reverse: bool = False
+    ) -> Iterator[tuple[object, ValueAndTimestamp]]:
+        """``prefix_scan`` of the store."""
+        return _pairs(self._store.prefix_scan(prefix, serde, reverse=reverse))
 
     def put(self, key: object, value: object, timestamp: int | None = None) -> None:
         """Sets value and timestamp (None: the record's); a value of None deletes. A ``ValueAndTimestamp`` is both, as in Java."""
@@ -91,14 +110,22 @@ class TimestampedKeyValueAccess(_Access):
         at = now.timestamp if timestamp is None or value is None else _time(timestamp)
         self._store.put(key, value, at, now.headers)
 
-    def put_if_absent(self, key: object, value: object, timestamp: int | None = None) -> TableRow | None:
+    def put_all(self, entries: Iterable[tuple[object, object]]) -> None:
+        """``put`` for each (key, ``ValueAndTimestamp``); nothing is written if a key is null, as in Kafka Streams."""
+        given = list(entries)
+        for key, _ in given:
+            require_key(self._store.encode_key(key), "key-value")
+        for key, value in given:
+            self.put(key, value)
+
+    def put_if_absent(self, key: object, value: object, timestamp: int | None = None) -> ValueAndTimestamp | None:
         """Sets value and timestamp if there is none; gives what was there."""
         before = self.get(key)
         if before is None:
             self.put(key, value, timestamp)
         return before
 
-    def delete(self, key: object) -> TableRow | None:
+    def delete(self, key: object) -> ValueAndTimestamp | None:
         """Deletes the key and gives what it had."""
         before = self.get(key)
         self.put(key, None)
@@ -106,11 +133,22 @@ class TimestampedKeyValueAccess(_Access):
 
 
 class VersionedAccess(_Access):
-    """``get``, ``get_as_of``, ``history`` as of the store."""
+    """``ValueAndTimestamp`` by key and time: a version, and since when it is valid."""
 
     def __init__(self, store: VersionedStore, now: Moment) -> None:
         self._store, self._now = store, now
-        self.get, self.get_as_of, self.history = store.get, store.get_as_of, store.history
+
+    def get(self, key: object) -> ValueAndTimestamp | None:
+        """The newest version of ``key``; None if there is none."""
+        return _pair(self._store.get(key))
+
+    def get_as_of(self, key: object, timestamp: int) -> ValueAndTimestamp | None:
+        """``get_as_of`` of the store."""
+        return _pair(self._store.get_as_of(key, timestamp))
+
+    def history(self, key: object, first: int, last: int) -> list[ValueAndTimestamp]:
+        """``history`` of the store."""
+        return [ValueAndTimestamp(*version) for version in self._store.history(key, first, last)]
 
     def put(self, key: object, value: object, timestamp: int) -> bool | None:
         """Adds a version, None for a deletion; what is too old is dropped and counted (see the store)."""
@@ -119,9 +157,9 @@ class VersionedAccess(_Access):
             self._now.drop()
         return is_newest
 
-    def delete(self, key: object, timestamp: int) -> TableRow | None:
+    def delete(self, key: object, timestamp: int) -> ValueAndTimestamp | None:
         """Ends the version that was valid at ``timestamp`` and gives it."""
-        before = self._store.get_as_of(key, timestamp)
+        before = self.get_as_of(key, timestamp)
         return None if self.put(key, None, timestamp) is None else before
 
 
@@ -136,14 +174,48 @@ class WindowAccess(_Access):
     def put(self, key: object, value: object, start: int, timestamp: int | None = None) -> None:
         """Sets the value of the window that begins at ``start``; None deletes.
 
-        ``timestamp`` is the value's in a timestamped store (None: the record's), which also takes a ``ValueAndTimestamp``. What
-        has expired is dropped and counted.
+        ``timestamp`` is the value's in a timestamped store (None: the record's). What has expired is dropped and counted.
         """
-        if type(value) is ValueAndTimestamp and self._store.timestamped:
-            value, timestamp = value
         at = self._now.timestamp if timestamp is None or value is None else _time(timestamp)
         if not self._store.put(key, value, _time(start), at):
             self._now.drop()
+
+
+class TimestampedWindowAccess(WindowAccess):
+    """``WindowAccess`` with a ``ValueAndTimestamp`` for each value."""
+
+    def __init__(self, store: TimestampedWindowStore, now: Moment) -> None:
+        self._store, self._now = store, now
+
+    def fetch(self, key: object, start: int) -> ValueAndTimestamp | None:
+        """``fetch`` of the store."""
+        return _pair(self._store.fetch(key, start))
+
+    def fetch_range(
+        self, key: object, first: int, last: int, *, reverse: bool = False
+    ) -> Iterator[tuple[int, ValueAndTimestamp]]:
+        """``fetch_range`` of the store."""
+        return _pairs(self._store.fetch_range(key, first, last, reverse=reverse))
+
+    def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, ValueAndTimestamp]]:
+        """``fetch_all`` of the store."""
+        return _pairs(self._store.fetch_all(first, last, reverse=reverse))
+
+    def fetch_keys(
+        self, low: object, high: object, first: int = 0, last: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, ValueAndTimestamp]]:
+        """``fetch_keys`` of the store."""
+        return _pairs(self._store.fetch_keys(low, high, first, last, reverse=reverse))
+
+    def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, ValueAndTimestamp]]:
+        """``all`` of the store."""
+        return _pairs(self._store.all(reverse=reverse))
+
+    def put(self, key: object, value: object, start: int, timestamp: int | None = None) -> None:
+        """As of ``WindowAccess``; a ``ValueAndTimestamp`` is both, as in Java."""
+        if type(value) is ValueAndTimestamp:
+            value, timestamp = value
+        super().put(key, value, start, timestamp)
 
 
 class SessionAccess(_Access):
@@ -178,14 +250,23 @@ def _time(given: int) -> int:
     return given
 
 
-_ACCESS: dict[type, Callable[[Any, Moment], object]] = {
+def _pair(row: TableRow | None) -> ValueAndTimestamp | None:
+    return None if row is None else ValueAndTimestamp(*row)
+
+
+def _pairs(rows: Iterator[tuple[At, TableRow]]) -> Iterator[tuple[At, ValueAndTimestamp]]:
+    return ((at, ValueAndTimestamp(*row)) for at, row in rows)
+
+
+_ACCESS: dict[type, type[Any]] = {
     KeyValueStore: KeyValueAccess,
     TimestampedKeyValueStore: TimestampedKeyValueAccess,
     VersionedStore: VersionedAccess,
     WindowStore: WindowAccess,
+    TimestampedWindowStore: TimestampedWindowAccess,
     SessionStore: SessionAccess,
 }
-answer_calls_of(*_ACCESS, *_Access.__subclasses__())
+answer_calls_of(*_ACCESS, *_ACCESS.values())
 _WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
 
 

@@ -13,7 +13,6 @@ from tidemill.operators.function_failures import instead_of
 from tidemill.operators.record import Headers
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.printable import said_by
-from tidemill.spellings import UnknownNameError
 
 
 def reads_of(name: str, opened: Callable[[], object]) -> ReadOnly:
@@ -26,11 +25,7 @@ class _AtEachRead:
         self._opened = opened
 
     def __getattr__(self, read: str) -> object:
-        store = self._opened()
-        try:
-            found = getattr(store, read)
-        except AttributeError:
-            raise UnknownNameError(access_to(store, _NoRecord()), read) from None
+        found = getattr(access_to(self._opened(), _NoRecord()), read)
         return _answered(found) if callable(found) else found
 
 
