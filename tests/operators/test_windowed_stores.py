@@ -258,6 +258,33 @@ def test_final_results_come_from_a_store_in_memory_as_from_one_on_disk(windows: 
 
 
 @pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize(
+    "windows",
+    [
+        TimeWindows.of_size(10), TimeWindows.of_size(10, advance=10, grace=20), SlidingWindows.of_time_difference(10, grace=5),
+        SessionWindows.of_inactivity_gap(5),
+    ],
+)  # fmt: skip
+def test_final_results_are_emitted_when_time_jumps_beyond_the_retention_unless_there_is_no_cache(
+    windows: Any, *, caching: bool, persistent: bool
+) -> None:
+    """Kafka Streams without a cache loses them all, and so do we then; its cache gives those of time windows."""
+    builder = StreamsBuilder()
+    windowed = builder.stream("in").group_by_key().windowed_by(windows).emit_strategy(EmitStrategy.ON_WINDOW_CLOSE)
+    counts = windowed.count(store=Materialized(name="kept", persistent=persistent, caching=caching))
+    counts.to_stream(per_record(lambda key, _count: key.key)).to("out", value=Serdes.long())
+    run = harness.start(builder.build())
+    found = []
+    for at, (key, time) in enumerate((("a", 1), ("b", 3), ("c", 1_000_000), ("d", 2_000_000), ("e", 3_000_000))):
+        run.pipe(at, "in", key.encode(), b"v", time)
+        found.append([(key, value[-1], time) for _topic, key, value, time, *_ in run.written if value])
+        run.written.clear()
+    emitted = [[(b"a", 1, 1), (b"b", 1, 3)], [(b"c", 1, 1_000_000)], [(b"d", 1, 2_000_000)]]
+    assert found == [[], [], *(emitted if caching else [[], [], []])]
+
+
+@pytest.mark.parametrize("persistent", [True, False])
 def test_sessions_of_a_range_of_keys_come_by_segment_and_key_or_in_memory_by_end_and_key(*, persistent: bool) -> None:
     store = SessionStore(_store(StoreKind.SESSION, persistent=persistent), MemoryRows())
     for key, start, end in (("b", 0, 90_000), ("c", 5, 8), ("a", 7, 30), ("b", 6, 8), ("a", 3, 8), ("", 1, 2)):

@@ -1,34 +1,67 @@
 """Emission of closed windows (EmitStrategy.onWindowClose): the times at which it happens, and the records forwarded.
 
 A round is due after a record if the close time has grown since the last one that emitted, and at most once in
-``emit_interval_ms`` of the wall clock. The operators choose the windows; a store ordered by time gives each
-of them once. Windows that have expired meanwhile are lost, as in Kafka Streams: a jump of stream time beyond the
-retention (by default size + grace) skips the windows before it.
+``emit_interval_ms`` of the wall clock. The operators say which windows close; a store ordered by time gives each of them once.
+
+The record that closes windows may also move the store's time so far that they expire: a jump beyond the retention (by default
+size + grace). So they are taken before the record is added, and forwarded behind it. Where the store has no cache they are taken
+behind it, and what has expired is lost, as in Kafka Streams, whose cache still gives those of time windows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from tidemill.operators.context import Context
 from tidemill.operators.record import Change, Record
 from tidemill.operators.segments import Clock
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.window_store import TimestampedWindowStore
+from tidemill.topology.values import TableRow
+from tidemill.topology.windows import Windowed
 
 NONE_YET = -1
+Closing = Callable[[int, int], "tuple[int, int] | None"]
+"""The first and last time of the windows that have closed by a time, after those that had by an earlier one (or ``NONE_YET``)."""
 
 
 class CloseRounds:
     """The rounds of one operator; what it has emitted is remembered by its clock, and by the task's commits."""
 
-    __slots__ = ("_clock", "_context", "_interval", "_next")
+    __slots__ = ("_clock", "_closing", "_context", "_interval", "_next", "_store", "_taken", "_takes_first")
 
-    def __init__(self, context: Context, clock: Clock, store: str) -> None:
-        self._context, self._clock = context, clock
+    def __init__(
+        self, context: Context, clock: Clock, name: str, store: TimestampedWindowStore | SessionStore, closing: Closing
+    ) -> None:
+        self._context, self._clock, self._store, self._closing = context, clock, store, closing
         self._interval = context.emit_interval_ms
         self._next = 0
-        clock.emitted = max(clock.emitted, context.emitted(store))
+        self._takes_first = context.is_cached(name)
+        self._taken: list[tuple[Windowed, TableRow]] = []
+        clock.emitted = max(clock.emitted, context.emitted(name))
 
-    def is_due(self, close_time: int) -> bool:
+    def begin(self, close_time: int) -> None:
+        """To be called before a record is added."""
+        if self._takes_first:
+            self._take(close_time)
+
+    def end(self, cause: Record, close_time: int) -> None:
+        """To be called behind it: forwards what has closed by ``close_time``, with its own timestamps, in the store's order."""
+        if not self._takes_first:
+            self._take(close_time)
+        taken, self._taken = self._taken, []
+        for windowed, (value, timestamp) in taken:
+            self._context.forward(Record(windowed, Change(value), timestamp, cause.headers))
+
+    def _take(self, close_time: int) -> None:
+        if not self._is_due(close_time):
+            return
+        times = self._closing(close_time, self._clock.emitted)
+        if times is not None:
+            self._taken = self._store.take_closed(*times)
+            self._clock.emitted = close_time
+
+    def _is_due(self, close_time: int) -> bool:
         """True if windows that closed by ``close_time`` are to be looked for; by the clock, the next interval then begins."""
         now = self._context.wall_clock
         if self._next - self._interval <= now < self._next:  # before that, the clock has been set back
@@ -37,17 +70,3 @@ class CloseRounds:
             return False
         self._next = now + self._interval
         return self._clock.emitted == NONE_YET or self._clock.emitted < close_time
-
-    def emit_windows(self, store: TimestampedWindowStore, cause: Record, first: int, last: int, close_time: int) -> None:
-        """Forwards the windows that begin at ``first .. last``, in the order of start and key, with their own timestamps."""
-        headers = cause.headers
-        for windowed, (value, timestamp) in store.take_closed(first, last):
-            self._context.forward(Record(windowed, Change(value), timestamp, headers))
-        self._clock.emitted = close_time
-
-    def emit_sessions(self, store: SessionStore, cause: Record, first: int, last: int, close_time: int) -> None:
-        """Forwards the sessions that end at ``first .. last``, in the order of end, start and key; their end is the timestamp."""
-        headers = cause.headers
-        for windowed, value in store.take_closed(first, last):
-            self._context.forward(Record(windowed, Change(value), windowed.end, headers))
-        self._clock.emitted = close_time

@@ -32,7 +32,9 @@ class SessionAggregate:
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         self._is_cached = context.is_cached(operation.store)
-        self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
+        self._rounds = (
+            CloseRounds(context, self._clock, operation.store, self._store, _closing) if operation.emit_final else None
+        )
 
     def process(self, record: Record) -> None:
         key, _value, timestamp, _headers = record
@@ -43,6 +45,8 @@ class SessionAggregate:
         if timestamp > clock.stream_time:
             clock.stream_time = timestamp
         close_time = clock.stream_time - self._grace - gap
+        if self._rounds is not None:
+            self._rounds.begin(close_time)
         raw = self._store.encode_key(key) or b""
         start = end = timestamp
         aggregate = self._begin()
@@ -55,10 +59,8 @@ class SessionAggregate:
             self._drop()
         else:
             self._update(record, raw, start, end, aggregate, joined)
-        if self._rounds is not None and self._rounds.is_due(close_time):
-            first = max(0, clock.emitted)
-            if close_time - 1 >= first:
-                self._rounds.emit_sessions(self._store, record, first, close_time - 1, close_time)
+        if self._rounds is not None:
+            self._rounds.end(record, close_time)
 
     def _update(
         self, record: Record, raw: bytes, start: int, end: int, aggregate: object, joined: list[tuple[int, int, object]]
@@ -86,3 +88,9 @@ class SessionAggregate:
         require_windowed(windowed)
         value = self._store.fetch_session(windowed.key, windowed.start, windowed.end)
         return None if value is None else (value, windowed.end)
+
+
+def _closing(close_time: int, emitted: int) -> tuple[int, int] | None:
+    """Ends."""
+    first = max(0, emitted)
+    return (first, close_time - 1) if close_time - 1 >= first else None

@@ -54,7 +54,9 @@ class SlidingWindowAggregate:
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
         self._sends_initial = context.sends_old and not context.is_cached(operation.store)
-        self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
+        self._rounds = (
+            CloseRounds(context, self._clock, operation.store, self._store, self._closing) if operation.emit_final else None
+        )
         self._raw = b""
         self._close_time = 0
 
@@ -74,12 +76,19 @@ class SlidingWindowAggregate:
         if timestamp < difference:
             self._process_early(record)
             return
+        if self._rounds is not None:
+            self._rounds.begin(close_time)
         neighbours = self._update_existing(record)
         if neighbours is not None:
             self._make_new(record, neighbours)
-        if self._rounds is not None and self._rounds.is_due(close_time) and close_time - difference - 1 >= 0:
-            first = 0 if clock.emitted == NONE_YET else max(0, clock.emitted - difference)
-            self._rounds.emit_windows(self._store, record, first, close_time - difference - 1, close_time)
+        if self._rounds is not None:
+            self._rounds.end(record, close_time)
+
+    def _closing(self, close_time: int, emitted: int) -> tuple[int, int] | None:
+        """Starts."""
+        last = close_time - self._difference - 1
+        first = 0 if emitted == NONE_YET else max(0, emitted - self._difference)
+        return (first, last) if last >= 0 else None
 
     def _update_existing(self, record: Record) -> _Neighbours | None:
         """Adds the record to the windows that it lies in; None if all that it needs exist."""

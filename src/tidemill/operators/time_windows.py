@@ -37,7 +37,9 @@ class TimeWindowAggregate:
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
-        self._rounds = CloseRounds(context, self._clock, operation.store) if operation.emit_final else None
+        self._rounds = (
+            CloseRounds(context, self._clock, operation.store, self._store, self._closing) if operation.emit_final else None
+        )
 
     def process(self, record: Record) -> None:
         key, value, timestamp, headers = record
@@ -48,6 +50,8 @@ class TimeWindowAggregate:
         if timestamp > clock.stream_time:
             clock.stream_time = timestamp
         close_time = clock.stream_time - self._grace
+        if self._rounds is not None:
+            self._rounds.begin(close_time)
         raw = store.encode_key(key) or b""
         if self._is_tumbling:
             begin = timestamp - timestamp % self._size
@@ -74,19 +78,17 @@ class TimeWindowAggregate:
                 change = Change(new, old if self._sends_old else None)
                 self._forward(Record(Windowed(key, start, end), change, updated, headers))
         if self._rounds is not None:
-            self._emit_final(record, close_time)
+            self._rounds.end(record, close_time)
 
-    def _emit_final(self, record: Record, close_time: int) -> None:
-        rounds, last = self._rounds, close_time - self._size
-        assert rounds is not None
-        if not rounds.is_due(close_time) or last < 0:
-            return
-        first, emitted = 0, self._clock.emitted
-        if emitted != NONE_YET:
-            first = max(0, emitted - self._size) + 1
-            if last // self._advance == (first - 1) // self._advance:
-                return
-        rounds.emit_windows(self._store, record, first, last, close_time)
+    def _closing(self, close_time: int, emitted: int) -> tuple[int, int] | None:
+        """Starts; None while no new window can have closed."""
+        last = close_time - self._size
+        if last < 0:
+            return None
+        if emitted == NONE_YET:
+            return 0, last
+        before = max(0, emitted - self._size)
+        return None if last // self._advance == before // self._advance else (before + 1, last)
 
     def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a window: (value, timestamp)."""
