@@ -117,7 +117,7 @@ class LooksUp:
         self._context, self._store = context, context.store("rows-store")
 
     def process(self, record: Any) -> None:
-        self._context.forward(record.with_value(f"{self._store.get(record.key).value}-{record.value}"))
+        self._context.forward(record.with_value(f"{self._store.get(record.key)}-{record.value}"))
 
 
 def test_a_processor_reads_a_global_store_that_another_part_keeps() -> None:
@@ -126,7 +126,7 @@ def test_a_processor_reads_a_global_store_that_another_part_keeps() -> None:
     builder.stream("events", key=TEXT, value=TEXT).process_values(LooksUp, value=TEXT).to("out", key=TEXT)
     for run in (StepRun(builder.build()), two_steps(StepRun(builder.build()))):
         run.pipe([("rows", b"a", bytes(7) + b"\5", 1, ()), ("events", b"a", b"x", 2, ())])
-        assert [value for _, _, value, *_ in run.written] == [b"5-x"]
+        assert [value for _, _, value, *_ in run.written] == [b"ValueAndTimestamp(value=5, timestamp_ms=1)-x"]
 
 
 def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_again() -> None:
