@@ -71,6 +71,10 @@ def test_what_grows_is_told_from_what_warms_up() -> None:
     assert is_bounded(series("worker", [20.0] * 9 + steady[9:], files)) is True, "the beginning does not count"
     assert is_bounded(series("worker", [100.0 + 5 * n for n in range(count)], files)) is False
     assert is_bounded(series("worker", steady, [20 + n for n in range(count)])) is False
+    away = [45] * (count // 2) + [85] * (count // 2)
+    assert is_bounded(series("worker", steady, away)) is False
+    assert is_bounded(series("driver", steady, away)) is True, "sockets of failed connections, until the next garbage collection"
+    assert is_bounded(series("driver", steady, [45 + 2 * n for n in range(count)])) is False
     assert is_bounded(series("jvm", [300.0 + 5 * n for n in range(count)], files)) is True, "a heap fills"
     assert is_bounded(series("jvm", [900.0 + 20 * n for n in range(count)], files)) is False
     assert is_bounded(series("worker", steady[:20], files[:20])) is None, "too short to tell"
