@@ -323,15 +323,17 @@ def test_results_of_sessions_have_the_headers_of_their_record_below_a_cache(cach
     assert [tuple(headers or ()) for _, _, _, _, headers, _ in steps.written] == (expected if cached else [()] * 3)
 
 
-@pytest.mark.parametrize(("retention", "counted"), [(None, [1, 1, 1]), (1, [1, 2, 1])])
-def test_records_of_one_time_are_one_session_of_gap_zero_if_the_retention_is_longer(
-    retention: int | None, counted: list[int]
+@pytest.mark.parametrize(
+    ("retention", "caching", "counted"), [(None, False, [1, 1, 1]), (None, True, [1, 2, 1]), (1, False, [1, 2, 1])]
+)
+def test_records_of_one_time_are_one_session_of_gap_zero_if_there_is_a_cache_or_the_retention_is_longer(
+    retention: int | None, caching: bool, counted: list[int]
 ) -> None:
-    """A store hides sessions that ended the retention ago, gap and grace by default (docs/dsl/windows.md)."""
+    """A store without a cache hides sessions that ended the retention ago, gap and grace by default (docs/dsl/windows.md)."""
 
     def program(b: StreamsBuilder) -> None:
         sessions = b.stream("in").group_by_key().windowed_by(SessionWindows.of_inactivity_gap(0))
-        counts = sessions.count(store=Materialized(retention=retention)).to_stream()
+        counts = sessions.count(store=Materialized(retention=retention, caching=caching)).to_stream()
         counts.filter(per_record(lambda k, v: v is not None)).select_key(per_record(lambda k, v: k.key)).to("out", value=LONG)
 
     found = run(program, ("k", "a", 10), ("k", "b", 10), ("k", "c", 11), value="long")

@@ -226,15 +226,22 @@ def _start(window: Windowed, _count: int) -> str:
     return str(window.start)
 
 
-@pytest.mark.parametrize(("grace", "expected", "dropped"), [
-    (0, [(b"k", 5, 1), (b"k", 5, 1), (b"k", 6, 1), (b"l", 6, 1)], 1),
-    (10, [(b"k", 5, 1), (b"k", 5, 2), (b"k", 6, 1), (b"k", 5, 3), (b"l", 6, 1)], 0),
+@pytest.mark.parametrize(("grace", "caching", "expected", "dropped"), [
+    (0, False, [(b"k", 5, 1), (b"k", 5, 1), (b"k", 6, 1), (b"l", 6, 1)], 1),
+    (0, True, [(b"k", 5, 1), (b"k", 5, 2), (b"k", 6, 1), (b"l", 6, 1)], 1),
+    (10, False, [(b"k", 5, 1), (b"k", 5, 2), (b"k", 6, 1), (b"k", 5, 3), (b"l", 6, 1)], 0),
+    (10, True, [(b"k", 5, 1), (b"k", 5, 2), (b"k", 6, 1), (b"k", 5, 3), (b"l", 6, 1)], 0),
 ])  # fmt: skip
-def test_sessions_without_a_gap_are_those_of_kafka_streams(grace: int, expected: list[Any], dropped: int) -> None:
-    """4.3 accepts a gap of 0; with no grace either, its store shows no session any more that a record could join."""
+def test_sessions_without_a_gap_are_those_of_kafka_streams(
+    grace: int, caching: bool, expected: list[Any], dropped: int
+) -> None:
+    """4.3 accepts a gap of 0; with no grace either, its store without a cache shows no session any more that a record could
+    join."""
     builder, string = StreamsBuilder(), Serdes.string()
     windows = SessionWindows.of_inactivity_gap(0, grace=grace)
-    builder.stream("in", key=string, value=string).group_by_key().windowed_by(windows).count(store="s").to_stream().to("out")
+    builder.stream("in", key=string, value=string).group_by_key().windowed_by(windows).count(
+        store=Materialized(name="s", caching=caching)
+    ).to_stream().to("out")
     run = start(builder.build())
     for at, (key, time) in enumerate([(b"k", 5), (b"k", 5), (b"k", 6), (b"k", 5), (b"l", 6)]):
         run.pipe(at, "in", key, b"a", time)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.operators import harness
 from tests.operators.harness import MemoryRows
+from tests.operators.step_harness import StepRun
 from tidemill import EmitStrategy, Materialized, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.segments import Segments, unpack_time
@@ -282,6 +283,37 @@ def test_final_results_are_emitted_when_time_jumps_beyond_the_retention_unless_t
         run.written.clear()
     emitted = [[(b"a", 1, 1), (b"b", 1, 3)], [(b"c", 1, 1_000_000)], [(b"d", 1, 2_000_000)]]
     assert found == [[], [], *(emitted if caching else [[], [], []])]
+
+
+@pytest.mark.parametrize("in_steps", [True, False])
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("caching", [True, False])
+@pytest.mark.parametrize(
+    ("windows", "given", "goes_on"),
+    [
+        (SessionWindows.of_inactivity_gap(10), [("a", 0), ("b", 10), ("a", 10)], {"a 0-10": 2}),
+        (SessionWindows.of_inactivity_gap(0), [("a", 7), ("a", 7)], {"a 7-7": 2}),
+        (SessionWindows.of_inactivity_gap(10, grace=5), [("a", 35), ("a", 50), ("b", 60), ("a", 45)], {"a 35-50": 3}),
+        (SlidingWindows.of_time_difference(10, grace=10), [("a", 30), ("b", 50), ("b", 49), ("a", 40)], {"a 30-40": 2}),
+    ],
+)
+def test_a_late_record_goes_on_from_what_is_older_than_the_retention_unless_there_is_no_cache(
+    windows: Any, given: list[tuple[str, int]], goes_on: dict[str, int], *, caching: bool, persistent: bool, in_steps: bool
+) -> None:
+    """Kafka Streams finds it in its cache, and without one it hides it from the aggregation."""
+    builder = StreamsBuilder()
+    counts = builder.stream("in").group_by_key().windowed_by(windows).count(
+        store=Materialized(name="kept", persistent=persistent, caching=caching)
+    )
+    counts.to_stream(per_record(lambda key, _count: f"{key.key} {key.start}-{key.end}")).to("out")
+    run: Any = StepRun(builder.build()) if in_steps else harness.start(builder.build())
+    for at, (key, time) in enumerate(given):
+        if in_steps:
+            run.pipe([("in", key.encode(), b"v", time, ())])
+        else:
+            run.pipe(at, "in", key.encode(), b"v", time)
+    latest = {key.decode(): int.from_bytes(value, "big") for _topic, key, value, *_ in run.written if key and value}
+    assert ({name: latest.get(name) for name in goes_on} == goes_on) is caching, latest
 
 
 @pytest.mark.parametrize("persistent", [True, False])

@@ -88,7 +88,7 @@ def topology_of(
     store = Store(
         name="w", kind=StoreKind.SESSION if sessions else StoreKind.TIMESTAMPED_WINDOW, key_serde=STRING,
         value_serde=value_serde, retention_ms=operation.windows.retention if retention is None else retention,
-        persistent=persistent,
+        reach_ms=operation.windows.reach, persistent=persistent,
     )
     windowed = SessionWindowedSerde(STRING) if sessions else TimeWindowedSerde(STRING, 1)
     return Topology(

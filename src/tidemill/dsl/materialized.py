@@ -158,6 +158,7 @@ def window_store_of(
         caching=asked.caching,
         changelog_config=asked.changelog_config,
         retention_ms=kept,
+        reach_ms=windows.reach,
         window_size_ms=_size(windows),
         own_windows=own_windows(windows),
         with_headers=bool(asked.headers),

@@ -48,7 +48,8 @@ def emitted_in(rows: Mapping[bytes, bytes | None]) -> int:
 class Segments:
     """The segments of one store of one task, from ``min_live`` on; ``floor`` is its first time, in bytes.
 
-    ``time_ordered``: keeps an index by time. ``shows_one_more``: what is one ms older is shown, too.
+    ``time_ordered``: keeps an index by time. ``shows_one_more``: what is one ms older is shown, too. ``reach``: so long rows are
+    kept and shown in any case; the segments' length is the ``retention``'s.
     """
 
     __slots__ = (
@@ -56,9 +57,12 @@ class Segments:
         "retention", "rows", "sequence", "time_ordered",
     )
 
-    def __init__(self, rows: Rows, retention: int, *, persistent: bool, time_ordered: bool, shows_one_more: bool = False) -> None:
+    def __init__(
+        self, rows: Rows, retention: int, *, persistent: bool, time_ordered: bool, shows_one_more: bool = False, reach: int = 0
+    ) -> None:
         self.rows = rows
         self.interval = max(retention // 2, _MIN_INTERVAL_MS)
+        retention = max(retention, reach)
         self.time_ordered = time_ordered
         self.retention = retention
         self.is_exact = not persistent

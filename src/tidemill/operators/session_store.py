@@ -37,7 +37,9 @@ class SessionStore:
         assert store.value_serde is not None
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
         self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
-        self._segments = Segments(rows, retention, persistent=store.persistent, time_ordered=store.time_ordered)
+        self._segments = Segments(
+            rows, retention, persistent=store.persistent, time_ordered=store.time_ordered, reach=store.reaches_back_ms
+        )
         self._interval = self._segments.interval
         self._recent = RecentRows(self._segments, _SUFFIX)
 

@@ -43,8 +43,9 @@ class WindowStore:
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
         self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
         self._segments = Segments(
-            rows, retention, persistent=store.persistent, time_ordered=store.time_ordered, shows_one_more=store.time_ordered
-        )
+            rows, retention, persistent=store.persistent, time_ordered=store.time_ordered, shows_one_more=store.time_ordered,
+            reach=store.reaches_back_ms,
+        )  # fmt: skip
         self._interval = self._segments.interval
         self._recent = RecentRows(self._segments, _SUFFIX)
 

@@ -54,6 +54,9 @@ class Store(Spelled):
     source_topic: str | None = None
     retention_ms: int | None = None
     """Retention of windows, sessions and buffers; history retention of a versioned store."""
+    reach_ms: int = 0
+    """Of windows and sessions: how far behind the newest one an aggregation may look for others to go on from. A store with a
+    cache keeps and shows them that long, if that is longer than the retention."""
     window_size_ms: int | None = None
     own_windows: Windows | None = field(default=None, compare=False)
     """The program's own windows, which know where one ends; None: ``window_size_ms`` after its start."""
@@ -69,6 +72,12 @@ class Store(Spelled):
     """True for those of sliding windows (``has_index_by_key``)."""
     left_open: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields of ``persistent`` and ``with_headers`` that the program leaves to settings (``configured_topology``)."""
+
+    @property
+    def reaches_back_ms(self) -> int:
+        """``reach_ms`` where there is a cache: without one what is older than the retention is hidden from the aggregation,
+        too, as in Kafka Streams."""
+        return self.reach_ms if self.caching else 0
 
     @property
     def logs_headers(self) -> bool:

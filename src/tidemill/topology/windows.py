@@ -68,6 +68,11 @@ class Windows(Spelled):
         """Retention of a store of windows, in ms: until the last of their records may have come."""
         return MAX_TIME if self.size is None else self.size + self.grace
 
+    @property
+    def reach(self) -> int:
+        """Retention, in ms, with which a record that is just in time finds all windows that it goes on from."""
+        return self.retention
+
     def windows_for(self, timestamp: int) -> Iterable[tuple[int, int]] | Mapping[int, int]:
         """Start and end of each window that a record of this time is in, ``[start, end)`` in ms since the epoch, in their
         order. The same time must always give the same windows: a record may be processed again.
@@ -194,6 +199,11 @@ class SlidingWindows(Spelled):
         """Retention of a store of windows, in ms: a record looks back twice the difference."""
         return 2 * self.difference + self.grace
 
+    @property
+    def reach(self) -> int:
+        """Retention, in ms, with which a record that is just in time finds all windows that it goes on from."""
+        return self.retention + 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWindows(Spelled):
@@ -215,6 +225,11 @@ class SessionWindows(Spelled):
     def retention(self) -> int:
         """Retention of a store of sessions, in ms."""
         return self.gap + self.grace
+
+    @property
+    def reach(self) -> int:
+        """Retention, in ms, with which a record that is just in time finds all sessions that it joins."""
+        return self.retention + self.gap + 1
 
 
 AnyWindows = Windows | SlidingWindows | SessionWindows

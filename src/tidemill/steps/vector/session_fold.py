@@ -44,10 +44,8 @@ _SUFFIX = _ENDS.size
 _Session = tuple[int, int, "int | None", object]
 """(end, start, which record of the table made it what it is, aggregate). Record None: as before the batch, and what was
 remembered of it is in the aggregate's place."""
-_Result = tuple[int, bool, int, bytes, "bytes | None", int, bool]
-"""A forwarded session, in this order: (end, lives, start, key, data, index of its record, is kept). Data None: a tombstone. Not
-kept: an in-memory store refuses it as too old, but it is forwarded and logged, as by the operator."""
-_IS_KEPT = 6
+_Result = tuple[int, bool, int, bytes, "bytes | None", int]
+"""A forwarded session, in this order: (end, lives, start, key, data, index of its record). Data None: a tombstone."""
 
 
 @dataclass(slots=True)
@@ -85,7 +83,7 @@ class _Fold:
         if found is None:
             found = self.shown.of(raw, self.segments)
         low = max(min(times) - self.gap, self.oldest, 0)
-        if len(times) == 1 and (not found or found[-1][0] < low) and not self.segments.is_exact:
+        if len(times) == 1 and (not found or found[-1][0] < low):
             self._only(key, raw, found, times[0], records[0], at[0])
             return
         encode, results = self.encode, self.results
@@ -96,7 +94,7 @@ class _Fold:
         gone: dict[tuple[int, int], int] = {}
         sessions: list[_Session] = [(end, start, None, kept) for end, start, kept in before]
         for time, number, row in zip(times, records, at, strict=True):
-            self._add(key, raw, sessions, gone, time, number, row)
+            self._add(key, sessions, gone, time, number, row)
         del found[first:]
         for end, start, made_by, aggregate in sessions:
             if gone:
@@ -105,13 +103,13 @@ class _Fold:
                 found.append((end, start, aggregate))
             else:
                 data = encode(aggregate)
-                results.append((end, True, start, raw, data, made_by, True))
+                results.append((end, True, start, raw, data, made_by))
                 found.append((end, start, aggregate if self.decode is None else data))
         self.added += len(sessions) - len(before)
         if gone:
             existed = {(end, start) for end, start, _ in before}
             over = [(bounds, row) for bounds, row in gone.items() if bounds in existed]
-            results += [(end, False, start, raw, None, row, True) for (end, start), row in over]
+            results += [(end, False, start, raw, None, row) for (end, start), row in over]
 
     def _only(self, key: object, raw: bytes, found: list[Shown], time: int, number: int, row: int) -> None:
         """A key's only record in the batch, with no session near: what ``_add`` comes to then."""
@@ -122,14 +120,13 @@ class _Fold:
         aggregate = add(key, None if self.values is None else self.values[row], begin())
         if aggregate is not None:
             data = self.encode(aggregate)
-            self.results.append((time, True, time, raw, data, row, True))
+            self.results.append((time, True, time, raw, data, row))
             found.append((time, time, aggregate if self.decode is None else data))
             self.added += 1
 
     def _add(
-        self, key: object, raw: bytes, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int,
-        row: int,
-    ) -> None:  # fmt: skip
+        self, key: object, sessions: list[_Session], gone: dict[tuple[int, int], int], time: int, number: int, row: int
+    ) -> None:
         begin, add, merge = self.steps
         gap, shown, decode = self.gap, self.shown_from[number], self.decode
         low = time - gap if time - gap > shown else shown
@@ -150,11 +147,6 @@ class _Fold:
             self.late += 1
             return
         aggregate = add(key, None if self.values is None else self.values[row], aggregate)
-        if self.segments.is_exact and end < shown:
-            self.late += 1
-            if aggregate is not None:
-                self.results.append((end, True, start, raw, self.encode(aggregate), row, False))
-            return
         for session in joined:
             gone[session[0], session[1]] = row
             sessions.remove(session)
@@ -213,7 +205,7 @@ def _begun(
     assert kept.value_serde is not None
     gap, grace = operation.windows.gap, operation.windows.grace
     retention = operation.windows.retention if kept.retention_ms is None else kept.retention_ms
-    segments = Segments(rows, retention, persistent=kept.persistent, time_ordered=False)
+    segments = Segments(rows, retention, persistent=kept.persistent, time_ordered=False, reach=kept.reaches_back_ms)
     decode, keeps_values = reading(kept.value_serde, kept.name), type(kept.value_serde) in IMMUTABLE
     shown = state.memory.get((task, kept.name))
     if shown is None:
@@ -231,7 +223,7 @@ def _begun(
     return _Fold(
         steps=steps_of(operation.aggregation), gap=gap, segments=segments, rows=rows, oldest=segments.oldest_shown, shown=shown,
         close_times=(stream_time - min(grace + gap, LONG_MAX)).tolist(),
-        shown_from=(observed - min(retention - 1, LONG_MAX)).tolist(),
+        shown_from=(observed - min(segments.retention - 1, LONG_MAX)).tolist(),
         highest=int(highest[-1]) if len(timestamps) else -1,
         decode_key=node.key_serde.deserialize if isinstance(operation.aggregation, Aggregating) else None,
         decode=None if keeps_values else decode, encode=kept.value_serde.serialize, values=values,
@@ -269,8 +261,8 @@ def _write(fold: _Fold, ids: list[bytes], timestamps: Longs) -> None:
     oldest = segments.min_live
     fold.rows.put_many(
         (prefixes[number] + own_id, row)
-        for number, own_id, row, result in zip(numbers, ids, data, results, strict=True)
-        if result[_IS_KEPT] and number >= oldest
+        for number, own_id, row in zip(numbers, ids, data, strict=True)
+        if number >= oldest
     )
 
 
