@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from tests.operators.harness import MemoryRows
-from tidemill import Joined, JoinWindows, Materialized, PunctuationType, Record, Serdes, StreamJoined, StreamsBuilder, Suppressed
+from tidemill import (
+    EmitStrategy,
+    Joined,
+    JoinWindows,
+    Materialized,
+    PunctuationType,
+    Record,
+    Serdes,
+    StreamJoined,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+)
 from tidemill.dsl.functions import per_record
 from tidemill.errors import RecordError, StopError
 from tidemill.ids import TaskId
@@ -114,6 +126,22 @@ def test_a_self_join_forwards_nothing_of_a_record_that_its_joiner_fails_on_and_m
         graph.process(SOURCE, Record("k", value, time), RecordMetadata("in", 0, offset))
     assert [made.record.value for made in graph.take_produced()] == ["aa", "bb"]
     assert graph.dropped == 2
+
+
+@pytest.mark.parametrize(("caching", "closed"), [(True, [("k", 1)]), (False, [])])
+def test_a_record_that_fails_closes_the_windows_before_it_all_the_same(caching: bool, closed: list[tuple[str, int]]) -> None:
+    """Its time counts, as in Kafka Streams; without a cache what has expired by the next record is lost there."""
+    builder = StreamsBuilder()
+    windows = builder.stream("in", key=STRING, value=LONG).group_by_key().windowed_by(TimeWindows.of_size(10))
+    final = windows.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).aggregate(
+        lambda: 0, per_record(lambda _key, value, sum_: sum_ + 10 // value), store=Materialized(value=LONG, caching=caching)
+    )
+    final.to_stream().select_key(per_record(lambda key, _value: key.key, STRING)).to("out", value=LONG)
+    graph = graph_of(builder, processing=ExceptionResponse.CONTINUE)
+    for offset, (value, time) in enumerate([(10, 1), (0, 1_000), (5, 2_000)]):
+        graph.process(SOURCE, Record("k", value, time), RecordMetadata("in", 0, offset))
+    assert [(made.record.key, made.record.value) for made in graph.take_produced()] == closed
+    assert graph.dropped == 1
 
 
 class TwoTopics:

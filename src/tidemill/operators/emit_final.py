@@ -4,8 +4,8 @@ A round is due after a record if the close time has grown since the last one tha
 ``emit_interval_ms`` of the wall clock. The operators say which windows close; a store ordered by time gives each of them once.
 
 The record that closes windows may also move the store's time so far that they expire: a jump beyond the retention (by default
-size + grace). So they are taken before the record is added, and forwarded behind it. Where the store has no cache they are taken
-behind it, and what has expired is lost, as in Kafka Streams, whose cache still gives those of time windows.
+size + grace). So the round comes before the record is added, which is in none of them. Where the store has no cache it comes
+after, and what has expired is lost, as in Kafka Streams, whose cache still gives those of time windows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ from tidemill.operators.record import Change, Record
 from tidemill.operators.segments import Clock
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.window_store import TimestampedWindowStore
-from tidemill.topology.values import TableRow
-from tidemill.topology.windows import Windowed
 
 NONE_YET = -1
 Closing = Callable[[int, int], "tuple[int, int] | None"]
@@ -28,7 +26,7 @@ Closing = Callable[[int, int], "tuple[int, int] | None"]
 class CloseRounds:
     """The rounds of one operator; what it has emitted is remembered by its clock, and by the task's commits."""
 
-    __slots__ = ("_clock", "_closing", "_context", "_interval", "_next", "_store", "_taken", "_takes_first")
+    __slots__ = ("_clock", "_closing", "_context", "_interval", "_is_first", "_next", "_store")
 
     def __init__(
         self, context: Context, clock: Clock, name: str, store: TimestampedWindowStore | SessionStore, closing: Closing
@@ -36,29 +34,27 @@ class CloseRounds:
         self._context, self._clock, self._store, self._closing = context, clock, store, closing
         self._interval = context.emit_interval_ms
         self._next = 0
-        self._takes_first = context.is_cached(name)
-        self._taken: list[tuple[Windowed, TableRow]] = []
+        self._is_first = context.is_cached(name)
         clock.emitted = max(clock.emitted, context.emitted(name))
 
-    def begin(self, close_time: int) -> None:
-        """To be called before a record is added."""
-        if self._takes_first:
-            self._take(close_time)
+    def before(self, cause: Record, close_time: int) -> None:
+        """To be called before ``cause`` is added."""
+        if self._is_first:
+            self._emit(cause, close_time)
 
-    def end(self, cause: Record, close_time: int) -> None:
-        """To be called behind it: forwards what has closed by ``close_time``, with its own timestamps, in the store's order."""
-        if not self._takes_first:
-            self._take(close_time)
-        taken, self._taken = self._taken, []
-        for windowed, (value, timestamp) in taken:
-            self._context.forward(Record(windowed, Change(value), timestamp, cause.headers))
+    def after(self, cause: Record, close_time: int) -> None:
+        """To be called after that."""
+        if not self._is_first:
+            self._emit(cause, close_time)
 
-    def _take(self, close_time: int) -> None:
+    def _emit(self, cause: Record, close_time: int) -> None:
+        """Forwards what has closed by ``close_time``, with its own timestamps, in the store's order."""
         if not self._is_due(close_time):
             return
         times = self._closing(close_time, self._clock.emitted)
         if times is not None:
-            self._taken = self._store.take_closed(*times)
+            for windowed, (value, timestamp) in self._store.take_closed(*times):
+                self._context.forward(Record(windowed, Change(value), timestamp, cause.headers))
             self._clock.emitted = close_time
 
     def _is_due(self, close_time: int) -> bool:

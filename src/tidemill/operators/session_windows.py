@@ -46,7 +46,7 @@ class SessionAggregate:
             clock.stream_time = timestamp
         close_time = clock.stream_time - self._grace - gap
         if self._rounds is not None:
-            self._rounds.begin(close_time)
+            self._rounds.before(record, close_time)
         raw = self._store.encode_key(key) or b""
         start = end = timestamp
         aggregate = self._begin()
@@ -60,7 +60,7 @@ class SessionAggregate:
         else:
             self._update(record, raw, start, end, aggregate, joined)
         if self._rounds is not None:
-            self._rounds.end(record, close_time)
+            self._rounds.after(record, close_time)
 
     def _update(
         self, record: Record, raw: bytes, start: int, end: int, aggregate: object, joined: list[tuple[int, int, object]]

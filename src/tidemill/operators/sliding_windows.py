@@ -77,12 +77,12 @@ class SlidingWindowAggregate:
             self._process_early(record)
             return
         if self._rounds is not None:
-            self._rounds.begin(close_time)
+            self._rounds.before(record, close_time)
         neighbours = self._update_existing(record)
         if neighbours is not None:
             self._make_new(record, neighbours)
         if self._rounds is not None:
-            self._rounds.end(record, close_time)
+            self._rounds.after(record, close_time)
 
     def _closing(self, close_time: int, emitted: int) -> tuple[int, int] | None:
         """Starts."""

@@ -51,7 +51,7 @@ class TimeWindowAggregate:
             clock.stream_time = timestamp
         close_time = clock.stream_time - self._grace
         if self._rounds is not None:
-            self._rounds.begin(close_time)
+            self._rounds.before(record, close_time)
         raw = store.encode_key(key) or b""
         if self._is_tumbling:
             begin = timestamp - timestamp % self._size
@@ -78,7 +78,7 @@ class TimeWindowAggregate:
                 change = Change(new, old if self._sends_old else None)
                 self._forward(Record(Windowed(key, start, end), change, updated, headers))
         if self._rounds is not None:
-            self._rounds.end(record, close_time)
+            self._rounds.after(record, close_time)
 
     def _closing(self, close_time: int, emitted: int) -> tuple[int, int] | None:
         """Starts; None while no new window can have closed."""
