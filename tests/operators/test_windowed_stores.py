@@ -316,6 +316,19 @@ def test_a_late_record_goes_on_from_what_is_older_than_the_retention_unless_ther
     assert ({name: latest.get(name) for name in goes_on} == goes_on) is caching, latest
 
 
+def test_final_results_of_sessions_are_those_without_a_cache() -> None:
+    """Kafka Streams has none for them: the session that a record would join is hidden, and the record too late by itself."""
+    builder = StreamsBuilder()
+    windowed = builder.stream("in").group_by_key().windowed_by(SessionWindows.of_inactivity_gap(5))
+    counts = windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count()
+    counts.to_stream(per_record(lambda key, _count: f"{key.key} {key.start}-{key.end}")).to("out")
+    run = harness.start(builder.build())
+    for at, (key, time) in enumerate((("a", 9), ("b", 14), ("a", 8), ("c", 30))):
+        run.pipe(at, "in", key.encode(), b"v", time)
+    assert [(key, value[-1]) for _topic, key, value, *_ in run.written if value] == [(b"a 9-9", 1), (b"b 14-14", 1)]
+    assert run.dropped_at == [2]
+
+
 @pytest.mark.parametrize("persistent", [True, False])
 def test_sessions_of_a_range_of_keys_come_by_segment_and_key_or_in_memory_by_end_and_key(*, persistent: bool) -> None:
     store = SessionStore(_store(StoreKind.SESSION, persistent=persistent), MemoryRows())

@@ -207,7 +207,8 @@ class SessionWindowedKStream(Spelled):
 def windowed_process(operation: op.WindowAggregate | op.SessionAggregate, windows: AnyWindows, kept: Store) -> Process:
     """The processor of a windowed aggregation, with the serde of its windowed keys where that of the keys is known."""
     if operation.emit_final:
-        kept = replace(kept, time_ordered=True, indexed_by_key=isinstance(windows, SlidingWindows))
+        # Kafka Streams has no cache for those of sliding windows and sessions, so it finds nothing beyond the retention.
+        kept = replace(kept, reach_ms=0, time_ordered=True, indexed_by_key=isinstance(windows, SlidingWindows))
     return Process(
         operation=operation, store=kept, key_serde=windowed_serde(kept.key_serde, windows), value_serde=kept.value_serde,
         window_close_ms=windows.grace + (windows.gap if isinstance(windows, SessionWindows) else 0),
