@@ -266,6 +266,31 @@ def test_sliding_windows_to_the_right_do_not_get_what_the_aggregator_added_in_pl
     assert last == {"95": "ac", "106": "b", "100": "abc", "93": "c", "104": "ab"}
 
 
+@pytest.mark.parametrize("in_steps", [False, True])
+@pytest.mark.parametrize(
+    ("caching", "counted"), [(True, {"1/1": 0, "2/2": 0, "3/3": 1}), (False, {"1/1": 2, "2/2": 2, "3/3": 2})], ids=["cached", "not"]
+)
+def test_a_result_of_a_record_that_changes_both_tables_of_a_join_is_counted_once_below_a_cache(
+    caching: bool, counted: dict[str, int], in_steps: bool
+) -> None:
+    """Both are what Kafka Streams 4.3.1 gives, with its default cache and without."""
+    builder = StreamsBuilder()
+    table = builder.table("in")
+    joined = table.join(table, per_record(lambda a, b: f"{a}/{b}"), store=Materialized(name="joined", caching=caching))
+    joined.group_by(BY_VALUE).count(store="counted")
+    records = [("in", b"k", value.encode(), at) for at, value in enumerate(["1", "2", "3"])]
+    if in_steps:
+        steps = StepRun(builder.build())
+        steps.pipe([(*record, ()) for record in records], one_by_one=True)
+        rows = steps.store("counted").all()
+    else:
+        graph = start(builder.build())
+        for at, record in enumerate(records):
+            graph.pipe(at, *record)
+        rows = graph.graph.store("counted").all()
+    assert {key: count for key, (count, _time) in rows} == counted
+
+
 def test_the_first_reduced_value_takes_the_place_of_nothing() -> None:
     def program(b: StreamsBuilder) -> None:
         last = b.stream("in").group_by_key().reduce(lambda a, b: b)

@@ -17,6 +17,7 @@ from tidemill.errors import StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import BETWEEN_BATCHES, Context, Operator, RecordMetadata
 from tidemill.operators.function_failures import answer_calls_of, instead_of, says_where
+from tidemill.operators.materialized_table import MaterializedTable
 from tidemill.operators.record import LATEST_TIME, Change, Headers, Record, is_same_value, why_no_headers, why_no_timestamp
 from tidemill.operators.store_access import ReadOnly, access_to
 from tidemill.printable import repr_of, said_by
@@ -347,7 +348,7 @@ class TransformedTable:
         self._seen = ProcessorContext(context, connected, forwards=False)
         self._transformer: ValueTransformerWithKey = made_processor(context, operation.supplier, self._seen, "transform")
         self._transform = self._transformer.transform
-        self._table = None if operation.store is None else context.store(operation.store)
+        self._table = None if operation.store is None else MaterializedTable(operation.store, context)
         self._looking: ValueTransformerWithKey | None = None
         if self._table is not None:
             self.get, self.get_as_of = self._table.get, self._table.get_as_of
@@ -361,18 +362,11 @@ class TransformedTable:
     def process(self, record: Record) -> None:
         key, (value, before, is_latest), timestamp, headers = record
         self._seen.timestamp, self._seen.headers = timestamp, headers
-        table = self._table
-        new, old = self._transform(key, value), None
-        if table is None:
-            if self._sends_old:
-                old = self._transform(key, before)
-        else:
-            found = table.get(key) if self._sends_old else None
-            old = None if found is None else found[0]
-            is_latest = table.put(key, new, timestamp, headers)
-            if is_latest is None:
-                self._context.drop()
-                return
+        table, new = self._table, self._transform(key, value)
+        if table is not None:
+            table.change(key, new, table.before(key), timestamp, headers)
+            return
+        old = self._transform(key, before) if self._sends_old else None
         self._forward(Record(key, Change(new, old, is_latest), timestamp, headers))
 
     def close(self) -> None:

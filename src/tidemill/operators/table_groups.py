@@ -8,7 +8,8 @@ subtracted or added to what was there, else the record's.
 
 from __future__ import annotations
 
-from tidemill.operators.context import AsOfGetter, Context
+from tidemill.operators.context import Context
+from tidemill.operators.materialized_table import MaterializedTable
 from tidemill.operators.record import Change, Record, is_same_value
 from tidemill.operators.returned import pair_of
 from tidemill.operators.stateless import Step, plain
@@ -43,28 +44,13 @@ def table_select(operation: op.TableSelect, context: Context) -> Step:
     return Step(process)
 
 
-class _GroupedTable:
-    """The rows of an aggregated table: stores and forwards a result."""
-
-    def __init__(self, store: str, context: Context) -> None:
-        self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
-        self._table = context.store(store)
-        self.get = self._table.get
-        self.get_as_of: AsOfGetter | None = self._table.get_as_of
+class _GroupedTable(MaterializedTable):
+    """The rows of an aggregated table."""
 
     def unshared(self, key: object, before: object) -> object:
         """The aggregate for functions, which may change it in place: the old one is still to be sent as it was."""
         again = self.get(key) if self._sends_old and not is_immutable(before) else None
         return before if again is None else again[0]
-
-    def keep(self, record: Record, new: object, old: object, timestamp: int) -> None:
-        """Stores the aggregate and forwards the change."""
-        key, _value, came, headers = record
-        is_latest = self._table.put(key, new, timestamp, headers, came)
-        if is_latest is None:
-            self._context.drop()
-            return
-        self._forward(Record(key, Change(new, old if self._sends_old else None, is_latest), timestamp, headers))
 
 
 class TableAggregate:
@@ -77,8 +63,8 @@ class TableAggregate:
         self._adder, self._subtractor = plain(operation.adder), plain(operation.subtractor)
 
     def process(self, record: Record) -> None:
-        key, (new, old, _is_latest), timestamp, _headers = record
-        found = self.get(key)
+        key, (new, old, _is_latest), came, headers = record
+        timestamp, found = came, self.get(key)
         before, stored = (None, timestamp) if found is None else found
         aggregate = self._rows.unshared(key, before)
         if old is not None and before is not None:
@@ -87,7 +73,7 @@ class TableAggregate:
         if new is not None:
             aggregate = self._adder(key, new, self._initializer() if aggregate is None else aggregate)
             timestamp = max(timestamp, stored)
-        self._rows.keep(record, aggregate, before, timestamp)
+        self._rows.change(key, aggregate, before, timestamp, headers, came)
 
 
 class TableReduce:
@@ -99,8 +85,8 @@ class TableReduce:
         self._adder, self._subtractor = plain(operation.adder), plain(operation.subtractor)
 
     def process(self, record: Record) -> None:
-        key, (new, old, _is_latest), timestamp, _headers = record
-        found = self.get(key)
+        key, (new, old, _is_latest), came, headers = record
+        timestamp, found = came, self.get(key)
         before, stored = (None, timestamp) if found is None else found
         aggregate = self._rows.unshared(key, before)
         if old is not None and before is not None:
@@ -112,4 +98,4 @@ class TableReduce:
             else:
                 aggregate = self._adder(aggregate, new)
                 timestamp = max(timestamp, stored)
-        self._rows.keep(record, aggregate, before, timestamp)
+        self._rows.change(key, aggregate, before, timestamp, headers, came)

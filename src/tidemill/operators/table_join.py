@@ -11,6 +11,7 @@ The joined table, if it has no store, answers lookups by joining the rows of its
 from __future__ import annotations
 
 from tidemill.operators.context import AsOfGetter, Context
+from tidemill.operators.materialized_table import MaterializedTable
 from tidemill.operators.record import Change, Record
 from tidemill.operators.stream_join import with_key
 from tidemill.topology import join_operations as op
@@ -70,23 +71,26 @@ class TableTableJoin:
 
 
 class TableJoinMerge:
-    """KTABLE-MERGE: the results of both sides, kept in a store or not."""
+    """KTABLE-MERGE: the results of both sides, kept in a store or not.
+
+    Where one record changes both tables, as in a join of a table with what is made of it, what a side takes for the old result
+    never was one. Below a record cache the old value is the stored one. Without a cache it is the side's, as in Kafka Streams, and a
+    grouped table below subtracts what was never added.
+    """
 
     def __init__(self, operation: op.TableJoinMerge, context: Context) -> None:
-        self._context, self._forward = context, context.forward
-        self._sends_old = context.sends_old
-        self._table = None if operation.store is None else context.store(operation.store)
+        self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
+        self._table = None if operation.store is None else MaterializedTable(operation.store, context)
+        self._is_cached = operation.store is not None and context.is_cached(operation.store)
         self.get_as_of = None if self._table is None else self._table.get_as_of
 
     def process(self, record: Record) -> None:
         key, (new, old, is_latest), timestamp, headers = record
-        if self._table is not None:
-            put = self._table.put(key, new, timestamp, headers)
-            if put is None:
-                self._context.drop()
-                return
-            is_latest = put
-        self._forward(Record(key, Change(new, old if self._sends_old else None, is_latest), timestamp, headers))
+        table = self._table
+        if table is None:
+            self._forward(Record(key, Change(new, old if self._sends_old else None, is_latest), timestamp, headers))
+            return
+        table.change(key, new, table.before(key) if self._is_cached else old, timestamp, headers)
 
     def get(self, key: object) -> TableRow | None:
         """The row, from the store or joined again by the first table's side."""

@@ -1,7 +1,7 @@
 """Operators of tables that keep their keys: sources, filters, mappings, and the way back to a stream.
 
 Decides the forwarded changes. They have old values if a node below needs them (``Context.sends_old``): from the
-store if there is one, else computed from the change. A put that a versioned store refuses as too old ends here.
+store if there is one, else computed from the change.
 
 Each table answers ``get(key)`` with its row, from its store or, without one, from the table above; over a versioned store
 ``get_as_of(key, timestamp)`` gives the row as of then.
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidemill.operators.context import AsOfGetter, Context
+from tidemill.operators.materialized_table import MaterializedTable
 from tidemill.operators.record import Change, Record, change_of, record_of
 from tidemill.operators.stateless import Step, plain
 from tidemill.topology import operations as op
@@ -23,8 +24,8 @@ class TableSource:
     """KTABLE-SOURCE, KSTREAM-TOTABLE: the latest value of each key; null keys are dropped and counted."""
 
     def __init__(self, operation: op.TableSource, context: Context) -> None:
-        self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
-        self._table = None if operation.store is None else context.store(operation.store)
+        self._context, self._forward = context, context.forward
+        self._table = None if operation.store is None else MaterializedTable(operation.store, context)
         self.get_as_of: AsOfGetter | None = None if self._table is None else self._table.get_as_of
         if self._table is not None:
             self.get = self._table.get
@@ -38,13 +39,7 @@ class TableSource:
         if table is None:
             self._forward(record_of((key, change_of((value, None, True)), timestamp, headers)))
             return
-        found = table.get(key) if self._sends_old else None
-        is_latest = table.put(key, value, timestamp, headers)
-        if is_latest is None:
-            self._context.drop()
-            return
-        old = None if found is None else found[0]
-        self._forward(record_of((key, change_of((value, old, is_latest)), timestamp, headers)))
+        table.change(key, value, table.before(key), timestamp, headers)
 
 
 class DerivedTable:
@@ -56,7 +51,7 @@ class DerivedTable:
         self._context, self._forward, self._compute = context, context.forward, compute
         self._sends_old = context.sends_old
         self._drops_null_changes = drops_null_changes and context.sends_old
-        self._table = None if store is None else context.store(store)
+        self._table = None if store is None else MaterializedTable(store, context)
         if self._table is not None:
             self.get: Callable[[object], TableRow | None] = self._table.get
             self.get_as_of: AsOfGetter | None = self._table.get_as_of
@@ -68,22 +63,18 @@ class DerivedTable:
     def process(self, record: Record) -> None:
         key, change, timestamp, headers = record
         value, before, is_latest = change
-        table, sends_old = self._table, self._sends_old
-        new, old = self._compute(key, value), None
-        if sends_old:
-            if table is None:
-                old = self._compute(key, before)
-            else:
-                found = table.get(key)
-                old = None if found is None else found[0]
+        new, old = self._compute(key, value), self._old(key, before)
         if new is None and old is None and self._drops_null_changes:
             return
-        if table is not None:
-            is_latest = table.put(key, new, timestamp, headers)
-            if is_latest is None:
-                self._context.drop()
-                return
-        self._forward(record_of((key, change_of((new, old, is_latest)), timestamp, headers)))
+        if self._table is not None:
+            self._table.change(key, new, old, timestamp, headers)
+        else:
+            self._forward(record_of((key, change_of((new, old, is_latest)), timestamp, headers)))
+
+    def _old(self, key: object, before: object) -> object:
+        if self._table is not None:
+            return self._table.before(key)
+        return self._compute(key, before) if self._sends_old else None
 
     def _computed(self, key: object) -> TableRow | None:
         return self._row(key, self._context.table(self._context.parents[0])(key))

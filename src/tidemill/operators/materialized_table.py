@@ -1,0 +1,36 @@
+"""A table in a store: what is put, and the change that is forwarded of it (TimestampedTupleForwarder).
+
+A put that a versioned store refuses as too old is dropped and counted.
+"""
+
+from __future__ import annotations
+
+from tidemill.operators.context import AsOfGetter, Context
+from tidemill.operators.record import Headers, change_of, record_of
+from tidemill.topology.values import Key, Value
+
+
+class MaterializedTable:
+    """The rows of one table node."""
+
+    def __init__(self, store: str, context: Context) -> None:
+        self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
+        table = context.store(store)
+        self.get, self._put = table.get, table.put
+        self.get_as_of: AsOfGetter | None = table.get_as_of
+
+    def before(self, key: Key) -> Value:
+        """The value that is stored, where a node below needs old values."""
+        found = self.get(key) if self._sends_old else None
+        return None if found is None else found[0]
+
+    def change(
+        self, key: Key, new: Value, old: Value, timestamp: int, headers: Headers, came: int | None = None
+    ) -> None:
+        """Puts ``new`` and forwards that it replaces ``old``. ``came``: the time of the record that is handled, where
+        ``timestamp``, of the row, is another one."""
+        is_latest = self._put(key, new, timestamp, headers, came)
+        if is_latest is None:
+            self._context.drop()
+            return
+        self._forward(record_of((key, change_of((new, old if self._sends_old else None, is_latest)), timestamp, headers)))
