@@ -268,7 +268,8 @@ def test_sliding_windows_to_the_right_do_not_get_what_the_aggregator_added_in_pl
 
 @pytest.mark.parametrize("in_steps", [False, True])
 @pytest.mark.parametrize(
-    ("caching", "counted"), [(True, {"1/1": 0, "2/2": 0, "3/3": 1}), (False, {"1/1": 2, "2/2": 2, "3/3": 2})], ids=["cached", "not"]
+    ("caching", "counted"), [(True, {"1/1": 0, "2/2": 0, "3/3": 1}), (False, {"1/1": 2, "2/2": 2, "3/3": 2})],
+    ids=["cached", "not"],
 )
 def test_a_result_of_a_record_that_changes_both_tables_of_a_join_is_counted_once_below_a_cache(
     caching: bool, counted: dict[str, int], in_steps: bool

@@ -74,8 +74,8 @@ class TableJoinMerge:
     """KTABLE-MERGE: the results of both sides, kept in a store or not.
 
     Where one record changes both tables, as in a join of a table with what is made of it, what a side takes for the old result
-    never was one. Below a record cache the old value is the stored one. Without a cache it is the side's, as in Kafka Streams, and a
-    grouped table below subtracts what was never added.
+    never was one. Below a record cache the old value is the stored one. Without a cache it is the side's, as in Kafka Streams,
+    and a grouped table below subtracts what was never added.
     """
 
     def __init__(self, operation: op.TableJoinMerge, context: Context) -> None:
