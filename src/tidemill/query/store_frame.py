@@ -34,7 +34,7 @@ from tidemill.spark.plan.python_steps import map_in_arrow
 from tidemill.spark.plan.row_columns import in_layer, row
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.rows.records import Records, to_rows
-from tidemill.steps.rows.schema import DDL, SCHEMA, SIDES
+from tidemill.steps.rows.schema import SCHEMA, SIDES
 from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.step_state import Written
 from tidemill.topology.key_value_serdes import KeyValueSerdes
@@ -46,7 +46,6 @@ _CHUNK = 10_000
 _ROWS = pa.schema(
     [SCHEMA.field(name) for name in ("part", "ts", *SIDES)] + [("window_start", pa.int64()), ("window_end", pa.int64())]
 )
-_ROWS_DDL = ", ".join([f"{name} {DDL[name]}" for name in ("part", "ts", *SIDES)] + ["window_start bigint", "window_end bigint"])
 
 _TIMED = (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.TIMESTAMPED_WINDOW, StoreKind.VERSIONED)
 
@@ -105,7 +104,7 @@ class StoreFrames:
         with pinning(self._session, "dataframes") as pin:
             pin("store")
             step = reading(info, store, copies, number, self._reported)
-            read = map_in_arrow(self._session.range(0, 1, 1, 1), step, _ROWS_DDL)
+            read = map_in_arrow(self._session.range(0, 1, 1, 1), step, _ROWS)
         with background_pool(self._session, self._application_id, f"snapshot of the store {info.name}"):
             kept = read.localCheckpoint(eager=True, storageLevel=StorageLevel.DISK_ONLY)
         reported = {copy.partition: self._reported.value.pop((number, copy.partition), None) for copy in copies}

@@ -20,6 +20,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
+import pyarrow as pa
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
@@ -72,7 +73,7 @@ def start_workers(
                 frame = placement.root(thread)
                 for step in steps:  # one after the other in one plan, so that one job starts all of them
                     pin(step)
-                    frame = map_in_arrow(frame, warm, "worker string")
+                    frame = map_in_arrow(frame, warm, pa.schema([("worker", pa.string())]))
                 plan = frame._jdf.queryExecution().executedPlan()
             for name, value in task_settings(settings_of(session), is_standing=True).items():  # else these are other workers
                 session.sparkContext.setLocalProperty(name, value)  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ from tidemill.spark.plan.python_steps import SharedPlan, copied, map_in_arrow
 
 pytestmark = pytest.mark.spark
 
+SAID = pa.schema([("said", pa.string())])
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -38,10 +39,10 @@ def saying(name: str) -> Step:
 def chain(spark: SparkSession, thread: str, first: str, second: str) -> Any:
     with pinning(spark, thread) as pin:
         pin("source")
-        frame = map_in_arrow(spark.range(0, 1, 1, 1), saying(first), "said string")
+        frame = map_in_arrow(spark.range(0, 1, 1, 1), saying(first), SAID)
         frame = frame.filter(F.length("said") > 0).select(F.upper("said").alias("said"))
         pin("step-1")
-        frame = map_in_arrow(frame, saying(second), "said string")
+        frame = map_in_arrow(frame, saying(second), SAID)
     return frame._jdf.queryExecution().executedPlan()
 
 
@@ -76,7 +77,7 @@ def test_workers_import_from_where_the_driver_does_and_not_from_the_current_fold
 
     with pinning(spark, "imports") as pin:
         pin("source")
-        plan = map_in_arrow(spark.range(0, 1, 1, 1), path, "said string")._jdf.queryExecution().executedPlan()
+        plan = map_in_arrow(spark.range(0, 1, 1, 1), path, SAID)._jdf.queryExecution().executedPlan()
     folders, is_safe = json.loads(result(plan))
     assert "/of the driver" in folders
     assert is_safe

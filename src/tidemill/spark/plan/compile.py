@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -40,7 +41,7 @@ from tidemill.topology.functions import UserFunction
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
-REPORT_DDL = "report string"
+REPORT = pa.schema([("report", pa.string())])
 
 
 class Compiler:
@@ -129,13 +130,13 @@ class Compiler:
         it and the step; ``pin`` names each worker. Not ``sums``: rows that may be summed pass one by one."""
         self._sums = sums
         pin("source")
-        frame = map_in_arrow(root, source, rows.ddl())
+        frame = map_in_arrow(root, source, rows.SCHEMA)
         entries = self._column_sources()
         for number, step in enumerate(steps, start=1):
             frame = self._layer(frame, entries, number)
             pin(f"step-{number}")
             last = number == self.stages.last
-            frame = map_in_arrow(frame, step, REPORT_DDL if last else rows.ddl())
+            frame = map_in_arrow(frame, step, REPORT if last else rows.SCHEMA)
             entries = self.serdes.finish_step(number)
         return frame
 

@@ -122,11 +122,6 @@ def log_tag(changelog_tag: int) -> int:
     return LOG - (CHANGELOG - changelog_tag)
 
 
-def ddl() -> str:
-    """``SCHEMA`` as Spark's DDL."""
-    return ", ".join(f"{name} {kind}" for name, kind in DDL.items())
-
-
 def control_row(node: int, off: int, value: bytes) -> pa.RecordBatch:
     """A row that is no record: the tag, its number and what it says."""
     own = {"node": pa.array([node], pa.int32()), "off": pa.array([off], pa.int64()), "value": pa.array([value], pa.binary())}
