@@ -2,10 +2,10 @@
 
     make soak MINUTES=10             # or: .venv/bin/python experiments/soak.py [--minutes 10] [--seed 1] [--program windows]
 
-Up to three instances, each with a process and a JVM of its own, one standby for each task, exactly once. They count words, or
-run a program of windows, joins and processors. After each fault all tasks must be at work again within a limit. In the end the
-results must be exact, no task may have been active in two places, no process be left, and neither memory nor open files have
-grown. A seed gives the same faults in the same order.
+Up to three instances, each with a process and a JVM of its own, one standby for each task or as many as asked for, exactly
+once. They count words, or run a program of windows, joins and processors. After each fault all tasks must be at work again
+within a limit. In the end the results must be exact, no task may have been active in two places, no process be left, and neither
+memory nor open files have grown. A seed gives the same faults in the same order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ _BROKER_AWAY_S = (0.5, 6.0)
 _BROKER_FREEZE_S = (3.0, 30.0)
 """Up to well above broker.session.timeout.ms, after which others lead."""
 _SETTINGS = {
-    "num.standby.replicas": 1,
     "session.timeout.ms": 6_000,
     "heartbeat.interval.ms": 500,
     "probing.rebalance.interval.ms": 4_000,
@@ -70,11 +69,13 @@ def main() -> int:
     asked.add_argument("--brokers", type=int, default=1, help="of several, one at a time is killed, stopped or frozen")
     asked.add_argument("--program", choices=sorted(LOADS), default="wordcount", help="what the instances run")
     asked.add_argument("--threads", type=int, default=1, help="stream threads of each instance")
+    asked.add_argument("--standbys", type=int, default=1, help="num.standby.replicas; 0: every move and every death restores")
     options = asked.parse_args()
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
-    of_brokers = f", {options.brokers} brokers" if options.brokers > 1 else ""
-    report = Report(f"Soak: {options.minutes:g} minutes of faults on {options.program}, seed {seed}{of_brokers}")
-    kind, settings = LOADS[options.program], {**_SETTINGS, "num.stream.threads": options.threads}
+    among = f"{options.standbys} standbys, {options.brokers} brokers"
+    report = Report(f"Soak: {options.minutes:g} minutes of faults on {options.program}, seed {seed}, {among}")
+    kind = LOADS[options.program]
+    settings = {**_SETTINGS, "num.stream.threads": options.threads, "num.standby.replicas": options.standbys}
     with Scene(options.folder, topics=kind.topics, keeps_broker=True, brokers=options.brokers) as scene:
         anchor, *others = [scene.own(name, kind.program, settings=settings) for name in ("anchor", "b", "c")]
         group = Group(scene, random.Random(seed), anchor, others, kind.tasks)
@@ -103,7 +104,7 @@ def main() -> int:
         load.judge(report)
         _audit_tasks(report, group, ended_s)
         _audit_processes(report, audit)
-    report.say(f"Again: make soak PROGRAM={options.program} MINUTES={options.minutes:g} SEED={seed}; logs in {options.folder}")
+    report.say(f"Again: make soak PROGRAM={options.program} MINUTES={options.minutes:g} SEED={seed} STANDBYS={options.standbys}; logs in {options.folder}")
     return report.end()
 
 
