@@ -104,7 +104,8 @@ def main() -> int:
         load.judge(report)
         _audit_tasks(report, group, ended_s)
         _audit_processes(report, audit)
-    report.say(f"Again: make soak PROGRAM={options.program} MINUTES={options.minutes:g} SEED={seed} STANDBYS={options.standbys}; logs in {options.folder}")
+    again = f"make soak PROGRAM={options.program} MINUTES={options.minutes:g} SEED={seed} STANDBYS={options.standbys}"
+    report.say(f"Again: {again}; logs in {options.folder}")
     return report.end()
 
 
