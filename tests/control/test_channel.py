@@ -40,7 +40,7 @@ REQUEST = BatchRequest(batch_id=7, inputs={IN: 3})
 WORKER = """
     import sys, time
     from tidemill.control.channel import ControlClient
-    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1", 1)
     print("joined", flush=True)
     time.sleep(600)
 """
@@ -51,7 +51,7 @@ ASKING_WORKER = """
     from tidemill.control.channel import ControlClient
     from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
     from tidemill.task.message_pack import unpack
-    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1", 1)
     print(unpack(client.next_request(3), BatchRequest), flush=True)
     client.report(3, BatchReport(batch_id=7, outcome=Outcome.COMMITTED, records_in=5, message="half a pair: \\ud83d"))
     client.wait_served(3, 7)
@@ -66,7 +66,7 @@ ASKING_WORKER = """
 FAILING_WORKER = """
     import sys, time
     from tidemill.control.channel import ControlClient
-    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1", 1)
     try:
         with client.leaving_on_failure():
             raise KIND("no such value")
@@ -80,7 +80,7 @@ DRIVER = """
     from tidemill.control.channel import ControlServer
     from tidemill.state.lock import StateDirectoryLock
     class Handler:
-        def worker_joined(self, step, worker): pass
+        def worker_joined(self, run, step, worker): pass
         def worker_left(self, step, worker): pass
     lock = StateDirectoryLock.acquire(Path(sys.argv[1]), timeout_s=5)
     server = ControlServer(lock.fileno())
@@ -109,7 +109,7 @@ READING_WORKER = """
     import sys, time
     from pathlib import Path
     from tidemill.control.channel import ControlClient
-    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1")
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1", 1)
     def answer(task, folder, read):
         if read.store == "none":
             raise ValueError("no such store")
@@ -149,7 +149,7 @@ class Handler:
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         raise RuntimeError(f"batch {batch_id} is not under way")
 
-    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
+    def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> None:
         self.joined.append((step, worker.pid))
         self.workers.append(worker)
 
@@ -231,7 +231,7 @@ def test_a_stranger_without_the_key_is_refused_and_the_channel_goes_on(server: C
 HURRIED_WORKER = """
     import sys
     from tidemill.control.channel import ControlClient
-    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "source")
+    client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "source", 1)
     print("joined", flush=True)
     print(client.hurried.wait(60), flush=True)
 """

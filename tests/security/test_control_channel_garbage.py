@@ -22,7 +22,7 @@ from tidemill.ids import TopicPartition
 from tidemill.task.batch import BatchRequest, CommittingMember, Positions
 from tidemill.task.message_pack import pack, unpack
 
-HELLO = Hello(purpose=Purpose.QUESTIONS, thread="thread", step="s", pid=os.getpid(), host="here")
+HELLO = Hello(purpose=Purpose.QUESTIONS, thread="thread", step="s", pid=os.getpid(), host="here", run=1)
 FIELDS = {"purpose": "questions", "thread": "thread", "step": "s", "pid": os.getpid(), "host": "here"}
 
 
@@ -36,7 +36,7 @@ class Desk:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {}
 
-    def worker_joined(self, step: str, worker: object) -> None:
+    def worker_joined(self, run: int, step: str, worker: object) -> None:
         return
 
     def worker_left(self, step: str, worker: object) -> None:
@@ -120,7 +120,8 @@ FIRST_WORDS = {
     "an unknown thread": pack({**FIELDS, "thread": "x"}),
     "a thread that is no text": pack({**FIELDS, "thread": 7}),
     "no step": pack({name: value for name, value in FIELDS.items() if name != "step"}),
-    "a field that no worker sends": pack({**FIELDS, "run": 1}),
+    "a run that is text": pack({**FIELDS, "run": "1"}),
+    "a field that no worker sends": pack({**FIELDS, "batch": 1}),
     "text that is not UTF-8": pack(HELLO).replace(b"here", b"\xff\xfe\xfd\xfc"),
     "reads of an unknown worker": pack({**FIELDS, "purpose": "reads"}),
     "a question before hello": pack(Asked(question=AskMembership())),

@@ -116,7 +116,7 @@ def source(place: Place, spec: SourceSpec, steps: int) -> Callable[[Iterable[pa.
         def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
             return source_rows(GivenReader(_context(place.records, "source").records()), request, spec)
 
-        asked = partial(control_of(place, "source").next_request, number)
+        asked = partial(control_of(place, "source", number).next_request, number)
         yield from source_run(asked, rows_of, is_standing=is_standing, steps=steps)
 
     return read
@@ -131,8 +131,8 @@ def step(
         return _context(place.records, name, spec, handler, sources)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        control = control_of(place, name)
         number, is_standing = run_of_task()
+        control = control_of(place, name, number)
         if not spec.last:
 
             def middle(request: BatchRequest, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

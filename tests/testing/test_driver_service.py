@@ -49,11 +49,11 @@ def test_an_engine_hears_of_the_workers_that_are_there_while_another_one_joins()
     service, heard = SharedDriverService(), list[str]()
 
     class Joined(FullEngine):
-        def worker_joined(self, step: str, worker: object) -> None:
+        def worker_joined(self, run: int, step: str, worker: object) -> None:
             heard.append(step)
-            service.worker_joined("step-1", cast("Any", "another worker"))
+            service.worker_joined(1, "step-1", cast("Any", "another worker"))
 
-    service.worker_joined("source", cast("Any", "a worker"))
+    service.worker_joined(1, "source", cast("Any", "a worker"))
     assert service.run(cast("BatchEngine", Joined(0)), cast("Any", "the request")) == "the request"
     assert heard == ["source"]
 

@@ -80,7 +80,8 @@ class ControlHandler(Protocol):
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions: ...
 
-    def worker_joined(self, step: str, worker: WorkerProcess) -> None: ...
+    def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> None:
+        """A worker, made by a task of this run, says hello."""
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
         """The worker has died or closed its connection."""
@@ -239,13 +240,13 @@ class ControlServer:
             remote = RemoteWorker(hello.pid, hello.host)
             self._remote[remote.name] = remote
             remote.attach(connection)
-            handler.worker_joined(hello.step, remote)
+            handler.worker_joined(hello.run, hello.step, remote)
             connection.send_bytes(pack(Welcome(lock=False, worker=remote.name)))
             return remote
         local: LocalWorker | None = None
         with contextlib.suppress(psutil.NoSuchProcess):
             local = LocalWorker(hello.pid)
-            handler.worker_joined(hello.step, local)
+            handler.worker_joined(hello.run, hello.step, local)
         connection.send_bytes(pack(Welcome(lock=self._lock_fileno is not None)))
         if self._lock_fileno is not None:
             send_handle(connection, self._lock_fileno, hello.pid)
@@ -300,11 +301,11 @@ AnswerRead = Callable[[TaskId, str, StoreRead], bytes]
 class ControlClient:
     """A worker's end. BatchLostError if the driver can't be reached or can't answer; when the driver ends, this process ends."""
 
-    def __init__(self, address: str, key: bytes, thread: str, step: str) -> None:
+    def __init__(self, address: str, key: bytes, thread: str, step: str, run: int) -> None:
         self._address, self._key = address, key
         self.hurried = threading.Event()
         """Set when the stream thread is needed; a wait for records clears it."""
-        self._thread, self._step = thread, step
+        self._thread, self._step, self._run = thread, step, run
         self._name = ""
         self._connections: list[Connection] = []
         self._connection = self._open(Purpose.QUESTIONS)
@@ -343,6 +344,7 @@ class ControlClient:
                     step=self._step,
                     pid=os.getpid(),
                     host=socket.gethostname(),
+                    run=self._run,
                     worker=self._name,
                 )
             )

@@ -28,13 +28,15 @@ class ControlMessage(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Hello(ControlMessage, frozen=True):
-    """The first message on a connection. ``worker``: the name that the driver gave the worker, empty if none."""
+    """The first message on a connection. ``run``: the one whose task has made the worker. ``worker``: the name that the driver
+    gave it, empty if none."""
 
     purpose: Purpose
     thread: str
     step: str
     pid: int
     host: str
+    run: int
     worker: str = ""
 
 

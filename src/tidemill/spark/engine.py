@@ -182,9 +182,18 @@ class BatchEngine:
         with pinning(self._session, self._thread) as pin:
             return copied(self._session, plan, functions, pin)
 
-    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
+    def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> bool:
         """A worker begins. Its predecessor is ended if it is still alive: two workers in Spark's pool would take turns, and each
-        would fence the other's producer; or the older one may still work on a batch that Spark has given up."""
+        would fence the other's producer; or the older one may still work on a batch that Spark has given up.
+
+        False: it is late. The run that it was made for has failed before it was ready, and another run has workers of its own.
+        Then it is the one that is ended.
+        """
+        now = self._run
+        if now is not None and run < now.number:
+            log.info(LogEvent("worker-late", thread=self._thread, step=step, pid=worker.pid, host=worker.host, run=run))
+            end([worker], _DEATH_LIMIT_S)
+            return False
         before = self._workers.get(step)
         self._workers[step] = worker
         if before is not None:
@@ -194,6 +203,7 @@ class BatchEngine:
                 LogEvent("worker-replaced", thread=self._thread, step=step, old=before.pid, pid=worker.pid, host=worker.host)
             )
             end([before], _DEATH_LIMIT_S)
+        return True
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
         """A worker has died. The JVM may not notice, because its thread waits for the next rows of the source step. So the

@@ -42,7 +42,7 @@ class SharedDriverService:
         if self._engine is not engine:
             self.end_run()
             for step, worker in list(self._workers.items()):
-                engine.worker_joined(step, worker)
+                engine.worker_joined(0, step, worker)
             self._engine = engine
         deadline = Deadline.after(SLOT_LIMIT_S)
         while True:
@@ -74,10 +74,9 @@ class SharedDriverService:
         if self._engine is not None:
             self._engine.wait_served(run, batch_id)
 
-    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
-        self._workers[step] = worker
-        if self._engine is not None:
-            self._engine.worker_joined(step, worker)
+    def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> None:
+        if self._engine is None or self._engine.worker_joined(run, step, worker):
+            self._workers[step] = worker
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
         if self._engine is not None:

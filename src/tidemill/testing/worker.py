@@ -205,11 +205,11 @@ class Place:
     key: bytes = field(repr=False)
 
 
-def control_of(place: Place, step: str) -> ControlClient:
+def control_of(place: Place, step: str, run: int) -> ControlClient:
     """This process's end of the channel, one for all drivers."""
     clients: dict[tuple[str, str], ControlClient] = _kept_here().setdefault("clients", {})
     if (place.server, step) not in clients:
-        clients[place.server, step] = ControlClient(place.server, place.key, THREAD, step)
+        clients[place.server, step] = ControlClient(place.server, place.key, THREAD, step, run)
     return clients[place.server, step]
 
 
@@ -217,11 +217,11 @@ def _kept_here() -> dict[str, Any]:
     return sys.modules.setdefault(_KEPT, ModuleType(_KEPT)).__dict__
 
 
-def _kept(place: Place, code: StepCode) -> _Worker:
+def _kept(place: Place, code: StepCode, run: int) -> _Worker:
     workers: dict[tuple[str, str], _Worker] = _kept_here().setdefault("workers", {})
     if (place.records, code.step) not in workers:
-        spec, unreadable = code.loaded()
-        workers[place.records, code.step] = _Worker(place.records, control_of(place, code.step), spec, unreadable)
+        spec, unreadable = code.loaded(run)
+        workers[place.records, code.step] = _Worker(place.records, control_of(place, code.step, run), spec, unreadable)
     return workers[place.records, code.step]
 
 
@@ -239,8 +239,8 @@ def source_of(
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        worker = _kept(place, code)
         number, is_standing = run_of_task()
+        worker = _kept(place, code, number)
 
         def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
             assert isinstance(worker.spec, SourceSpec)
@@ -259,10 +259,10 @@ def step_of(
     code = _code(place, f"step-{spec.number}", spec, unreadable)
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        worker = _kept(place, code)
+        number, is_standing = run_of_task()
+        worker = _kept(place, code, number)
         spec = worker.spec
         assert isinstance(spec, StepSpec)
-        number, is_standing = run_of_task()
         with worker.control.leaving_on_failure():
             if not spec.last:
                 middle = partial(run_middle_step, spec=spec, context=worker)

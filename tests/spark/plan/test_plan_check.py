@@ -162,6 +162,9 @@ class Retried:
     def attemptNumber(self) -> int:  # noqa: N802, Spark's name
         return 1
 
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802, Spark's name
+        return None
+
 
 def code(address: str) -> StepCode:
     return StepCode.of(None, address=address, key=b"", thread="thread", step="source")

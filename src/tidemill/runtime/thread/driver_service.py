@@ -72,9 +72,9 @@ class DriverService:
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: found.offset for tp, found in self._group.member.committed(partitions).items()}
 
-    def worker_joined(self, step: str, worker: WorkerProcess) -> None:
+    def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> None:
         if self._runner.engine is not None:
-            self._runner.engine.worker_joined(step, worker)
+            self._runner.engine.worker_joined(run, step, worker)
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
         if self._runner.engine is not None:

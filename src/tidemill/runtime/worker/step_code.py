@@ -35,15 +35,16 @@ class StepCode:
         """Distinct in a process that has workers of several drivers."""
         return f"{self.address}:{self.thread}:{self.step}"
 
-    def loaded(self) -> Any:
-        """
+    def loaded(self, run: int) -> Any:
+        """The code, in a task of this run.
+
         Raises:
             StopError: the user's module of a function can't be imported here, or its class is another one here.
         """
         try:
             return cloudpickle.loads(self.pickled)
         except Exception as problem:
-            with ControlClient(self.address, self.key, self.thread, self.step).leaving_on_failure():
+            with ControlClient(self.address, self.key, self.thread, self.step, run).leaving_on_failure():
                 raise StopError(
                     f"a Python worker can't load the program's functions: {type(problem).__name__}: {said_by(problem)}. They "
                     "must be in modules that workers can import: installed, or in a folder of sys.path, on executors too"

@@ -87,12 +87,12 @@ class Fault:
 class Worker:
     """The state of this process; also the steps' ``StepContext``."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, spec: WorkerSpec, run: int) -> None:
         drop_own_safe_path()
         self.spec = spec
         self.batches = 0
         self._collected = time.monotonic()
-        self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step)
+        self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step, run)
         needs_ends = bool(spec.source.together)
         # Only where source topics rest between batches, and no input has to be known to its end before another is taken.
         fetches_on_demand = spec.transactional_id is not None and not needs_ends
@@ -208,7 +208,7 @@ def _code(spec: WorkerSpec) -> StepCode:
     return StepCode.of(spec, address=spec.address, key=spec.key, thread=spec.thread, step=spec.step)
 
 
-def _worker(code: StepCode) -> Worker:
+def _worker(code: StepCode, run: int) -> Worker:
     """This process's worker for a step; made at the first batch, kept for the next."""
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
@@ -217,7 +217,7 @@ def _worker(code: StepCode) -> Worker:
         raise StopError("Spark retried a task of a stream thread, whose source has moved on: set spark.task.maxFailures to 1")
     worker = _workers.get(code.name)
     if worker is None:
-        worker = _workers[code.name] = Worker(code.loaded())
+        worker = _workers[code.name] = Worker(code.loaded(run), run)
         gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
     return worker
 
@@ -254,8 +254,8 @@ def step_function(spec: WorkerSpec) -> Callable[[Iterable[pa.RecordBatch]], Iter
 def run_source(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for _ in batches:
         pass
-    worker = _worker(code)
     number, is_standing = run_of_task()
+    worker = _worker(code, number)
     asked, rows_of = partial(_asked, worker, number), partial(_rows_of, worker)
     yield from source_run(asked, rows_of, is_standing=is_standing, steps=worker.spec.steps)
 
@@ -276,8 +276,8 @@ def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
 
 
 def run_step(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    worker = _worker(code)
     number, is_standing = run_of_task()
+    worker = _worker(code, number)
     spec = worker.spec.spec
     assert spec is not None
     with worker.control.leaving_on_failure():
