@@ -40,8 +40,8 @@ def test_a_worker_takes_the_place_of_the_one_of_an_earlier_run() -> None:
     assert (before.is_dead, now.is_dead) == (True, False)
 
 
-def test_a_worker_that_is_ready_when_its_run_has_failed_does_not_end_the_one_of_the_next_run() -> None:
-    """On a busy machine a run fails while one of its workers still imports: an expression fails before that step gets a row."""
+def test_a_worker_that_is_ready_when_its_run_is_over_does_not_end_the_one_of_the_next_run() -> None:
+    """On a busy machine a run takes too long and is cancelled while one of its workers still imports."""
     engine, late, now = without_spark(), Dying(1), Dying(2)
     failed, engine._run = Run(is_standing=True), Run(is_standing=True)
     assert engine.worker_joined(engine._run.number, "step-1", now)

@@ -186,8 +186,8 @@ class BatchEngine:
         """A worker begins. Its predecessor is ended if it is still alive: two workers in Spark's pool would take turns, and each
         would fence the other's producer; or the older one may still work on a batch that Spark has given up.
 
-        False: it is late. The run that it was made for has failed before it was ready, and another run has workers of its own.
-        Then it is the one that is ended.
+        False: it is late. The run that it was made for was over before it was ready (one that takes too long is cancelled), and
+        another run has workers of its own. Then it is the one that is ended.
         """
         now = self._run
         if now is not None and run < now.number:
