@@ -215,6 +215,26 @@ def test_a_worker_whose_step_raises_has_left_though_its_process_lives(server: Co
         worker.communicate()
 
 
+def test_a_worker_that_the_thread_ends_at_its_hello_has_left(server: ControlServer) -> None:
+    """As one that is late. Elsewhere it notices that its connection ends, and the name that it would have had is forgotten."""
+
+    class Refusing(Handler):
+        def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> None:
+            super().worker_joined(run, step, worker)
+            worker.kill()
+
+    handler = Refusing()
+    server.register("thread", handler)
+    worker = started(WORKER, server.address, server.key.hex())
+    try:
+        assert said(worker) == ""
+        assert worker.wait(60) != 0
+        assert handler.left.get(timeout=60) == ("step-1", worker.pid)
+        assert not server._remote
+    finally:
+        worker.kill()
+
+
 def test_a_stranger_without_the_key_is_refused_and_the_channel_goes_on(server: ControlServer) -> None:
     server.register("thread", Handler())
     stranger = started(WORKER, server.address, b"wrong".hex())

@@ -186,15 +186,18 @@ class ControlServer:
     def _answer_questions(self, connection: Connection, hello: Hello) -> NoReturn:
         """Ends when the worker is gone (EOFError, OSError) or sends something that no worker sends (MisfitError)."""
         handler = self._handler_of(hello)
-        worker = self._welcome(connection, handler, hello)
+        worker = self._process_of(connection, hello)
+        if worker is not None:
+            handler.worker_joined(hello.run, hello.step, worker)
         try:
+            self._welcome(connection, worker, hello)
             while True:
                 _answer(connection, handler)
         finally:
-            if worker is not None:
-                handler.worker_left(hello.step, worker)
             if isinstance(worker, RemoteWorker):
                 self._died(worker)
+            if worker is not None:
+                handler.worker_left(hello.step, worker)
 
     def _hold_leash(self, connection: Connection, hello: Hello) -> None:
         """Until the worker is gone."""
@@ -233,24 +236,25 @@ class ControlServer:
             raise MisfitError(f"a worker is of stream thread {hello.thread!r:.60}, expected one of: {known or 'none yet'}")
         return self._handlers[hello.thread]
 
-    def _welcome(self, connection: Connection, handler: ControlHandler, hello: Hello) -> WorkerProcess | None:
-        """Answers a worker's Hello. A worker on another machine gets a name, by which its other connections are recognised. None
-        if the worker has died meanwhile."""
-        if not self._listener.is_local:
-            remote = RemoteWorker(hello.pid, hello.host)
-            self._remote[remote.name] = remote
-            remote.attach(connection)
-            handler.worker_joined(hello.run, hello.step, remote)
-            connection.send_bytes(pack(Welcome(lock=False, worker=remote.name)))
-            return remote
-        local: LocalWorker | None = None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            local = LocalWorker(hello.pid)
-            handler.worker_joined(hello.run, hello.step, local)
+    def _process_of(self, connection: Connection, hello: Hello) -> WorkerProcess | None:
+        """The process that says hello; None if it has died meanwhile."""
+        if self._listener.is_local:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                return LocalWorker(hello.pid)
+            return None
+        remote = RemoteWorker(hello.pid, hello.host)
+        self._remote[remote.name] = remote
+        remote.attach(connection)
+        return remote
+
+    def _welcome(self, connection: Connection, worker: WorkerProcess | None, hello: Hello) -> None:
+        """Answers a worker's Hello. One on another machine gets a name, by which its other connections are recognised."""
+        if isinstance(worker, RemoteWorker):
+            connection.send_bytes(pack(Welcome(lock=False, worker=worker.name)))
+            return
         connection.send_bytes(pack(Welcome(lock=self._lock_fileno is not None)))
         if self._lock_fileno is not None:
             send_handle(connection, self._lock_fileno, hello.pid)
-        return local
 
 
 def _shut(fileno: int) -> None:

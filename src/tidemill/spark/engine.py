@@ -192,7 +192,7 @@ class BatchEngine:
         now = self._run
         if now is not None and run < now.number:
             log.info(LogEvent("worker-late", thread=self._thread, step=step, pid=worker.pid, host=worker.host, run=run))
-            end([worker], _DEATH_LIMIT_S)
+            worker.kill()
             return False
         before = self._workers.get(step)
         self._workers[step] = worker
