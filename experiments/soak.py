@@ -104,8 +104,9 @@ def main() -> int:
         load.judge(report)
         _audit_tasks(report, group, ended_s)
         _audit_processes(report, audit)
-    again = f"make soak PROGRAM={options.program} MINUTES={options.minutes:g} SEED={seed} STANDBYS={options.standbys}"
-    report.say(f"Again: {again}; logs in {options.folder}")
+    again = f"PROGRAM={options.program} MINUTES={options.minutes:g} SEED={seed} BROKERS={options.brokers}"
+    again += f" THREADS={options.threads} STANDBYS={options.standbys}"
+    report.say(f"Again: make soak {again}; logs in {options.folder}")
     return report.end()
 
 

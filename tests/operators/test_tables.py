@@ -14,6 +14,8 @@ from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, Tim
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized
 from tidemill.errors import RecordError
+from tidemill.topology.nodes import Topology
+from tidemill.topology.values import TableRow
 
 STRING, LONG = Serdes.string(), Serdes.long()
 Given = tuple[str, "str | None", int]
@@ -123,19 +125,24 @@ def _everyone(way: Callable[[Any], Any], *, in_steps: bool, cached: bool = True)
     everyone.count(store="keys")
     topology = builder.build() if cached else without_caches(builder.build())
     records = [("in", key.encode(), b"x", at - at % 2) for at, key in enumerate("aabcba")]
-    if in_steps:
-        steps = StepRun(topology)
-        steps.pipe([(*record, ()) for record in records], one_by_one=True)
-        store = steps.store("keys")
-    else:
-        graph = start(topology)
-        for at, record in enumerate(records):
-            graph.pipe(at, *record)
-        store = graph.graph.store("keys")
-    [(key, row)] = store.all()
+    [(key, row)] = _rows(topology, records, "keys", in_steps=in_steps)
     assert key == "everyone"
     counted: int = row[0]
     return counted
+
+
+def _rows(
+    topology: Topology, records: list[tuple[str, bytes, bytes, int]], store: str, *, in_steps: bool
+) -> list[tuple[Any, TableRow]]:
+    """What a store holds after records of (topic, key, value, timestamp)."""
+    if in_steps:
+        steps = StepRun(topology)
+        steps.pipe([(*record, ()) for record in records], one_by_one=True)
+        return list(steps.store(store).all())
+    graph = start(topology)
+    for at, record in enumerate(records):
+        graph.pipe(at, *record)
+    return list(graph.graph.store(store).all())
 
 
 def _appended(_key: str, value: str, so_far: dict[str, list[str]]) -> dict[str, list[str]]:
@@ -280,15 +287,7 @@ def test_a_result_of_a_record_that_changes_both_tables_of_a_join_is_counted_once
     joined = table.join(table, per_record(lambda a, b: f"{a}/{b}"), store=Materialized(name="joined", caching=caching))
     joined.group_by(BY_VALUE).count(store="counted")
     records = [("in", b"k", value.encode(), at) for at, value in enumerate(["1", "2", "3"])]
-    if in_steps:
-        steps = StepRun(builder.build())
-        steps.pipe([(*record, ()) for record in records], one_by_one=True)
-        rows = steps.store("counted").all()
-    else:
-        graph = start(builder.build())
-        for at, record in enumerate(records):
-            graph.pipe(at, *record)
-        rows = graph.graph.store("counted").all()
+    rows = _rows(builder.build(), records, "counted", in_steps=in_steps)
     assert {key: count for key, (count, _time) in rows} == counted
 
 

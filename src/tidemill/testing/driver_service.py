@@ -42,7 +42,7 @@ class SharedDriverService:
         if self._engine is not engine:
             self.end_run()
             for step, worker in list(self._workers.items()):
-                engine.worker_joined(0, step, worker)
+                engine.worker_joined(0, step, worker)  # of an earlier run; this engine has none now
             self._engine = engine
         deadline = Deadline.after(SLOT_LIMIT_S)
         while True:

@@ -45,7 +45,7 @@ def idle(_rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def map_in_arrow(frame: DataFrame, step: ArrowStep, schema: pa.Schema) -> DataFrame:
     """``frame.mapInArrow(step, schema)`` without pandas, which PySpark's own requires before it calls the JVM, and which no step
-    of ours needs. A schema instead of DDL spares a start Spark's SQL parser, a twentieth of the time that a plan takes."""
+    of ours needs."""
     function = UserDefinedFunction(step, from_arrow_schema(schema), evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = function(*[frame[name] for name in frame.columns])
     mapped = cast("JavaObject", frame)._jdf.mapInArrow(cast("JavaObject", column)._jc, False, None)
