@@ -107,7 +107,7 @@ experiment-failover: install-dev
 # Random faults for so long; SEED repeats a run.
 MINUTES ?= 10
 soak: install-dev
-	@$(BIN)/python experiments/soak.py --minutes $(MINUTES) $(if $(PROGRAM),--program $(PROGRAM)) $(if $(SEED),--seed $(SEED)) $(if $(BROKERS),--brokers $(BROKERS)) $(if $(THREADS),--threads $(THREADS)) $(if $(STANDBYS),--standbys $(STANDBYS))
+	@$(BIN)/python experiments/soak.py --minutes $(MINUTES) $(if $(PROGRAM),--program $(PROGRAM)) $(if $(SEED),--seed $(SEED)) $(if $(BROKERS),--brokers $(BROKERS)) $(if $(THREADS),--threads $(THREADS)) $(if $(STANDBYS),--standbys $(STANDBYS)) $(if $(GUARANTEE),--guarantee $(GUARANTEE))
 
 # The documentation as a site in build/site: pages, links, commands and programs in it are checked; warnings are errors.
 DOCS_STAMP := .venv/.docs-installed

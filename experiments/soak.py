@@ -3,9 +3,9 @@
     make soak MINUTES=10             # or: .venv/bin/python experiments/soak.py [--minutes 10] [--seed 1] [--program windows]
 
 Up to three instances, each with a process and a JVM of its own, one standby for each task or as many as asked for, exactly
-once. They count words, or run a program of windows, joins and processors. After each fault all tasks must be at work again
-within a limit. In the end the results must be exact, no task may have been active in two places, no process be left, and neither
-memory nor open files have grown. A seed gives the same faults in the same order.
+once or at least once. They count words, or run a program of windows, joins and processors. After each fault all tasks must be
+at work again within a limit. In the end the results must be exact (at least once: lack nothing), no task may have been active in
+two places, no process be left, and neither memory nor open files have grown. A seed gives the same faults in the same order.
 """
 
 from __future__ import annotations
@@ -67,15 +67,23 @@ def main() -> int:
     asked.add_argument("--seed", type=int, default=None, help="of the faults; drawn and shown if not given")
     asked.add_argument("--folder", type=Path, default=Path("/tmp/tidemill-soak"), help="emptied first; the logs stay there")
     asked.add_argument("--brokers", type=int, default=1, help="of several, one at a time is killed, stopped or frozen")
-    asked.add_argument("--program", choices=sorted(LOADS), default="wordcount", help="what the instances run")
+    asked.add_argument("--program", choices=sorted(LOADS["exactly_once_v2"]), default="wordcount", help="what the instances run")
     asked.add_argument("--threads", type=int, default=1, help="stream threads of each instance")
     asked.add_argument("--standbys", type=int, default=1, help="num.standby.replicas; 0: every move and every death restores")
+    asked.add_argument("--guarantee", choices=sorted(LOADS), default="exactly_once_v2", help="at_least_once: --program windows")
     options = asked.parse_args()
     seed = random.randrange(1_000_000) if options.seed is None else options.seed
-    among = f"{options.standbys} standbys, {options.brokers} brokers"
+    among = f"{options.guarantee}, {options.standbys} standbys, {options.brokers} brokers"
     report = Report(f"Soak: {options.minutes:g} minutes of faults on {options.program}, seed {seed}, {among}")
-    kind = LOADS[options.program]
-    settings = {**_SETTINGS, "num.stream.threads": options.threads, "num.standby.replicas": options.standbys}
+    kind = LOADS[options.guarantee].get(options.program)
+    if kind is None:
+        asked.error(f"--guarantee {options.guarantee} with --program {options.program}: its results could not be judged")
+    settings = {
+        **_SETTINGS,
+        "num.stream.threads": options.threads,
+        "num.standby.replicas": options.standbys,
+        "processing.guarantee": options.guarantee,
+    }
     with Scene(options.folder, topics=kind.topics, keeps_broker=True, brokers=options.brokers) as scene:
         anchor, *others = [scene.own(name, kind.program, settings=settings) for name in ("anchor", "b", "c")]
         group = Group(scene, random.Random(seed), anchor, others, kind.tasks)
@@ -105,7 +113,7 @@ def main() -> int:
         _audit_tasks(report, group, ended_s)
         _audit_processes(report, audit)
     again = f"PROGRAM={options.program} MINUTES={options.minutes:g} SEED={seed} BROKERS={options.brokers}"
-    again += f" THREADS={options.threads} STANDBYS={options.standbys}"
+    again += f" THREADS={options.threads} STANDBYS={options.standbys} GUARANTEE={options.guarantee}"
     report.say(f"Again: make soak {again}; logs in {options.folder}")
     return report.end()
 

@@ -25,8 +25,9 @@ from tidemill import (
     per_record,
 )
 
-EVENTS, RUNNING, FOREIGN = "soak-events", "soak-running", "soak-foreign"
-EXACT = (RUNNING, "soak-recent", "soak-windows", "soak-sliding", "soak-sessions", "soak-pairs", "soak-rated")
+EVENTS, RUNNING, RECENT, FOREIGN = "soak-events", "soak-running", "soak-recent", "soak-foreign"
+SUMMED = ("soak-windows", "soak-sliding", "soak-sessions")
+EXACT = (RUNNING, RECENT, *SUMMED, "soak-pairs", "soak-rated")
 KEYS = 30
 JITTER_MS = 2_000
 SECOND_MS = 1_000
@@ -93,7 +94,7 @@ by_window = per_record(lambda windowed, _value: f"{windowed.key} {windowed.start
 
 events = builder.stream(EVENTS, key=TEXT, value=TEXT)
 events.process(Running, "numbers", "sums").to(RUNNING, key=TEXT, value=TEXT)
-events.process(Recent, "recent").to("soak-recent", key=TEXT, value=TEXT)
+events.process(Recent, "recent").to(RECENT, key=TEXT, value=TEXT)
 even, odd = events.filter(per_record(is_even)), events.filter_not(per_record(is_even))
 pairs = even.outer_join(
     odd, per_record(lambda left, right: f"{left} {right}", TEXT), JoinWindows.of_time_difference(SECOND_MS, grace=GRACE_MS)

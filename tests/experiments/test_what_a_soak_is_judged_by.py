@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 from instances import Event
 from soak_auditors import Active, Blind, Series, active_times, overlaps
-from soak_loads import difference, event, foreign_rows, replayed
-from soak_program import EXACT, foreign_key
+from soak_loads import difference, event, foreign_rows, lacking, replayed
+from soak_program import EXACT, RECENT, RUNNING, foreign_key
 
 
 def line(at_s: float, name: str, task: str = "1_0", cause: str = "revoked") -> tuple[str, Event]:
@@ -86,6 +86,26 @@ def test_a_record_that_is_missing_or_twice_is_found() -> None:
     assert difference(Counter([one, one]), Counter([one, other])) == (
         f"WRONG: 1 of 2 records missing, 1 not expected, e.g. missing [{other}], not expected [{one}]"
     )
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected", "more", "less"),
+    [
+        (RUNNING, b"7: 3 20", b"7: 4 27", b"7: 2 20"),
+        (RECENT, b"7: 1 4", b"7: 4 5 1", b"7: 1 5"),
+        ("soak-windows", (300).to_bytes(8, "big"), (301).to_bytes(8, "big"), (299).to_bytes(8, "big")),
+        ("soak-pairs", b"7 8", b"7 8", b"7 9"),
+    ],
+)
+def test_at_least_once_a_result_may_come_again_or_say_more_but_not_less(
+    topic: str, expected: bytes, more: bytes, less: bytes
+) -> None:
+    wanted = [("k1", expected, 5)]
+    assert lacking(topic, wanted, wanted) == []
+    assert lacking(topic, [("k1", less, 5), ("k1", more, 5)], wanted) == []
+    assert lacking(topic, [("k1", less, 5)], wanted) == wanted
+    assert lacking(topic, [("k2", b"8: 9 99" if topic in (RUNNING, RECENT) else more, 5)], wanted) == wanted
+    assert lacking(topic, [], wanted) == wanted
 
 
 def test_rows_joined_by_foreign_key_are_those_of_the_last_values() -> None:
