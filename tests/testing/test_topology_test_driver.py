@@ -132,6 +132,20 @@ def test_the_wall_clock_begins_at_a_datetime_too(topology_test_driver: Any) -> N
     assert driver.create_output_topic("out", TEXT, LONG).read_record() == TestRecord("tick", 1, 1_767_225_601_000)
 
 
+def test_records_without_a_timestamp_have_the_wall_clocks_time_as_their_topic_was_created(topology_test_driver: Any) -> None:
+    """As of Kafka Streams' driver: the topic's time begins there, and the clock's later moves do not change it."""
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).to("out")
+    driver = topology_test_driver(builder, start_ms=5_000)
+    early = driver.create_input_topic("in", TEXT, TEXT)
+    driver.advance_wall_clock_time(1_000)
+    late, own = (driver.create_input_topic("in", TEXT, TEXT, start=start) for start in (None, 0))
+    for source in (early, late, own):
+        source.pipe_input("k", "v")
+    early.pipe_records([TestRecord("k", "v", 7)])
+    assert [record.timestamp for record in driver.create_output_topic("out", TEXT, TEXT).read_records()] == [5_000, 6_000, 0, 7]
+
+
 def test_punctuators_are_due_from_the_time_at_which_the_driver_begins(topology_test_driver: Any) -> None:
     """Also where the clock moves before a record comes, and in every sub-topology."""
     builder = StreamsBuilder()
