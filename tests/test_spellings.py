@@ -60,6 +60,8 @@ TABLE = StreamsBuilder().table("in")
     (STREAM, "mapValues", "KStream has no mapValues: write map_values$"),
     (Suppressed, "untilWindowCloses", ": write until_window_closes$"),
     (Serdes, "String", "Serdes has no String: write string$"),
+    (ProcessorContext, "appConfigs", r": write process\(lambda: MyProcessor\(config\), ...\): the supplier gives"),
+    (ProcessorContext, "applicationId", r": write process\(lambda: MyProcessor\(config\), ...\): the supplier gives"),
     (TaskId(1, 0), "topicGroupId", "TaskId has no topicGroupId: write subtopology$"),
     (TaskId(1, 0), "toString", "; it has parse, partition, subtopology$"),
     (HostInfo("h", 1), "getHost", "HostInfo has no getHost: write host$"),

@@ -11,7 +11,7 @@ from collections.abc import Collection
 _PROCESSOR = "a class of your own with process(record), and init(context) and close() if it needs them"
 _SUPPLIER = "a class or a function that makes one: process(Spikes)"
 _HANDLERS = "the setting processing.exception.handler, deserialization.exception.handler or production.exception.handler"
-_EXTRACTOR = "the setting default.timestamp.extractor"
+_EXTRACTOR = "timestamp_extractor= of a source, or the setting default.timestamp.extractor"
 _STORES_OF = "store, window_store, session_store and versioned_store of KafkaStreams"
 _RECORDS_OF_CLIENTS = "Record in processors, SourceRecord in extractors; clients of your own are those of confluent-kafka"
 _INSTEAD = {

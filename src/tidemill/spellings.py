@@ -34,6 +34,7 @@ _GIVEN_BY = {
 }
 """The classes whose methods are looked for, the likeliest first, and where their objects come from."""
 _WITH_THE_STORE = "metadata_for_all_streams_clients(), of which those are meant that have it in state_store_names"
+_WHERE_MADE = "process(lambda: MyProcessor(config), ...): the supplier gives the processor what it needs of the program"
 _RENAMED = {
     "read_key_values_to_map": "read_key_values_to_dict",
     "get_all_state_stores": "store(name) of each in store_kinds",
@@ -97,6 +98,10 @@ _RENAMED = {
     "assign_task": "active= and standby= where the ClientAssignment is made",
     "remove_task": "active= and standby= where the ClientAssignment is made",
     "random_process_id": "ProcessId.of(uuid.uuid4())",
+    "app_configs": _WHERE_MADE,
+    "app_configs_with_prefix": _WHERE_MADE,
+    "application_id": _WHERE_MADE,
+    "state_dir": _WHERE_MADE,
     "keySerde": "key= of the method",
     "valueSerde": "value= of the method",
 }

@@ -37,6 +37,7 @@ from tidemill.query.position import Position
 from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, FoundRows, RowsQuestion
 from tidemill.query.store_info import StoreInfo
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import partition_of_key
 
 ONE, TWO = HostInfo("one", 1), HostInfo("two", 2)
@@ -263,6 +264,15 @@ def test_what_there_is_and_who_has_it_is_reported() -> None:
             }
         ],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "has_timestamps"), [
+    (StoreKind.TIMESTAMPED_WINDOW, True), (StoreKind.WINDOW, False), (StoreKind.SESSION, False),
+])  # fmt: skip
+def test_windows_that_are_shown_with_timestamps_are_reported_so(kind: StoreKind, has_timestamps: bool) -> None:
+    kept = store_info(timestamped=False, store=Store(name="counts", kind=kind, window_size_ms=5))
+    [shown] = ask(app([], kept), "/stores").json["stores"]
+    assert shown["timestamped"] is has_timestamps
 
 
 def test_a_stale_answer_says_by_how_much_and_the_request_sets_the_bound() -> None:

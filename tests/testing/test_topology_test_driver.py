@@ -30,14 +30,17 @@ from tidemill import (
     SourceRecord,
     StreamsBuilder,
     TimeWindows,
+    TopologyBuilder,
     Windowed,
     WindowedSerdes,
     of_columns,
     per_record,
 )
+from tidemill.config.values import KafkaExtractor
 from tidemill.errors import StopError, TopologyError
 from tidemill.spark.run import Run
 from tidemill.testing import TestRecord, TopologyTestDriver
+from tidemill.topology.nodes import SourceNode
 
 pytestmark = pytest.mark.spark
 TEXT, LONG = Serdes.string(), Serdes.long()
@@ -130,6 +133,20 @@ def test_the_wall_clock_begins_at_a_datetime_too(topology_test_driver: Any) -> N
     driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
     driver.advance_wall_clock_time(1_000)
     assert driver.create_output_topic("out", TEXT, LONG).read_record() == TestRecord("tick", 1, 1_767_225_601_000)
+
+
+def test_records_without_a_timestamp_have_the_wall_clocks_time_as_their_topic_was_created(topology_test_driver: Any) -> None:
+    """As of Kafka Streams' driver: the topic's time begins there, and the clock's later moves do not change it."""
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT).to("out")
+    driver = topology_test_driver(builder, start_ms=5_000)
+    early = driver.create_input_topic("in", TEXT, TEXT)
+    driver.advance_wall_clock_time(1_000)
+    late, own = (driver.create_input_topic("in", TEXT, TEXT, start=start) for start in (None, 0))
+    for source in (early, late, own):
+        source.pipe_input("k", "v")
+    early.pipe_records([TestRecord("k", "v", 7)])
+    assert [record.timestamp for record in driver.create_output_topic("out", TEXT, TEXT).read_records()] == [5_000, 6_000, 0, 7]
 
 
 def test_punctuators_are_due_from_the_time_at_which_the_driver_begins(topology_test_driver: Any) -> None:
@@ -358,6 +375,41 @@ def test_a_default_extractor_gives_the_times_of_sources_without_one(topology_tes
     driver.create_input_topic("in", TEXT, TEXT).pipe_records([TestRecord("k", "a", 7), TestRecord("k", "b", -1)], batch=None)
     assert [(r.value, r.timestamp) for r in driver.create_output_topic("out", TEXT, TEXT).read_records()] == [("a", 7)]
     assert driver.dropped == 1
+
+
+def test_a_source_takes_the_names_of_kafka_streams_extractors_whatever_the_default_is(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    names = {"skip": "org.apache.kafka.streams.processor.LogAndSkipOnInvalidTimestamp",
+             "clock": "WallclockTimestampExtractor", "fail": "FailOnInvalidTimestamp"}  # fmt: skip
+    for topic, name in names.items():
+        builder.stream(topic, key=TEXT, value=TEXT, timestamp_extractor=name).to("out")
+    with pytest.raises(TopologyError, match="table: timestamp_extractor: 'Wallclock' is none of Kafka Streams' extractors"):
+        builder.table("rows", key=TEXT, value=TEXT, timestamp_extractor="Wallclock")
+    driver = topology_test_driver(builder, {"default.timestamp.extractor": _always_5})
+    for topic in names:
+        source = driver.create_input_topic(topic, TEXT, TEXT)
+        source.pipe_input("k", topic, 7)
+        if topic == "fail":
+            with pytest.raises(StopError, match=r"fail-0 at offset 1: .*timestamp is -1, expected 0 or later"):
+                source.pipe_input("k", "below", -1)
+        else:
+            source.pipe_input("k", "below", -1)
+    found = [(r.value, r.timestamp) for r in driver.create_output_topic("out", TEXT, TEXT).read_records()]
+    assert [at for at in found if at[0] != "clock" and at[1] < 1_000] == [("skip", 7), ("fail", 7)]
+    assert [value for value, timestamp in found if timestamp > 1_000_000_000_000] == ["clock", "below"]
+
+
+def _always_5(record: SourceRecord, partition_time: int) -> int:
+    return 5
+
+
+def test_a_source_of_a_topology_takes_the_names_of_kafka_streams_extractors() -> None:
+    made = TopologyBuilder()
+    made.add_source("clock", "in", key=TEXT, value=TEXT, timestamp_extractor="WallclockTimestampExtractor")
+    made.add_sink("out", "out", "clock")
+    source = made.build().nodes["clock"]
+    assert isinstance(source, SourceNode)
+    assert source.timestamp_extractor is KafkaExtractor.WALL_CLOCK
 
 
 def test_without_a_cache_each_update_of_a_batch_is_forwarded(topology_test_driver: Any) -> None:

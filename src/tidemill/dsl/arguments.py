@@ -9,7 +9,7 @@ import inspect
 import re
 from collections.abc import Iterable, Sequence
 
-from tidemill.config.values import offset_reset
+from tidemill.config.values import KafkaExtractor, offset_reset
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
 from tidemill.topology.functions import JoinFunction, OfColumns, PerRecord, UserFunction
@@ -160,10 +160,22 @@ def pattern_text(pattern: re.Pattern[str]) -> str:
     return pattern.pattern
 
 
-def timestamp_extractor_or_none(function: UserFunction | None, operator: str) -> UserFunction | None:
-    """A function of ``(record, partition_time)`` that gives a time in ms; None: the record's own time."""
+def timestamp_extractor_or_none(
+    function: UserFunction | str | None, operator: str
+) -> UserFunction | KafkaExtractor | None:
+    """A function of ``(record, partition_time)`` that gives a time in ms, or the name of one of Kafka Streams' classes; None: the
+    record's own time."""
     if function is None:
         return None
+    if isinstance(function, str):
+        name = function.strip().removeprefix("org.apache.kafka.streams.processor.")
+        known = [each.value for each in KafkaExtractor]
+        if name not in known:
+            raise TopologyError(
+                f"{operator}: timestamp_extractor: {function!r} is none of Kafka Streams' extractors; expected "
+                f"{', '.join(known)}, or a function of (record, partition_time)"
+            )
+        return KafkaExtractor(name)
     return python_function(function, ("record", "partition_time"), f"{operator}: timestamp_extractor")
 
 

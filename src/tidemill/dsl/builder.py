@@ -58,14 +58,14 @@ class StreamsBuilder(Spelled):
         value: Serde | None = None,
         name: str | None = None,
         offset_reset: str | None = None,
-        timestamp_extractor: TimestampExtractor | None = None,
+        timestamp_extractor: TimestampExtractor | str | None = None,
     ) -> KStream:
         """A stream of one topic, of several, or of all that match a pattern (a compiled one, without flags).
 
         ``offset_reset`` (earliest, latest, none, by_duration:PT1H): where to begin without a committed offset, if not as
         configured.
         ``timestamp_extractor(record, partition_time)`` gives the time of each record in ms, with Python values; below 0 the
-        record is dropped.
+        record is dropped. It may be the name of one of Kafka Streams' classes, ``"WallclockTimestampExtractor"``.
         """
         key, value = serde_or_none(key, "stream: key"), serde_or_none(value, "stream: value")
         pattern = pattern_text(topics) if isinstance(topics, re.Pattern) else None
@@ -89,7 +89,7 @@ class StreamsBuilder(Spelled):
         store: str | Materialized | None = None,
         name: str | None = None,
         offset_reset: str | None = None,
-        timestamp_extractor: TimestampExtractor | None = None,
+        timestamp_extractor: TimestampExtractor | str | None = None,
     ) -> KTable:
         """A table of the latest value of each key of a topic; a null value deletes, null keys are dropped and counted.
 
@@ -119,7 +119,7 @@ class StreamsBuilder(Spelled):
         value: Serde | None = None,
         store: str | Materialized | None = None,
         name: str | None = None,
-        timestamp_extractor: TimestampExtractor | None = None,
+        timestamp_extractor: TimestampExtractor | str | None = None,
     ) -> GlobalKTable:
         """A table that every instance has all of: streams are joined with it by any key, with no repartition.
 
@@ -158,7 +158,7 @@ class StreamsBuilder(Spelled):
         key: Serde | None = None,
         value: Serde | None = None,
         name: str | None = None,
-        timestamp_extractor: TimestampExtractor | None = None,
+        timestamp_extractor: TimestampExtractor | str | None = None,
     ) -> StreamsBuilder:
         """Adds a store that every instance fills from all of ``topic``, with the processor that ``supplier()`` makes. Gives the
         builder.

@@ -57,7 +57,7 @@ class TopologyBuilder(Spelled):
         key: Serde | None = None,
         value: Serde | None = None,
         offset_reset: str | None = None,
-        timestamp_extractor: TimestampExtractor | None = None,
+        timestamp_extractor: TimestampExtractor | str | None = None,
     ) -> TopologyBuilder:
         """Adds a source that reads topics, or all that match a pattern. The arguments are those of ``StreamsBuilder.stream``."""
         pattern = pattern_text(topics) if isinstance(topics, re.Pattern) else None
@@ -136,7 +136,7 @@ class TopologyBuilder(Spelled):
         *,
         key: Serde | None = None,
         value: Serde | None = None,
-        timestamp_extractor: TimestampExtractor | None = None,
+        timestamp_extractor: TimestampExtractor | str | None = None,
     ) -> TopologyBuilder:
         """Adds a store that every instance fills from all of a topic, with the processor that ``supplier()`` makes.
 
@@ -168,7 +168,7 @@ class TopologyBuilder(Spelled):
         *,
         key: Serde | None = None,
         value: Serde | None = None,
-        timestamp_extractor: TimestampExtractor | None = None,
+        timestamp_extractor: TimestampExtractor | str | None = None,
     ) -> TopologyBuilder:
         """Adds a store that tasks fill from their partitions of a topic, which is its changelog; others only read it."""
         kept = checked_store(store, "add_read_only_state_store")

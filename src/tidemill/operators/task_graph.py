@@ -26,6 +26,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
+from tidemill.config.values import KafkaExtractor
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
 from tidemill.ids import TaskId, why_no_topic
 from tidemill.operators.context import BETWEEN_BATCHES, NO_ORIGIN, AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
@@ -337,7 +338,9 @@ class TaskGraph:
         node = self.topology.nodes[name]
         if isinstance(node, SourceNode):
             key, value = self._serdes(node).settled
-            self._readers[name] = key.deserialize, value.deserialize, node.timestamp_extractor, node.is_global
+            extractor = node.timestamp_extractor
+            assert not isinstance(extractor, KafkaExtractor), "Kafka Streams' own run in source steps"
+            self._readers[name] = key.deserialize, value.deserialize, extractor, node.is_global
             return self._contexts[name].forward
         if isinstance(node, SinkNode):
             return self._sink(node)

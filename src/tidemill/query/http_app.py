@@ -46,8 +46,9 @@ from tidemill.query.http_status import CHANGES, HEALTH, StatusPages
 from tidemill.query.routing import Router
 from tidemill.query.rows import MEDIA_TYPE, FoundRows, Row, RowsQuestion
 from tidemill.query.store_info import StoreInfo, readable_store
-from tidemill.query.windowed_rows import is_windowed, window_entry
+from tidemill.query.windowed_rows import is_windowed, kind_of, window_entry
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.nodes import StoreKind
 from tidemill.topology.partitioning import partition_of_key
 
 MOST_UNSENT_BYTES = 64 << 20
@@ -228,7 +229,7 @@ class ReadsApp:
                     "name": store.name,
                     "key": store.key_serde.name,
                     "value": store.value_serde.name,
-                    "timestamped": store.timestamped,
+                    "timestamped": store.timestamped or kind_of(store) is StoreKind.TIMESTAMPED_WINDOW,
                     "partitions": [
                         {
                             "partition": found.partition,

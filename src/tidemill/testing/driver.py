@@ -132,16 +132,19 @@ class TopologyTestDriver(Spelled):
     # --- topics and time ---
 
     def create_input_topic(
-        self, topic: str, key: Serde, value: Serde, *, start: Instant = 0, advance: Duration = 0
+        self, topic: str, key: Serde, value: Serde, *, start: Instant | None = None, advance: Duration = 0
     ) -> TestInputTopic:
-        """A source topic to write; records without a timestamp get ``start`` (ms, or a datetime), and ``advance`` more each."""
+        """A source topic to write; records without a timestamp get ``start`` (ms, or a datetime), and ``advance`` more each.
+
+        Without ``start``, the time of the driver's wall clock now, as in Kafka Streams.
+        """
         read = self._topics_read
         if topic not in read:
             known = ", ".join(sorted(read))
             raise TopologyError(
                 f"the topology does not read the topic {topic!r}; it reads {known or 'none'} (topics of a pattern: topics=[...])"
             )
-        return TestInputTopic(self._pipe, topic, key, value, start, advance)
+        return TestInputTopic(self._pipe, topic, key, value, self.wall_clock_ms if start is None else start, advance)
 
     def create_output_topic(self, topic: str, key: Serde, value: Serde) -> TestOutputTopic:
         """A topic to read what was written to it: a sink's, a repartition topic or a changelog."""

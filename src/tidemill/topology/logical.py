@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from tidemill.config.values import KafkaExtractor
 from tidemill.errors import TopologyError
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.join_operations import StreamSelfJoin, TableTableJoin
@@ -29,7 +30,7 @@ class StreamSource:
     key_serde: Serde | None = None
     value_serde: Serde | None = None
     offset_reset: str | None = None
-    timestamp_extractor: UserFunction | None = None
+    timestamp_extractor: UserFunction | KafkaExtractor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class KTableSource:
     reuses_topic: bool = False
     """The topic itself serves as the store's changelog."""
     offset_reset: str | None = None
-    timestamp_extractor: UserFunction | None = None
+    timestamp_extractor: UserFunction | KafkaExtractor | None = None
     sends_old: bool = False
 
 

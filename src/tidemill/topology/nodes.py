@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from tidemill.config.values import KafkaExtractor
 from tidemill.spellings import Spelled
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.operations import Operation
@@ -104,7 +105,7 @@ class SourceNode:
     value_serde: Serde | None = None
     topic_pattern: str | None = None
     offset_reset: str | None = None
-    timestamp_extractor: UserFunction | None = None
+    timestamp_extractor: UserFunction | KafkaExtractor | None = None
     """``extractor(record, partition time) -> ms`` on a decoded record; below 0: the record is dropped."""
     is_global: bool = False
     """Every instance reads all partitions (global tables and stores)."""

@@ -12,6 +12,7 @@ from tidemill.config.slices import TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.runtime.instance.configured_topology import configured_topology
+from tidemill.steps.timestamp_extractors import extractor_function
 from tidemill.topology.nodes import SourceNode
 
 TEXT = Serdes.string()
@@ -60,7 +61,7 @@ def test_kafka_streams_default_is_none_at_all() -> None:
 def test_kafka_streams_own_classes_are_known() -> None:
     at = [SourceRecord.of(Record(None, None, stamp), "open", 0, 3) for stamp in (7, -1)]
     skip, use, clock = (
-        extractors(name)["open"]
+        extractor_function(extractors(name)["open"])
         for name in ("LogAndSkipOnInvalidTimestamp", "UsePartitionTimeOnInvalidTimestamp", "WallclockTimestampExtractor")
     )
     assert [skip(record, 9) for record in at] == [7, -1]

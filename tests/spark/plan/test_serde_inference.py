@@ -333,7 +333,8 @@ def test_a_sink_of_a_step_reads_what_it_is_given_as_the_node_above_has_written_i
     ),
     (
         lambda keyed: keyed.filter(per_record(lambda k, v: 1)).group_by_key(value=STRING).count().to_stream().to("out", key=LONG),
-        r"that KSTREAM-KEY-SELECT-\d+ \(select_key or group_by\) makes, which the repartition topic \S+ holds: .* give key= to",
+        r"that KSTREAM-KEY-SELECT-\d+ \(select_key or group_by\) makes, which the repartition topic \S+ holds: .* give key= to "
+        r"the method below it \(a join takes it in joined=\)",
     ),
 ], ids=["a sink", "a table", "a group"])  # fmt: skip
 def test_keys_that_nothing_says_how_to_write_are_refused_and_not_written_as_the_values_are(make: Make, said: str) -> None:

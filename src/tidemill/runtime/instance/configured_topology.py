@@ -8,7 +8,6 @@ What the program sets itself stays, and so do stores of a fixed kind (versioned 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -23,11 +22,6 @@ from tidemill.log_format import LogEvent
 from tidemill.operators.wrapped import ProcessorWrapper, wrapped_topology
 from tidemill.printable import said_by
 from tidemill.runtime.instance.imported import imported
-from tidemill.runtime.worker.timestamp_extractors import (
-    log_and_skip_on_invalid,
-    use_partition_time_on_invalid,
-    wall_clock,
-)
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.graph import internal_topics
 from tidemill.topology.internal_names import require_explicit_names
@@ -39,12 +33,6 @@ from tidemill.topology.values import Serde
 log = logging.getLogger(__name__)
 _WRAPPER = "processor.wrapper.class"
 _EXTRACTOR = "default.timestamp.extractor"
-_OF_KAFKA: Mapping[KafkaExtractor, UserFunction | None] = {
-    KafkaExtractor.FAIL_ON_INVALID: None,
-    KafkaExtractor.LOG_AND_SKIP_ON_INVALID: log_and_skip_on_invalid,
-    KafkaExtractor.USE_PARTITION_TIME_ON_INVALID: use_partition_time_on_invalid,
-    KafkaExtractor.WALL_CLOCK: wall_clock,
-}
 Program = Topology | StreamsBuilder | TopologyBuilder
 """What an application or a test driver runs: a topology, or the builder of one."""
 _REPARTITIONED_ABOVE = (
@@ -132,17 +120,17 @@ def with_store_defaults(topology: Topology, *, persistent: bool, with_headers: b
     return topology if stores == topology.stores else replace(topology, stores=stores)
 
 
-def _default_extractor(config: TopologyConfig) -> UserFunction | None:
+def _default_extractor(config: TopologyConfig) -> UserFunction | KafkaExtractor | None:
     given = config.default_timestamp_extractor
     if isinstance(given, KafkaExtractor):
-        return _OF_KAFKA[given]
+        return None if given is KafkaExtractor.FAIL_ON_INVALID else given
     found = imported(_EXTRACTOR, given, "module:function") if isinstance(given, str) else given
     if not callable(found):
         raise ConfigError(f"{_EXTRACTOR}={given} is no function; expected one of (record, partition_time)")
     return timestamp_extractor_or_none(found, _EXTRACTOR)
 
 
-def _with_extractor(topology: Topology, extractor: UserFunction | None) -> Topology:
+def _with_extractor(topology: Topology, extractor: UserFunction | KafkaExtractor | None) -> Topology:
     """The topology with this extractor at sources that have none; repartition and global topics have their records' times."""
     if extractor is None:
         return topology

@@ -104,7 +104,8 @@ class SerdeInference:
         give, settings = " and ".join(f"{side}=" for side in sides), " and ".join(f"default.{side}.serde" for side in sides)
         return (
             f"no serde for the {'s and the '.join(sides)}s that {made} makes, which the repartition topic {source.topics[0]} "
-            f"holds: give the function one (per_record(f, serde=...)), give {give} to the method below it, or set {settings}"
+            f"holds: give the function one (per_record(f, serde=...)), give {give} to the method below it (a join takes it in "
+            f"joined=), or set {settings}"
         )
 
     def finish_step(self, number: int) -> list[str]:

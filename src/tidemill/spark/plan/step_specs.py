@@ -32,6 +32,7 @@ from tidemill.steps.step_spec import (
     StepSpec,
     StoreSpec,
 )
+from tidemill.steps.timestamp_extractors import extractor_function
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind
@@ -79,7 +80,7 @@ class StepSpecs:
             key=None if in_part else intake_of(key_serde),
             value=None if in_part else intake_of(value_serde),
             summable=summable,
-            extractor=node.timestamp_extractor,
+            extractor=extractor_function(node.timestamp_extractor),
         )
 
     def _topics(self, part: Subtopology) -> tuple[str, ...]:
