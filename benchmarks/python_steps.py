@@ -69,6 +69,9 @@ class NullOutput:
     def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         return {}
 
+    def continues(self, changelog: TopicPartition, position: int) -> bool:
+        return True
+
     def partitions_of(self, topic: str) -> int:
         return PARTITIONS
 

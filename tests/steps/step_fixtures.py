@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,11 +87,13 @@ class MemoryOutput:
     fails: Exception | None = None
     logged: dict[TopicPartition, int] = field(default_factory=dict)
     pending: dict[TopicPartition, int] = field(default_factory=dict)
+    counts: Counter[TopicPartition] = field(default_factory=Counter)
+    """How many records the batch has written."""
 
     def prepare(self) -> None: ...
 
     def begin(self) -> None:
-        self.open, self.pending = [], {}
+        self.open, self.pending, self.counts = [], {}, Counter()
 
     def produce(self, topic: str, records: RecordColumns) -> None:
         assert self.open is not None
@@ -99,6 +102,7 @@ class MemoryOutput:
         for partition in records.partitions or ():
             tp = TopicPartition(topic, partition)
             self.pending[tp] = self.pending.get(tp, self.logged.get(tp, 0)) + 1
+            self.counts[tp] += 1
 
     def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         assert self.open is not None
@@ -111,6 +115,9 @@ class MemoryOutput:
         self.logged.update(self.pending)
         self.open = None
         return dict(self.pending)
+
+    def continues(self, changelog: TopicPartition, position: int) -> bool:
+        return position + self.counts[changelog] == self.logged[changelog]
 
     def partitions_of(self, topic: str) -> int:
         return 1

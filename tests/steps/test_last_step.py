@@ -44,6 +44,19 @@ def test_a_whole_batch_is_counted_logged_and_committed_together() -> None:
     assert {t for _, k, _, t in context.output.committed if k == b"a"} == {102}, "the timestamp is the highest"
 
 
+def test_a_store_stays_before_the_records_of_another_owner_in_its_changelog() -> None:
+    """At least once, a member that was frozen for longer than its session writes what it has begun when the group has given
+    its task away, behind the records of the new owner. It lacks those."""
+    changelog = TopicPartition("app-counts-changelog", 0)
+    context = Context()
+    context.run(WORDS)
+    assert context.stores.positions == {"counts": 2}
+    context.output.logged[changelog] += 5  # the new owner's
+    assert context.run([word("a", 3)], start=3).outcome is Outcome.COMMITTED
+    assert counts(context) == {"a": 3, "b": 1}
+    assert (context.output.logged[changelog], context.stores.positions) == (8, {"counts": 2})
+
+
 def test_the_partitions_that_one_sink_chooses_are_not_those_of_another_below_the_same_node() -> None:
     """The records of a vectorised node are the same objects for all sinks below it."""
     spec = count_spec()

@@ -309,7 +309,7 @@ def _commit_writes(progress: _Progress, offsets: Positions) -> None:
     progress.reached(CommitStep.COMMIT)
     # The batch counts already: a store that refuses it now is behind and catches up from its changelog (rule 15).
     for task, store in batch.stores.items():
-        rows, positions = writes.get(task, {}), _changelog_positions(batch.spec, task, logged, offsets)
+        rows, positions = writes.get(task, {}), _changelog_positions(batch, task, logged, offsets)
         if rows or positions:
             store.apply(rows, positions)
     progress.reached(CommitStep.APPLY)
@@ -321,18 +321,24 @@ def _any_position(request: BatchRequest) -> Positions:
 
 
 def _changelog_positions(
-    spec: StepSpec, task: TaskId, logged: Mapping[TopicPartition, int], offsets: Positions
+    batch: StepBatch, task: TaskId, logged: Mapping[TopicPartition, int], offsets: Positions
 ) -> dict[str, int]:
     """Positions of a task's stores after the commit. If a source topic serves as changelog, it is the group's committed
-    offset, never the position at which reading begins."""
+    offset, never the position at which reading begins. A store that lacks records of another owner stays where it is, so that
+    they are restored when it is opened again (rule 15)."""
     positions: dict[str, int] = {}
-    for store in spec.stores.values():
+    output, known = batch.context.output, batch.stores[task].at.changelog
+    for store in batch.spec.stores.values():
         topic = store.changelog or store.source_topic
         if store.subtopology != task.subtopology or topic is None:
             continue
-        end = (logged if store.changelog else offsets).get(TopicPartition(topic, task.partition))
-        if end is not None:
-            positions[store.name] = end
+        tp = TopicPartition(topic, task.partition)
+        end = (logged if store.changelog else offsets).get(tp)
+        if end is None:
+            continue
+        if store.changelog and store.name in known and not output.continues(tp, known[store.name]):
+            continue
+        positions[store.name] = end
     return positions
 
 

@@ -53,6 +53,10 @@ class Output(Protocol):
             BatchLostError: aborted, or of unknown fate. FencedError: another producer or the group has moved on.
         """
 
+    def continues(self, changelog: TopicPartition, position: int) -> bool:
+        """After a commit: behind this position there are only the records that the batch has written. Else, at least once, the
+        group had given the task away meanwhile, and another owner has written there, too."""
+
     def abort(self) -> None: ...
 
 

@@ -605,6 +605,28 @@ def test_at_least_once_counts_a_batch_when_all_is_acknowledged(bootstrap_servers
     assert len(_values(bootstrap_servers, topic, 3)) == 3
 
 
+@pytest.mark.broker
+def test_at_least_once_it_is_known_whether_another_one_has_written_between(bootstrap_servers: str, topic: str) -> None:
+    producer, other = (FlushingProducer({"bootstrap.servers": bootstrap_servers}) for _ in range(2))
+    partition = TopicPartition(topic, 1)
+
+    def written(by: FlushingProducer, *partitions: int) -> None:
+        by.write(topic, RecordColumns([None] * len(partitions), [b"v"] * len(partitions), [0] * len(partitions), partitions))
+
+    written(producer, 1, 0, 1)
+    written(producer, 1)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert producer.fills(partition, 0)
+    assert not producer.fills(partition, 1)
+    written(other, 1)
+    assert other.commit() is CommitOutcome.COMMITTED
+    assert other.fills(partition, 3)
+    written(producer, 1, 1)
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert not producer.fills(partition, 3)
+    assert producer.fills(partition, 4)
+
+
 def test_at_least_once_has_one_request_under_way_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the first batch of a partition that is new to its broker may be lost: refused, and a duplicate when it comes again."""
     made: list[Mapping[str, object]] = []

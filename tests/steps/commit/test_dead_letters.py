@@ -116,6 +116,9 @@ class SmallProducer:
     def commit(self, offsets: Any, times: Any, membership: Any) -> dict[Any, int]:
         return {}
 
+    def continues(self, changelog: Any, position: int) -> bool:
+        return True
+
     def produce(self, topic: str, records: RecordColumns) -> None:
         for at, value in enumerate(records.values):
             if len(value or b"") > 4:

@@ -87,6 +87,11 @@ class ExactlyOnceOutput(_Output):
                 self._transactional.send_offsets(said, group)
         return self._committed()
 
+    def continues(self, changelog: TopicPartition, position: int) -> bool:
+        """Always: a producer that another one has followed is fenced."""
+        del changelog, position
+        return True
+
 
 class AtLeastOnceOutput(_Output):
     """The batch counts when everything is acknowledged; the driver commits the offsets afterwards."""
@@ -97,3 +102,6 @@ class AtLeastOnceOutput(_Output):
     def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         del offsets, times, membership
         return self._committed()
+
+    def continues(self, changelog: TopicPartition, position: int) -> bool:
+        return self._producer.fills(changelog, position)
