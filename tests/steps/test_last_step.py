@@ -55,6 +55,10 @@ def test_a_store_stays_before_the_records_of_another_owner_in_its_changelog() ->
     assert context.run([word("a", 3)], start=3).outcome is Outcome.COMMITTED
     assert counts(context) == {"a": 3, "b": 1}
     assert (context.output.logged[changelog], context.stores.positions) == (8, {"counts": 2})
+    late = Context()
+    late.output.logged[changelog] = 5  # it was frozen in its first batch
+    assert late.run(WORDS).outcome is Outcome.COMMITTED
+    assert late.stores.positions == {}
 
 
 def test_the_partitions_that_one_sink_chooses_are_not_those_of_another_below_the_same_node() -> None:

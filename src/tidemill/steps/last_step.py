@@ -336,7 +336,7 @@ def _changelog_positions(
         end = (logged if store.changelog else offsets).get(tp)
         if end is None:
             continue
-        if store.changelog and store.name in known and not output.continues(tp, known[store.name]):
+        if store.changelog and not output.continues(tp, known.get(store.name, 0)):
             continue
         positions[store.name] = end
     return positions
