@@ -506,7 +506,9 @@ def test_a_close_whose_time_was_over_is_no_failure_that_the_handler_hears_of(sce
     scene.does = lambda: scene.may_end.wait(LIMIT_S) and scene.streams._thread_failed(problem)
     scene.streams.start()
     assert scene.streams.close(timeout=0) is False
+    assert scene.streams.close(timeout=0) is False, "its thread lives still"
     scene.may_end.set()
     scene.streams.threads[0].join(LIMIT_S)
+    assert scene.streams.close(timeout=0) is True
     assert heard == ([problem] if engine_lives else [])
     assert scene.streams._is_cut_short() is not engine_lives, "the log has no error then"

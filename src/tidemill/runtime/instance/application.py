@@ -350,7 +350,7 @@ class KafkaStreams(Spelled):
         return not self._is_waited_for(threading.current_thread()) and self._draining.wait()
 
     def close(self, timeout: float | timedelta = 60.0, *, leave_group: bool | None = None) -> bool:
-        """Finishes the current batches, commits, closes stores. True if all of this ended within ``timeout``.
+        """Finishes the current batches, commits, closes stores. True once all of it has ended, False if not within ``timeout``.
 
         ``leave_group``: True if the instance leaves the group at once, so that others take over its tasks immediately. False: it
         keeps its tasks until its session ends. None: as ``leave.group.on.close``, by default True except for static members.
@@ -362,7 +362,7 @@ class KafkaStreams(Spelled):
         own, timeout = threading.current_thread(), seconds(timeout)
         with self._state.changed:
             if self.state is State.NOT_RUNNING:
-                return True
+                return self._set.have_ended()
             changing, failed = self._changing, self.state in (State.ERROR, State.PENDING_ERROR)
             if self.state is State.CREATED and changing is None:
                 self._state.never_ran()

@@ -202,6 +202,10 @@ class ThreadSet:
                 thread.join(deadline.left_s)
         return not any(thread.is_alive() for thread in threads)
 
+    def have_ended(self) -> bool:
+        """False while one lives that an end did not wait for any longer."""
+        return not any(thread.is_alive() for thread in self.threads)
+
 
 def free_number(taken: Iterable[int]) -> int:
     """The smallest from 1 on that is not taken."""
