@@ -28,7 +28,9 @@ from soak_loads import LOADS, Load
 
 RECOVERY_LIMIT_S = 150.0
 _REST_S = (1.0, 6.0)
-_FREEZE_S = (1.0, 12.0)
+_FREEZE_S: Mapping[str, tuple[float, float]] = {"exactly_once_v2": (1.0, 12.0), "at_least_once": (1.0, 4.0)}
+"""By guarantee. At least once, nobody fences an owner that was frozen for longer than its session: what it writes when it goes on
+may replace newer rows in a changelog."""
 _BROKER_AWAY_S = (0.5, 6.0)
 _BROKER_FREEZE_S = (3.0, 30.0)
 """Up to well above broker.session.timeout.ms, after which others lead."""
@@ -49,6 +51,7 @@ class Group:
     anchor: Instance
     others: list[Instance]
     tasks: int
+    freeze_s: tuple[float, float]
     running: list[Instance] = field(default_factory=list)
     deaths: dict[str, list[float]] = field(default_factory=dict)
     blind: list[Blind] = field(default_factory=list)
@@ -86,7 +89,7 @@ def main() -> int:
     }
     with Scene(options.folder, topics=kind.topics, keeps_broker=True, brokers=options.brokers) as scene:
         anchor, *others = [scene.own(name, kind.program, settings=settings) for name in ("anchor", "b", "c")]
-        group = Group(scene, random.Random(seed), anchor, others, kind.tasks)
+        group = Group(scene, random.Random(seed), anchor, others, kind.tasks, _FREEZE_S[options.guarantee])
         audit = ProcessAudit(list(scene.hosts.values()), float(HEAP.removesuffix("m")))
         load = kind(scene.servers, seed)
         try:
@@ -192,7 +195,7 @@ def _kill_worker(group: Group) -> str:
 
 
 def _freeze(group: Group) -> str:
-    instance, frozen_s = group.random.choice(group.running), group.random.uniform(*_FREEZE_S)
+    instance, frozen_s = group.random.choice(group.running), group.random.uniform(*group.freeze_s)
     began_s = time.time()
     instance.host.freeze()
     time.sleep(frozen_s)
