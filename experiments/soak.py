@@ -29,7 +29,7 @@ from soak_loads import LOADS, Load
 RECOVERY_LIMIT_S = 150.0
 _REST_S = (1.0, 6.0)
 _FREEZE_S: Mapping[str, tuple[float, float]] = {"exactly_once_v2": (1.0, 12.0), "at_least_once": (1.0, 4.0)}
-"""By guarantee. At least once, nobody fences an owner that was frozen for longer than its session: what it writes when it goes on
+"""By guarantee. At least once, an owner that was frozen for longer than its session is not fenced: what it writes when it goes on
 may replace newer rows in a changelog."""
 _BROKER_AWAY_S = (0.5, 6.0)
 _BROKER_FREEZE_S = (3.0, 30.0)

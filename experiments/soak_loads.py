@@ -92,7 +92,7 @@ class WordCount:
 
 
 class Windows:
-    """Every record of soak_program's topics is there, once or at least once, as if nothing had happened to the group."""
+    """Every record of soak_program's topics is there once, as if nothing had happened to the group."""
 
     program = Path(soak_program.__file__)
     topics: Mapping[str, int] = dict.fromkeys((EVENTS, FOREIGN, *EXACT), PARTITIONS)

@@ -97,11 +97,12 @@ class AtLeastOnceOutput(_Output):
     """The batch counts when everything is acknowledged; the driver commits the offsets afterwards."""
 
     def __init__(self, settings: DataClientSettings, *, leaves_out: bool = False) -> None:
-        super().__init__(FlushingProducer(settings, leaves_out=leaves_out))
+        self._flushing = FlushingProducer(settings, leaves_out=leaves_out)
+        super().__init__(self._flushing)
 
     def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         del offsets, times, membership
         return self._committed()
 
     def continues(self, changelog: TopicPartition, position: int) -> bool:
-        return self._producer.fills(changelog, position)
+        return self._flushing.fills(changelog, position)

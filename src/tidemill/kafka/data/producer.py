@@ -16,6 +16,7 @@ import logging
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Message
@@ -30,6 +31,7 @@ from tidemill.kafka.group.metadata import OffsetAndMetadata, group_of
 from tidemill.kafka.security.clients import error_text
 from tidemill.kafka.security.connection_notes import ConnectionNotes
 from tidemill.log_format import LogEvent
+from tidemill.task.raw_records import RecordColumns
 
 __all__ = ["CommitOutcome", "FlushingProducer", "TransactionalProducer", "fence"]
 
@@ -227,6 +229,7 @@ class FlushingProducer(RecordProducer):
     """
 
     _stops_at_first_error = False
+    _written: Counter[TopicPartition]
 
     def init(self) -> None:
         """Makes a new producer. Raises ConfigError."""
@@ -246,8 +249,17 @@ class FlushingProducer(RecordProducer):
         if self._is_open:
             self._give_up()
 
+    def write(self, topic: str, records: RecordColumns) -> None:
+        super().write(topic, records)
+        for number, count in Counter(records.partitions or ()).items():
+            self._written[TopicPartition(topic, number)] += count
+
+    def fills(self, partition: TopicPartition, start: int) -> bool:
+        """True if the batch's records alone lie between ``start`` and the partition's end; known after a commit."""
+        return start + self._written[partition] == self._ends[partition]
+
     def _begin(self) -> None:
-        return
+        self._written = Counter()
 
     def _replace(self, reason: str) -> None:
         """Flushes what was written; the batch continues."""

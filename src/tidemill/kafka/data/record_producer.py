@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import ClassVar
@@ -85,7 +84,6 @@ class RecordProducer(ABC):
         self._producer: Producer | None = None
         self._is_open = False
         self._ends: dict[TopicPartition, int] = {}
-        self._written: Counter[TopicPartition] = Counter()
         self._partitions: dict[str, int] = {}
         self._topics: set[str] = set()
         self._delivery_error: tuple[KafkaError, TopicPartition] | None = None
@@ -111,10 +109,6 @@ class RecordProducer(ABC):
         after a commit."""
         return self._ends
 
-    def fills(self, partition: TopicPartition, start: int) -> bool:
-        """True if the batch's records alone lie between ``start`` and the partition's end; known after a commit."""
-        return start + self._written[partition] == self._ends[partition]
-
     @abstractmethod
     def init(self) -> None:
         """Makes a new producer."""
@@ -127,7 +121,7 @@ class RecordProducer(ABC):
             self.init()
         self._begin()
         self._is_open, self._ends, self._delivery_error, self.failure = True, {}, None, None
-        self._written, self._has_written = Counter(), False
+        self._has_written = False
 
     def write(self, topic: str, records: RecordColumns) -> None:
         """Writes records of a topic.
@@ -141,8 +135,6 @@ class RecordProducer(ABC):
         self._topics.add(topic)
         self._has_written = True
         count, partitions = len(records), records.partitions
-        for number, times in Counter(partitions or ()).items():
-            self._written[TopicPartition(topic, number)] += times
         callbacks: Sequence[DeliveryCallback | None] = [self._delivered if self._asks_for_reasons else None] * count
         if self._is_single:
             callbacks = [functools.partial(self._delivered_at, timestamp) for timestamp in records.timestamps]
