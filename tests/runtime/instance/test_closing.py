@@ -19,6 +19,7 @@ from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.runtime.instance import application as module
+from tidemill.runtime.instance import ending
 from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
 from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.starting import OpenParts, StartContext, Started
@@ -493,7 +494,7 @@ def test_an_instance_that_was_not_started_yet_is_started_in_a_forked_process(sce
 
 @pytest.mark.parametrize("engine_lives", [True, False])
 def test_a_close_whose_time_was_over_is_no_failure_that_the_handler_hears_of(scene: Scene, engine_lives: bool) -> None:
-    """It ends Spark under threads that are still at work."""
+    """The program may have ended Spark under threads that are still at work."""
     heard: list[Exception] = []
 
     def handler(error: Exception) -> StreamThreadExceptionResponse:
@@ -506,9 +507,35 @@ def test_a_close_whose_time_was_over_is_no_failure_that_the_handler_hears_of(sce
     scene.does = lambda: scene.may_end.wait(LIMIT_S) and scene.streams._thread_failed(problem)
     scene.streams.start()
     assert scene.streams.close(timeout=0) is False
-    assert scene.streams.close(timeout=0) is False, "its thread lives still"
     scene.may_end.set()
-    scene.streams.threads[0].join(LIMIT_S)
-    assert scene.streams.close(timeout=0) is True
+    assert scene.streams.close(timeout=LIMIT_S) is True
     assert heard == ([problem] if engine_lives else [])
     assert scene.streams._is_cut_short() is not engine_lives, "the log has no error then"
+
+
+def test_after_a_close_whose_time_was_over_all_is_closed_once_its_threads_have_ended(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ending, "CLOSE_LIMIT_S", 0.01)
+    scene.streams.start()
+    assert scene.streams.close(timeout=0) is False
+    assert scene.streams.close(timeout=0.01) is False, "its thread lives still"
+    assert until(lambda: f"close-waits threads={scene.streams.threads[0].name}" in caplog.text, LIMIT_S)
+    assert scene.streams.state is State.PENDING_SHUTDOWN
+    assert "parts closed" not in scene.happened, "its state directory, say, is in use"
+    scene.may_end.set()
+    assert scene.streams.wait(State.NOT_RUNNING, timeout=LIMIT_S) is State.NOT_RUNNING
+    assert scene.streams.close(timeout=0) is True
+    assert scene.happened[-2:] == ["thread ended", "parts closed"]
+
+
+def test_a_program_that_ends_after_a_close_whose_time_was_over_waits_no_longer(scene: Scene) -> None:
+    def child() -> None:
+        atexit._clear()  # what is the test run's
+        scene.streams.start()
+        assert scene.streams.close(timeout=0) is False
+        atexit._run_exitfuncs()  # a wait would end with the test
+        assert scene.happened[-1] == "parts closed"
+        assert "thread ended" not in scene.happened
+
+    assert in_a_fork(child) == 0

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ClientsConfig, StateConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.deadline import Deadline, seconds
+from tidemill.deadline import seconds
 from tidemill.dsl.arguments import function_of
 from tidemill.errors import StopError, StreamsNotStartedError, TidemillError
 from tidemill.forked import leaves_to_parent
@@ -40,6 +40,7 @@ from tidemill.query.windowed_view import (
 )
 from tidemill.runtime.instance.configured_topology import Program, configured_topology
 from tidemill.runtime.instance.draining import DRAIN_LIMIT_S, Draining
+from tidemill.runtime.instance.ending import CLOSE_LIMIT_S, Ending
 from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance.launching import Launched
 from tidemill.runtime.instance.start_phases import StartPhases, earliest
@@ -102,9 +103,8 @@ class KafkaStreams(Spelled):
         self._handler: UncaughtExceptionHandler | None = None
         self._paused = threading.Event()
         self._error: TidemillError | None = None
-        self._failing: threading.Thread | None = None  # closes the instance after a stream thread has failed
-        self._changing: threading.Thread | None = None  # is starting or closing the instance: ``close()`` on another waits for it
         self._parts = OpenParts()
+        self._ending = Ending(self._state, self._set, self._parts)
         self._started: Started | None = None
         self._process = os.getpid()
         self._parents: Started | None = None  # in a forked process: what its parent has started
@@ -262,42 +262,36 @@ class KafkaStreams(Spelled):
             TidemillError: it can't start; nothing is left running then.
         """
         with self._state.changed:
-            if self._changing is not None:
+            if self._ending.changing is not None:
                 raise StopError("this instance is being started already")
             if self.state is not State.CREATED:
                 raise StopError(f"this instance is {self.state.value}: make a new KafkaStreams to start again")
-            self._changing = threading.current_thread()
-        self._parts.close_at_exit(self.close)
+            self._ending.changing = threading.current_thread()
+        self._parts.close_at_exit(self._ending.with_program)
         try:
             self._started = started(self._as_instance(), self._parts)
             with self._state.changed:  # a close() comes before or after, never between the state and the threads
                 self._state.move(State.REBALANCING, "it was started")
                 if runs := self._state.now is State.REBALANCING:
-                    self._changing = None
+                    self._ending.changing = None
                     self._set.start()
         except BaseException:
-            self._never_ran()
+            self._ending.start_has_failed()
             raise
         if not runs:
-            self._never_ran()
+            self._ending.start_has_failed()
             raise StopError("this instance was closed while it was being started")
         says = f"stream-client [{self.config.application_id}] Started {len(self.threads)} stream threads"
         log.info(LogEvent("started", says=says, application=self.config.application_id, threads=len(self.threads)))
         return self
 
-    def _never_ran(self) -> None:
-        self._set.end(60.0)
-        self._parts.close()
-        self._state.never_ran()
-        self._changing = None
-
     def leave_to_parent(self) -> None:
         """Called in a process that was forked from this one: an instance that runs is the parent's, and NOT_RUNNING here."""
-        if self._changing is None and self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR):
+        if self._ending.changing is None and self.state in (State.CREATED, State.NOT_RUNNING, State.ERROR):
             return
-        for part in (self._parts, self._set, self._state):
+        for part in (self._parts, self._set, self._state, self._ending):
             part.leave_to_parent()
-        self._parents, self._started, self._changing, self._failing = self._started, None, None, None
+        self._parents, self._started = self._started, None
 
     def pause(self) -> None:
         """Processes no record and calls no punctuator until ``resume()``; the current batch may still end. Nothing is restored
@@ -347,10 +341,11 @@ class KafkaStreams(Spelled):
             RetriableError: the group is rebalancing, or its broker doesn't answer: try again.
         """
         self._draining.begin(seconds(timeout))
-        return not self._is_waited_for(threading.current_thread()) and self._draining.wait()
+        return not self._ending.is_waited_for(threading.current_thread()) and self._draining.wait()
 
-    def close(self, timeout: float | timedelta = 60.0, *, leave_group: bool | None = None) -> bool:
-        """Finishes the current batches, commits, closes stores. True once all of it has ended, False if not within ``timeout``.
+    def close(self, timeout: float | timedelta = CLOSE_LIMIT_S, *, leave_group: bool | None = None) -> bool:
+        """Finishes the current batches, commits, closes stores. True once all of it has ended. False if not within ``timeout``:
+        the instance is PENDING_SHUTDOWN then until it has, as in Kafka Streams.
 
         ``leave_group``: True if the instance leaves the group at once, so that others take over its tasks immediately. False: it
         keeps its tasks until its session ends. None: as ``leave.group.on.close``, by default True except for static members.
@@ -359,50 +354,7 @@ class KafkaStreams(Spelled):
         handler of a stream thread, ``foreach_batch``, a signal's handler that has interrupted ``start`` or ``close``. There the
         result is False, and the instance ends as soon as the caller has returned.
         """
-        own, timeout = threading.current_thread(), seconds(timeout)
-        with self._state.changed:
-            if self.state is State.NOT_RUNNING:
-                return self._set.have_ended()
-            changing, failed = self._changing, self.state in (State.ERROR, State.PENDING_ERROR)
-            if self.state is State.CREATED and changing is None:
-                self._state.never_ran()
-                return True
-            if not failed:
-                self._changing = changing or own
-                try:
-                    self._state.move(State.PENDING_SHUTDOWN, "close() was called")
-                except BaseException:  # Ctrl-C in a listener: it can be asked for again
-                    self._changing = changing
-                    raise
-        if self._is_waited_for(own):
-            if changing is None and not failed:
-                self._changing = threading.Thread(None, self._end, "tidemill-close", (timeout, leave_group), daemon=True)
-                self._changing.start()
-            return False
-        if failed or changing is None:
-            return (self._end_failed if failed else self._end)(timeout, leave_group)
-        return changing is not own and self._state.wait(State.NOT_RUNNING, timeout_s=timeout) is State.NOT_RUNNING
-
-    def _is_waited_for(self, caller: threading.Thread) -> bool:
-        """True if the caller must not wait for the end of the stream threads, because they wait for it."""
-        return self._state.tells(caller) or self._set.waits_for(caller)
-
-    def _end(self, timeout: float, leave_group: bool | None) -> bool:
-        try:
-            ended = self._set.end(timeout, leave_group)
-            self._parts.close()
-            self._state.move(State.NOT_RUNNING, "all has ended" if ended else f"not all threads ended within {timeout:g} s")
-        finally:
-            self._changing = None  # not before the state: one that was interrupted can be asked for again, no other
-        return ended
-
-    def _end_failed(self, timeout: float, leave_group: bool | None) -> bool:
-        deadline = Deadline.after(timeout)
-        ended = self._set.end(timeout, leave_group)
-        self._parts.close()
-        if self._failing is not None and self._failing is not threading.current_thread():
-            self._failing.join(deadline.left_s)  # it may be closing the same parts
-        return ended
+        return self._ending.close(seconds(timeout), leave_group)
 
     def clean_up(self) -> None:
         """Removes all local state of this instance, which must not be running: before ``start`` or after ``close``. What it is
@@ -490,11 +442,4 @@ class KafkaStreams(Spelled):
             if self.state not in (State.RUNNING, State.REBALANCING):
                 return
             self._error = error
-            self._state.move(State.PENDING_ERROR, f"a stream thread has ended: {error}")
-            self._failing = threading.Thread(target=self._fail, name="tidemill-error", daemon=True)
-            self._failing.start()
-
-    def _fail(self) -> None:
-        self._set.end(60.0)
-        self._parts.close()
-        self._state.move(State.ERROR, str(self._error))
+            self._ending.begin_in_error(error)

@@ -202,9 +202,9 @@ class ThreadSet:
                 thread.join(deadline.left_s)
         return not any(thread.is_alive() for thread in threads)
 
-    def have_ended(self) -> bool:
-        """False while one lives that an end did not wait for any longer."""
-        return not any(thread.is_alive() for thread in self.threads)
+    def at_work(self) -> list[str]:
+        """Names of those that have not ended."""
+        return [thread.name for thread in self.threads if thread.is_alive()]
 
 
 def free_number(taken: Iterable[int]) -> int:
