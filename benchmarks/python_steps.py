@@ -56,6 +56,8 @@ PlacedInput = tuple[str, int, bytes, bytes, int]
 class NullOutput:
     """Takes records as a producer does and counts them."""
 
+    is_transactional = True
+
     def __init__(self) -> None:
         self.count = 0
 
@@ -65,6 +67,8 @@ class NullOutput:
 
     def produce(self, topic: str, records: RecordColumns) -> None:
         self.count += len(records.keys)
+
+    def flush(self) -> None: ...
 
     def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         return {}

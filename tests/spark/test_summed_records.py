@@ -14,7 +14,7 @@ from tests.operators.step_harness import PlacedOutput
 from tidemill import Serdes
 from tidemill.ids import TopicPartition
 from tidemill.operators.exception_handlers import ExceptionResponse
-from tidemill.steps.commit.produce import produce_batch
+from tidemill.steps.commit.produce import produce_results
 from tidemill.steps.commit.unreadable import Unreadable, unreadable_records
 from tidemill.steps.outputs import Destination, Outputs, ToSink, ToTopic
 from tidemill.steps.rows.records import Records
@@ -38,7 +38,7 @@ def produced(records: Records, to: Destination, *, summed: bool = True) -> list[
     outputs, output = Outputs(), PlacedOutput(1)
     outputs.add(to, records)
     request = BatchRequest(batch_id=1, inputs={}, tasks=(), internal=frozenset({TOPIC}))
-    assert produce_batch(output, spec, outputs, StepState({}, {}), request) == len(records)
+    assert produce_results(output, spec, outputs, StepState({}, {}), request) == len(records)
     return output.sent
 
 

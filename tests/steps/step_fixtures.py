@@ -85,6 +85,12 @@ class MemoryOutput:
     open: list[tuple[str, bytes | None, bytes | None, int]] | None = None
     aborted: int = 0
     fails: Exception | None = None
+    is_transactional: bool = True
+    flushed: list[tuple[str, bytes | None, bytes | None, int]] = field(default_factory=list)
+    """What had been written when the batch was flushed for its changelogs."""
+    written: list[tuple[str, bytes | None, bytes | None, int]] = field(default_factory=list)
+    """By the batch, whether it was committed or not."""
+    refuses_to_flush: Exception | None = None
     logged: dict[TopicPartition, int] = field(default_factory=dict)
     pending: dict[TopicPartition, int] = field(default_factory=dict)
     counts: Counter[TopicPartition] = field(default_factory=Counter)
@@ -99,10 +105,17 @@ class MemoryOutput:
         assert self.open is not None
         rows = zip(records.keys, records.values, records.timestamps, strict=True)
         self.open += [(topic, key, value, timestamp) for key, value, timestamp in rows]
+        self.written = list(self.open)
         for partition in records.partitions or ():
             tp = TopicPartition(topic, partition)
             self.pending[tp] = self.pending.get(tp, self.logged.get(tp, 0)) + 1
             self.counts[tp] += 1
+
+    def flush(self) -> None:
+        assert self.open is not None
+        self.flushed = list(self.open)
+        if self.refuses_to_flush is not None:
+            raise self.refuses_to_flush
 
     def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         assert self.open is not None

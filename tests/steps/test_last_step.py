@@ -10,7 +10,20 @@ from typing import cast
 import pytest
 
 from tests.operators.test_exception_handlers import SilentError
-from tests.steps.step_fixtures import COUNT_TAG, INPUT, LOST, SINK_TAG, TASK, Context, Crash, batch, count_spec, rows_batch, word
+from tests.steps.step_fixtures import (
+    COUNT_TAG,
+    INPUT,
+    LOST,
+    SINK_TAG,
+    TASK,
+    Context,
+    Crash,
+    MemoryOutput,
+    batch,
+    count_spec,
+    rows_batch,
+    word,
+)
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import CommitRefusedError, FencedError, RetriableError, SerdeError, StateDiskError
 from tidemill.ids import TopicPartition
@@ -202,6 +215,27 @@ def test_a_failed_commit_leaves_stores_and_continuity_untouched(error: Exception
     assert context.run(WORDS).outcome is outcome
     assert not counts(context)
     assert not context.continuity
+
+
+def test_at_least_once_results_are_out_before_a_changelog_says_so() -> None:
+    """Else a crash in between leaves stores that have passed their results on, and nobody has got these."""
+    context = Context(output=MemoryOutput(is_transactional=False, refuses_to_flush=LOST))
+    assert context.run(WORDS).outcome is Outcome.LOST
+    assert {topic for topic, *_ in context.output.flushed} == {"out"}
+    assert not counts(context)
+    context.output.refuses_to_flush = None
+    assert context.run(WORDS).outcome is Outcome.COMMITTED
+    written = [topic for topic, *_ in context.output.committed]
+    assert written == ["out"] * written.count("out") + ["app-counts-changelog"] * 2
+    assert len(context.output.flushed) == written.count("out")
+
+
+def test_at_least_once_nothing_of_a_frozen_owner_gets_behind_the_next_ones_rows() -> None:
+    """It is not fenced: the group is asked when its results are out, and its changelogs are not yet written."""
+    context = Context(output=MemoryOutput(is_transactional=False), may_commit=False)
+    assert context.run(WORDS).outcome is Outcome.FENCED
+    assert {topic for topic, *_ in context.output.flushed} == {"out"}
+    assert context.output.written == context.output.flushed
 
 
 def test_a_commit_that_the_group_refuses_costs_the_batch_and_nothing_else() -> None:

@@ -29,7 +29,7 @@ from tidemill.errors import (
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.segments import emitted_in
 from tidemill.steps.commit.batch_file import taken_batch
-from tidemill.steps.commit.produce import produce_batch
+from tidemill.steps.commit.produce import produce_changelogs, produce_results
 from tidemill.steps.commit.refused_records import pass_over_refused
 from tidemill.steps.commit.restored import apply_restored
 from tidemill.steps.commit.sinks import from_columns
@@ -42,7 +42,8 @@ from tidemill.steps.rows.writes import take_outputs, take_writes
 from tidemill.steps.step_batch import StepBatch, run_nodes
 from tidemill.steps.step_context import StepContext
 from tidemill.steps.step_spec import StepSpec
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StorePositions
+from tidemill.steps.step_state import StepState
+from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Outcome, Positions, StorePositions
 from tidemill.task.batch_id import BatchId, OffsetRange
 from tidemill.task.commit import CommitStep
 from tidemill.task.partition_time import keeping
@@ -265,9 +266,12 @@ def _call_foreach_batch(progress: _Progress) -> None:
 
 
 def _has_written(batch: StepBatch) -> bool:
-    state = batch.state
-    in_stores = any(written.rows or written.log for written in state.written.values())
-    return bool(batch.outputs or state.passed_over.letters.parts or in_stores)
+    return bool(batch.outputs or batch.state.passed_over.letters.parts) or _has_changed(batch.state)
+
+
+def _has_changed(state: StepState) -> bool:
+    """Rows of a store, or records of its changelog."""
+    return any(written.rows or written.log for written in state.written.values())
 
 
 def _emitted_until(batch: StepBatch) -> dict[TaskId, dict[str, int]]:
@@ -287,7 +291,11 @@ def _commit_writes(progress: _Progress, offsets: Positions) -> None:
     changes that a crash after it keeps from the stores are in the changelog (rule 15)."""
     batch, context = progress.batch, progress.batch.context
     context.output.begin()
-    progress.sent += produce_batch(context.output, batch.spec, batch.outputs, batch.state, batch.request)
+    progress.sent += produce_results(context.output, batch.spec, batch.outputs, batch.state, batch.request)
+    if _has_changed(batch.state) and not context.output.is_transactional:
+        context.output.flush()  # after a crash a store must not say that its results are out when they are not
+        _require_member(progress)  # nobody fences: of an owner that was frozen nothing may get behind the next one's rows
+    produce_changelogs(context.output, batch.spec, batch.state.written, batch.request.now_ms)
     progress.reached(CommitStep.PRODUCE)
     writes = _by_task({at: written.rows for at, written in batch.state.written.items()})
     # Before the commit: a disk that turns out to be full after it would leave a committed batch without its stores (rule 14).
@@ -298,12 +306,7 @@ def _commit_writes(progress: _Progress, offsets: Positions) -> None:
             context.output.abort()
             raise StopError(f"task {task}: {refused}") from refused
     progress.reached(CommitStep.ROOM)
-    # As late as can be (rule 5). A member that has come back since the batch began has another incarnation: its partitions may
-    # have had another owner meanwhile, whatever the generation says.
-    membership = context.membership()
-    if not membership.may_commit or membership.incarnation != batch.request.incarnation:
-        context.output.abort()
-        raise FencedError("the group has moved on while the batch ran: its partitions may have another owner")
+    membership = _require_member(progress)  # as late as can be (rule 5)
     progress.reached(CommitStep.MEMBERSHIP)
     logged = context.output.commit(offsets, batch.times, membership)
     progress.reached(CommitStep.COMMIT)
@@ -313,6 +316,17 @@ def _commit_writes(progress: _Progress, offsets: Positions) -> None:
         if rows or positions:
             store.apply(rows, positions)
     progress.reached(CommitStep.APPLY)
+
+
+def _require_member(progress: _Progress) -> CommittingMember:
+    """A member that has come back since the batch began has another incarnation: its partitions may have had another owner
+    meanwhile, whatever the generation says."""
+    context = progress.batch.context
+    membership = context.membership()
+    if not membership.may_commit or membership.incarnation != progress.batch.request.incarnation:
+        context.output.abort()
+        raise FencedError("the group has moved on while the batch ran: its partitions may have another owner")
+    return membership
 
 
 def _any_position(request: BatchRequest) -> Positions:

@@ -42,6 +42,17 @@ class Output(Protocol):
 
     def produce(self, topic: str, records: RecordColumns) -> None: ...
 
+    @property
+    def is_transactional(self) -> bool:
+        """All of a batch counts, or nothing; otherwise any part of it may have been written."""
+
+    def flush(self) -> None:
+        """Waits until all that was written is acknowledged.
+
+        Raises:
+            BatchLostError: it was not; the batch is given up.
+        """
+
     def partitions_of(self, topic: str) -> int:
         """The number of a topic's partitions."""
 

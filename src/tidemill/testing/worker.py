@@ -116,6 +116,7 @@ class KeptOutput:
     """Keeps what is sent."""
 
     sent: list[RawRecord] = field(default_factory=list)
+    is_transactional: bool = True
 
     def prepare(self) -> None: ...
 
@@ -126,6 +127,8 @@ class KeptOutput:
         for at, key in enumerate(records.keys):
             own = tuple(records.headers[at] or ()) if records.headers else ()
             self.sent.append(RawRecord(topic, key, records.values[at], records.timestamps[at], own))
+
+    def flush(self) -> None: ...
 
     def commit(self, offsets: Positions, times: Times, membership: CommittingMember) -> Mapping[TopicPartition, int]:
         del offsets, times, membership

@@ -606,6 +606,25 @@ def test_at_least_once_counts_a_batch_when_all_is_acknowledged(bootstrap_servers
 
 
 @pytest.mark.broker
+def test_at_least_once_a_part_of_a_batch_can_be_flushed(bootstrap_servers: str, topic: str) -> None:
+    producer = FlushingProducer({"bootstrap.servers": bootstrap_servers})
+    producer.write(topic, RecordColumns([None] * 2, [b"first"] * 2, [0] * 2, [1] * 2))
+    producer.flush()
+    assert producer.ends == {TopicPartition(topic, 1): 2}, "acknowledged"
+    producer.write(topic, RecordColumns([None], [b"then"], [0], [1]))
+    assert producer.commit() is CommitOutcome.COMMITTED
+    assert producer.fills(TopicPartition(topic, 1), 0)
+
+
+def test_at_least_once_a_batch_is_lost_when_its_first_part_is_not_acknowledged() -> None:
+    producer = FlushingProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, timeout_ms=300)
+    _write(producer, "t", b"v")
+    with pytest.raises(BatchLostError):
+        producer.flush()
+    assert not producer.is_open
+
+
+@pytest.mark.broker
 def test_at_least_once_it_is_known_whether_another_one_has_written_between(bootstrap_servers: str, topic: str) -> None:
     producer, other = (FlushingProducer({"bootstrap.servers": bootstrap_servers}) for _ in range(2))
     partition = TopicPartition(topic, 1)

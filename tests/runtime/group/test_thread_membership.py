@@ -28,6 +28,7 @@ class Group:
 
     def __init__(self) -> None:
         self.membership = Membership(generation=1, member_id="m")
+        self.is_confirmed = True
         identity = MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001"))
         leader: Any = None
         self.tasks = TaskRegistry(no_tasks(identity, TaskLayout()))
@@ -174,3 +175,26 @@ def test_joins_one_after_the_other_in_a_long_batch_wait_longer_each_up_to_a_limi
 def test_who_is_no_member_has_nothing_to_take_up(group: Group) -> None:
     group.membership = Membership()
     assert is_let_begin(begun(group.thread.wait_until_taken_up))
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_member_that_was_silent_for_its_session_waits_for_the_next_heartbeat(
+    group: Group, comes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without transactions nothing else keeps an owner that was frozen from writing behind the next one."""
+    monkeypatch.setattr(thread_membership, "_HEARTBEAT_LIMIT_S", 10 * LIMIT_S if comes else 0.05)
+    group.is_confirmed = False
+    answers: list[bool] = []
+    asks = begun(lambda: answers.append(group.thread.is_confirmed()))
+    if comes:
+        asks.join(0.05)
+        assert asks.is_alive()
+        group.is_confirmed = True
+    asks.join(LIMIT_S)
+    assert answers == [comes]
+
+
+def test_a_member_that_the_group_has_forgotten_waits_for_no_heartbeat(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_membership, "_HEARTBEAT_LIMIT_S", 10 * LIMIT_S)
+    group.is_confirmed, group.membership = False, Membership()
+    assert not group.thread.is_confirmed()

@@ -106,6 +106,8 @@ def test_without_a_handler_the_batch_stops_with_the_record() -> None:
 class SmallProducer:
     """Takes no value of more than 4 bytes, as a producer with a small max.request.size."""
 
+    is_transactional = True
+
     def __init__(self) -> None:
         self.sent: list[RawRecord] = []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 from tidemill.config.values import DataClientSettings
 from tidemill.errors import BatchLostError, CommitRefusedError, ConfigError, RetriableError, StopError
@@ -32,6 +33,8 @@ def _batch_terms() -> Iterator[None]:
 
 
 class _Output:
+    is_transactional: ClassVar[bool]
+
     def __init__(self, producer: TransactionalProducer | FlushingProducer) -> None:
         self._producer = producer
 
@@ -52,6 +55,10 @@ class _Output:
         with _batch_terms():
             self._producer.write(topic, records)
 
+    def flush(self) -> None:
+        with _batch_terms():
+            self._producer.flush()
+
     def partitions_of(self, topic: str) -> int:
         with _batch_terms():
             return self._producer.partitions_of(topic)
@@ -70,6 +77,8 @@ class _Output:
 
 class ExactlyOnceOutput(_Output):
     """A transactional producer; its transaction holds outputs, changelog records and the input offsets."""
+
+    is_transactional = True
 
     def __init__(
         self, settings: DataClientSettings, group_id: str, transactional_id: str, *, leaves_out: bool = False
@@ -95,6 +104,8 @@ class ExactlyOnceOutput(_Output):
 
 class AtLeastOnceOutput(_Output):
     """The batch counts when everything is acknowledged; the driver commits the offsets afterwards."""
+
+    is_transactional = False
 
     def __init__(self, settings: DataClientSettings, *, leaves_out: bool = False) -> None:
         self._flushing = FlushingProducer(settings, leaves_out=leaves_out)

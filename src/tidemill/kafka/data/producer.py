@@ -263,11 +263,7 @@ class FlushingProducer(RecordProducer):
 
     def _replace(self, reason: str) -> None:
         """Flushes what was written; the batch continues."""
-        assert self._producer is not None
-        if not self._has_flushed(reason):
-            assert self.failure is not None
-            self._give_up()
-            raise self.failure
+        self.flush(reason)
         self.init()
         self._is_open = True
 

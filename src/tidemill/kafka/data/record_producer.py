@@ -281,6 +281,13 @@ class RecordProducer(ABC):
         except KafkaException as problem:
             raise self.refused(problem, "writing") from problem
 
+    def flush(self, doing: str = "writing the batch") -> None:
+        """Waits until all that was written is acknowledged; the batch goes on. Raises why it is not, and aborts the batch."""
+        if not self._has_flushed(doing):
+            self.abort()
+            assert self.failure is not None
+            raise self.failure
+
     def make_room(self) -> None:
         """Waits until records have left the full buffer.
 

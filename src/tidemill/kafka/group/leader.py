@@ -28,7 +28,8 @@ from tidemill.log_format import LogEvent
 log = logging.getLogger(__name__)
 _CREATED_AGAIN = (
     "it was deleted and created again while the group read it: tasks go on at the offsets that they had reached, so that earlier "
-    "records of the new topic are not processed. To process them, stop all instances and set the group's offsets: "
+    "records of the new topic are not processed, unless those offsets are gone, too (auto.offset.reset holds then). To process "
+    "them, stop all instances and set the group's offsets: "
     "tidemill reset APP.py --input-topics TOPIC --to-offset 0"
 )
 

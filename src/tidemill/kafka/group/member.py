@@ -142,8 +142,8 @@ class GroupMember:
         self._polled_at = time.monotonic()
         self._threads: tuple[threading.Thread, ...] = ()
         self.confirmed_s = float("-inf")
-        """Time (time.monotonic) at which the last heartbeat was sent that the coordinator has accepted. Until a session timeout
-        later no other member is assigned this member's partitions."""
+        """Time (time.monotonic) at which the last heartbeat was sent that the coordinator has accepted, or the assignment came.
+        Until a session timeout later no other member is assigned this member's partitions."""
         self.on_heartbeat: Callable[[float], None] = lambda _ms: None
         """Called on the heartbeat thread with the ms that each answer has taken. It must not block."""
         self.on_event: Callable[[], None] = lambda: None
@@ -164,6 +164,13 @@ class GroupMember:
     def joining_since_s(self) -> float | None:
         """Since when (time.monotonic) the broker owes the answer to JoinGroup, or to the SyncGroup that follows."""
         return self._state.joining_since_s
+
+    @property
+    def is_confirmed(self) -> bool:
+        """False if the coordinator may have given this member's partitions away: it has not known it for the session's time. It
+        waits for those that join."""
+        silent_s = time.monotonic() - self.confirmed_s
+        return silent_s * 1e3 < self._config.session_timeout_ms or self.joining_since_s is not None
 
     def start(self) -> None:
         """Returns at once; the first join, and all that can go wrong with it, comes as events.
@@ -349,6 +356,7 @@ class GroupMember:
                 self._state.joined(membership, generation=joined.generation, member_id=joined.member_id)
             )
             assignment = own_assignment(self._coordinator.sync(membership, self._lead(joined, subscription)))
+            self.confirmed_s = time.monotonic()
         except MembershipLostError as error:
             self._lost(membership, error)
             return False

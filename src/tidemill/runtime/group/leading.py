@@ -191,7 +191,10 @@ _OTHER_PARTITIONS = (
 
 
 _HAS_RUN = "the group has committed offsets, and this topic did not exist"
-_LOST_RECORDS = "if it was deleted, the records in it that were not processed yet are lost"
+_LOST_RECORDS = (
+    "if it was deleted, the records in it that were not processed yet are lost; a thread that keeps its task goes on at the "
+    "offset that it had reached"
+)
 _LOST_STATE = "if it was deleted, its store begins empty"
 _IF_DELETED = (
     "nothing, if it is of an operator that is new in the program; else, to compute the results again from the source topics: "

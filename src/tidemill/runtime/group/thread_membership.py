@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tidemill.assignment.task_load import TaskLoad
@@ -28,6 +29,7 @@ from tidemill.task.tasks import Tasks
 
 _COMMIT_LIMIT_S = 3.0
 _JOIN_LIMIT_S = 0.1
+_HEARTBEAT_LIMIT_S = 3.0
 """Time that a join waits for a commit under way, and a commit for the answer to a join: the group may wait for others."""
 _TAKE_UP_LIMITS_S = (1.0, 2.0, 4.0, 8.0)
 """Of joins one after the other while a batch lasts. A thread takes an assignment up when its batch is done, and the whole group
@@ -78,6 +80,13 @@ class ThreadMembership:
     def confirmed_s(self) -> float:
         """The last time at which the coordinator knew this member (``GroupMember.confirmed_s``)."""
         return float("-inf") if self._member is None else self._member.confirmed_s
+
+    def is_confirmed(self) -> bool:
+        """``GroupMember.is_confirmed``; after an outage the next heartbeat is waited for."""
+        deadline = Deadline.after(_HEARTBEAT_LIMIT_S)
+        while not self.member.is_confirmed and self.membership.is_member and not deadline.is_over:
+            time.sleep(0.01)
+        return self.member.is_confirmed
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:

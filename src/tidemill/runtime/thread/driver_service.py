@@ -19,10 +19,13 @@ from tidemill.task.batch_id import BatchId
 
 
 class DriverService:
-    """Implements ``ControlHandler``."""
+    """Implements ``ControlHandler``. ``has_transactions``: the broker fences a producer whose task has another owner."""
 
-    def __init__(self, runner: BatchRunner, group: ThreadMembership, foreach_batch: ForeachBatchCalls) -> None:
+    def __init__(
+        self, runner: BatchRunner, group: ThreadMembership, foreach_batch: ForeachBatchCalls, *, has_transactions: bool = True
+    ) -> None:
         self._runner, self._group, self._foreach_batch = runner, group, foreach_batch
+        self._has_transactions = has_transactions
 
     def next_request(self, run: int) -> BatchRequest | None:
         engine = self._runner.engine
@@ -48,7 +51,8 @@ class DriverService:
         )
 
     def _may_commit(self, batch: Batch) -> bool:
-        return self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
+        is_confirmed = self._has_transactions or self._group.is_confirmed()
+        return is_confirmed and self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
 
     def call_foreach_batch(self, batch_id: int, node: str, path: str, offsets: BatchId) -> str:
         """Not answered like ``membership``: the group may rebalance while the function runs, and refuse the commit."""

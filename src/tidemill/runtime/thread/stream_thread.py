@@ -255,7 +255,7 @@ class StreamThread(threading.Thread):
     def driver_service(self, foreach_batch: ForeachBatchCalls) -> DriverService:
         """The service for its workers; ``foreach_batch`` calls the user's functions on batches."""
         self._foreach_batch = foreach_batch
-        return DriverService(self._runner, self._group, foreach_batch)
+        return DriverService(self._runner, self._group, foreach_batch, has_transactions=self._has_transactions)
 
     def _begin(self) -> None:
         self._stop_wanted.wait(self._pause_s)

@@ -25,8 +25,8 @@ from tidemill.task.batch import BatchRequest
 from tidemill.task.raw_records import RecordColumns
 
 
-def produce_batch(output: Output, spec: StepSpec, outputs: Outputs, state: StepState, request: BatchRequest) -> int:
-    """Hands everything to the producer; how many records of sinks there are."""
+def produce_results(output: Output, spec: StepSpec, outputs: Outputs, state: StepState, request: BatchRequest) -> int:
+    """Hands sinks' records and dead letters to the producer; how many there are."""
     by_topic, letters = _routed(output, spec, outputs, state)
     summing = {sink.topic: sink.summed for sink in spec.sinks.values() if sink.may_hold_sums}
     count = 0
@@ -40,8 +40,25 @@ def produce_batch(output: Output, spec: StepSpec, outputs: Outputs, state: StepS
     for topic, held in letters.items():
         for records in held:
             count += _send(output, topic, records, "", None)
-    _produce_logs(output, spec, state.written, request.now_ms)
     return count
+
+
+def produce_changelogs(output: Output, spec: StepSpec, written: Mapping[tuple[TaskId, str], Written], now_ms: int) -> None:
+    """Hands what the stores have written to the producer."""
+    for (task, name), of_store in written.items():
+        store = spec.stores[name]
+        if store.kept is not None:
+            _produce_log(output, store, task, of_store, now_ms)
+            continue
+        if store.changelog is None or not of_store.rows:
+            continue
+        keys = list(of_store.rows)
+        rows = list(of_store.rows.values())
+        # A stored row begins with its timestamp; in the changelog that is the record's own, as in Kafka Streams.
+        values = [None if row is None else row[8:] for row in rows] if store.timestamped else rows
+        timestamps = [of_store.timestamps[key] for key in keys]
+        headers = [of_store.headers.get(key) for key in keys] if any(of_store.headers.values()) else None
+        output.produce(store.changelog, RecordColumns(keys, values, timestamps, [task.partition] * len(keys), headers))
 
 
 def _read_for(topic: str, spec: StepSpec) -> str:
@@ -107,23 +124,6 @@ def _is_passed_over(
         state.dropped += 1
         state.passed_over.add(refused, key, None)
     return refused is not None
-
-
-def _produce_logs(output: Output, spec: StepSpec, written: Mapping[tuple[TaskId, str], Written], now_ms: int) -> None:
-    for (task, name), of_store in written.items():
-        store = spec.stores[name]
-        if store.kept is not None:
-            _produce_log(output, store, task, of_store, now_ms)
-            continue
-        if store.changelog is None or not of_store.rows:
-            continue
-        keys = list(of_store.rows)
-        rows = list(of_store.rows.values())
-        # A stored row begins with its timestamp; in the changelog that is the record's own, as in Kafka Streams.
-        values = [None if row is None else row[8:] for row in rows] if store.timestamped else rows
-        timestamps = [of_store.timestamps[key] for key in keys]
-        headers = [of_store.headers.get(key) for key in keys] if any(of_store.headers.values()) else None
-        output.produce(store.changelog, RecordColumns(keys, values, timestamps, [task.partition] * len(keys), headers))
 
 
 def _produce_log(output: Output, store: StoreSpec, task: TaskId, written: Written, now_ms: int) -> None:
