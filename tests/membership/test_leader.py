@@ -1,6 +1,7 @@
 """The leader's rules that recorded runs do not show: errors, versions, lost offsets, withheld tasks, its log."""
 
 import struct
+import sys
 from dataclasses import replace
 from uuid import UUID
 
@@ -374,6 +375,11 @@ class _Raises:
         raise ZeroDivisionError("user code")
 
 
+class _Exits:
+    def assign(self, _state):
+        sys.exit("user code")
+
+
 class _TwiceActive:
     def assign(self, state):
         everything = ClientAssignment(active=frozenset(state.tasks))
@@ -384,6 +390,7 @@ class _TwiceActive:
     ("assignor", "wrong"),
     [
         (_Raises(), "ZeroDivisionError: user code"),
+        (_Exits(), "SystemExit: user code"),
         (_TwiceActive(), "task 0_0 is active on 2 clients"),
         (_TwiceActive(), "; and 1 more)"),
     ],

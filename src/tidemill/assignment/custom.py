@@ -58,7 +58,7 @@ def custom_assignor(name: str) -> CheckedAssignor:
         raise ConfigError(f"{setting}: no class of Kafka's of this name is known here, and Java classes can't be run")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # the user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # the user's module may raise anything while it is imported
         raise ConfigError(
             f"{setting}: module {module_name} can't be imported ({type(error).__name__}: {said_by(error)}); is it on the path?"
         ) from error
@@ -70,7 +70,7 @@ def custom_assignor(name: str) -> CheckedAssignor:
         raise ConfigError(f"{setting}: {class_name} has no method assign(application_state) -> assignment")
     try:
         assignor = named()
-    except Exception as error:  # likewise
+    except (Exception, SystemExit) as error:  # likewise
         raise ConfigError(
             f"{setting}: {class_name} can't be made without arguments ({type(error).__name__}: {said_by(error)})"
         ) from error

@@ -202,7 +202,7 @@ def _assigned(
         found = violations(state, assignment)
     except InvalidAssignmentError as error:
         found = list(error.violations)
-    except Exception as error:  # a user's class: whatever it raises must not take the group down
+    except (Exception, SystemExit) as error:  # a user's class: whatever it raises must not take the group down
         found = [f"it raised {type(error).__name__}: {said_by(error)}"]
     if not found:
         return assignment, ()

@@ -143,8 +143,10 @@ def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
     return lost(f"the Spark task failed: {reason}")
 
 
-def one_line(problem: Exception) -> str:
+def one_line(problem: BaseException) -> str:
     """What has failed outside of a batch: Spark's own sentence, or a Python function's error, without stack and query."""
+    if isinstance(problem, SystemExit):  # of which the number alone would say nothing
+        return f"SystemExit: {problem}"
     if not isinstance(problem, (Py4JJavaError, CapturedException)):
         return " ".join(str(problem).split())[:_MOST_TEXT] or type(problem).__name__
     causes = causes_of(problem)

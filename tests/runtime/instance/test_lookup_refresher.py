@@ -21,7 +21,7 @@ from tidemill.topology.spark_operations import DataFrameJoin
 @dataclass
 class Sides:
     joins: dict[str, DataFrameJoin]
-    fails: int = 0
+    problems: list[BaseException] = field(default_factory=list)
     asked: list[tuple[str, ...]] = field(default_factory=list)
     enough: threading.Event = field(default_factory=threading.Event)
 
@@ -29,14 +29,14 @@ class Sides:
         self.asked.append(names)
         if len(self.asked) == 3:
             self.enough.set()
-        if self.fails:
-            self.fails -= 1
-            raise RuntimeError("the table is away")
+        if self.problems:
+            raise self.problems.pop()
 
 
 def test_only_what_is_due_is_read_and_a_failure_does_not_end_it() -> None:
     often, never = (DataFrameJoin(frame=None, on=("id",), refresh_ms=ms) for ms in (1, None))
-    sides: Any = Sides({"often": often, "never": never}, fails=1)
+    problems = [RuntimeError("the table is away"), SystemExit("the table is away")]
+    sides: Any = Sides({"often": often, "never": never}, problems)
     refresher = LookupRefresher(sides)
     refresher.start()
     assert sides.enough.wait(30)

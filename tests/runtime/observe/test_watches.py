@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from typing import Any, cast
 
 import pytest
@@ -246,3 +247,21 @@ def test_a_state_changes_only_as_kafka_streams_does_and_says_why_and_after_how_l
         r"event=state application=app from=CREATED to=REBALANCING after_ms=\d+ cause='it was started'", line
     )
     assert state.wait(State.RUNNING, timeout_s=0.01) is State.REBALANCING
+
+
+class Exiting:
+    """A listener that gives up."""
+
+    def on_restore_start(self, partition: TopicPartition, store: str, start: int, end: int) -> None:
+        sys.exit("no more")
+
+    def on_batch_restored(self, partition: TopicPartition, store: str, batch_end: int, records: int) -> None: ...
+    def on_restore_end(self, partition: TopicPartition, store: str, total: int) -> None: ...
+
+
+def test_a_restore_listener_that_exits_ends_the_thread_with_its_name() -> None:
+    listeners = RestoreListeners()
+    listeners.set_restore(Exiting())
+    watch = RestoreWatch("thread", listeners, Clock())
+    with pytest.raises(StopError, match=r"^a listener failed on RestoreStarted of s \(log-0\): SystemExit: no more; correct it"):
+        watch.update(restoring(0), {})

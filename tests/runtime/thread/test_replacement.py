@@ -23,8 +23,8 @@ LIMIT_S = 240.0
 class WithoutPlan(StreamThread):
     """Its plan can't be made. ``tries``: how often that was tried."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tries = 0
+    def __init__(self, folder: Path, problem: BaseException | None = None) -> None:
+        self.tries, self._problem = 0, problem or StopError("no plan can be made")
         parts = ThreadAlone(Engine(None), folder).parts
         member: Any = parts.group.member
         member.close = lambda leave: None
@@ -41,7 +41,7 @@ class WithoutPlan(StreamThread):
 
     def _fails(self, thread: StreamThread) -> Any:
         self.tries += 1
-        raise StopError("no plan can be made")
+        raise self._problem
 
 
 def test_a_thread_whose_predecessor_had_no_plan_waits_before_it_makes_one(
@@ -69,3 +69,11 @@ def test_a_thread_whose_predecessor_had_a_plan_does_not_wait(tmp_path: Path, mon
     successor.start()
     successor.join(LIMIT_S)
     assert successor.tries == 1
+
+
+def test_what_would_end_only_the_thread_is_a_failure_that_the_handler_is_asked_about(tmp_path: Path) -> None:
+    """Python says nothing of a SystemExit that ends a thread: the instance would be RUNNING, and nothing would be processed."""
+    failed = WithoutPlan(tmp_path, SystemExit(3))
+    failed.start()
+    failed.join(LIMIT_S)
+    assert (str(failed.error), failed.response) == ("SystemExit: 3", StreamThreadExceptionResponse.REPLACE_THREAD)

@@ -156,7 +156,7 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
     if isinstance(found, type):
         try:
             found = found()
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             raise ConfigError(f"{_WRAPPER}={given} can't be made: {type(problem).__name__}: {said_by(problem)}") from problem
     if not callable(getattr(found, "wrap_processor_supplier", None)):
         raise ConfigError(
@@ -167,7 +167,7 @@ def processor_wrapper_of(config: TopologyConfig) -> ProcessorWrapper | None:
     if configure is not None:
         try:
             configure(config)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:
             said = f"{type(problem).__name__}: {said_by(problem)}"
             raise ConfigError(f"{_WRAPPER}={given}: its configure has failed: {said}") from problem
     return cast("ProcessorWrapper", found)

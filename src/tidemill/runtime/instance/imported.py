@@ -19,6 +19,6 @@ def imported(setting: str, name: str, expected: str) -> object:
         found: object = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as problem:
         raise ConfigError(f"{setting}={name} can't be imported: {problem}; expected {expected}") from problem
-    except Exception as problem:  # a module may raise anything, and a relative name is none
+    except (Exception, SystemExit) as problem:  # a module may raise anything, and a relative name is none
         raise ConfigError(f"{setting}={name} can't be imported: {type(problem).__name__}: {said_by(problem)}") from problem
     return found

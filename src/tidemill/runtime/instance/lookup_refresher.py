@@ -52,6 +52,6 @@ class LookupRefresher:
             except StopError as problem:
                 log.warning(LogEvent("refresh-ended", nodes=list(self._every_s), problem=problem))
                 return
-            except Exception as problem:
+            except (Exception, SystemExit) as problem:  # sys.exit() would end only this thread
                 log.warning(LogEvent("refresh-failed", nodes=list(names), problem=without_credentials(one_line(problem))))
             due.update({name: Deadline.after(self._every_s[name]) for name in names})

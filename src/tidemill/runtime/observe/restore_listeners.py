@@ -97,7 +97,7 @@ class RestoreListeners:
                 _tell_restore(self.restore, event)
             if self.standby is not None:
                 _tell_standby(self.standby, event)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:  # sys.exit() would end only this thread
             raise StopError(
                 f"a listener failed on {type(event).__name__} of {event.store} ({event.partition}): "
                 f"{type(problem).__name__}: {said_by(problem)}; correct it, or catch what it raises"
