@@ -294,7 +294,7 @@ def _commit_writes(progress: _Progress, offsets: Positions) -> None:
     progress.sent += produce_results(context.output, batch.spec, batch.outputs, batch.state, batch.request)
     if _has_changed(batch.state) and not context.output.is_transactional:
         context.output.flush()  # after a crash a store must not say that its results are out when they are not
-        _require_member(progress)  # nobody fences: of an owner that was frozen nothing may get behind the next one's rows
+        _require_member(progress)  # no fencing here: a frozen owner's rows must not follow the next owner's
     produce_changelogs(context.output, batch.spec, batch.state.written, batch.request.now_ms)
     progress.reached(CommitStep.PRODUCE)
     writes = _by_task({at: written.rows for at, written in batch.state.written.items()})

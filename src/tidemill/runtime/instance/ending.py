@@ -1,7 +1,8 @@
 """How an instance ends: who closes it, who waits for whom, and for how long.
 
 Decides which thread closes the threads and the parts, each once, and who must not wait for it: the threads that are waited for.
-Nothing is closed under a stream thread that is still at work, except where the program ends.
+A close never ends the parts under a stream thread that is still at work. The end of the program does, and an instance that has
+failed does after a limit.
 """
 
 from __future__ import annotations

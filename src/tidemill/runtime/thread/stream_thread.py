@@ -238,7 +238,7 @@ class StreamThread(threading.Thread):
             else:
                 log.error(LogEvent("thread-ends", thread=self.name, error=error))
             response = self._failed(error)
-        except BaseException as error:  # also what would end only this thread, and nobody would hear of it: sys.exit()
+        except BaseException as error:  # also sys.exit(), which would end only this thread, without a report
             log.exception(LogEvent("thread-crashed", thread=self.name))
             response = self._failed(StopError(f"{type(error).__name__}: {said_by(error)}"))
         finally:
