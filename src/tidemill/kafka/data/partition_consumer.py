@@ -6,6 +6,10 @@ records are not thrown away; an offset that is out of range is reported, never m
 A fetch that finds nothing waits at the broker, and holds up the first fetch of a partition that is added meanwhile, or one at
 another position, since librdkafka has one fetch under way for each broker. So a consumer asks twenty times a second, and a
 patient one, for which nothing has come for some seconds, twice. A new client takes its place at each change.
+
+A new client also takes the place of one that has lost its last broker and hears nothing after that. A broker that stops may
+answer once more, with topics and without brokers: librdkafka forgets the only broker that it has, and may never ask
+bootstrap.servers again (its issue 5301).
 """
 
 from __future__ import annotations
@@ -30,6 +34,8 @@ QUIET_S = 10.0
 _WAIT = "fetch.wait.max.ms"
 _QUICK_MS, _PATIENT_MS = 50, 500
 _LEADERS_LIMIT_S = 0.5
+_LOST_S = 3.0
+"""So long a client that has lost its last broker has for finding one by itself."""
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _NO_ENTRY = {
@@ -49,6 +55,8 @@ class PartitionConsumer:
         self._consumer = self._client(_QUICK_MS)
         self._is_patient = False
         self._heard_at = time.monotonic()
+        self._lost_at: float | None = None
+        """When the client last said that it has no broker, if nothing has come of one since."""
         self._placed: dict[TopicPartition, int] = {}
         self._ended_at: dict[TopicPartition, int] = {}
         self.unheard: set[TopicPartition] = set()
@@ -73,8 +81,14 @@ class PartitionConsumer:
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": self._tells_ends,
+                "error_cb": self._has_trouble,
             }
         )
+
+    def _has_trouble(self, error: KafkaError) -> None:
+        """What is not of a partition; the client's reads call it."""
+        if error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._lost_at = time.monotonic()
 
     def place(self, positions: Mapping[TopicPartition, int]) -> None:
         """Holds exactly these partitions, the next read of each starting at its position; one that was out of range, where
@@ -111,7 +125,7 @@ class PartitionConsumer:
         self._consumer.close()
         self._aside = []
         self._consumer = self._client(_PATIENT_MS if is_patient else _QUICK_MS)
-        self._is_patient, self._topics, self._placed = is_patient, frozenset(), dict(positions)
+        self._is_patient, self._lost_at, self._topics, self._placed = is_patient, None, frozenset(), dict(positions)
         self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in positions.items()])
 
     def _ask_for_leaders(self, topics: frozenset[str]) -> None:
@@ -163,6 +177,10 @@ class PartitionConsumer:
             records = [m for m in messages if self._is_record(m)]
         else:
             records = cast("list[FetchedRecord]", messages)  # without a call for each
+        if records:
+            self._lost_at = None
+        elif self._lost_at is not None and not self._aside and time.monotonic() - self._lost_at >= _LOST_S:
+            self._begin_again(self.ends(), is_patient=self._is_patient)
         if self.unheard:
             self.unheard.difference_update({(m.topic(), m.partition()) for m in records})
         return records
@@ -176,6 +194,7 @@ class PartitionConsumer:
             tp = _partition_of(message)
             self._ended_at[tp] = _offset_of(message)
             self.unheard.discard(tp)
+            self._lost_at = None
         elif error.code() in _OUT_OF_RANGE:
             tp = _partition_of(message)
             at = message.offset()
