@@ -507,6 +507,18 @@ def test_a_reason_that_no_error_of_the_commit_gives_is_known_at_the_second_attem
 
 
 @pytest.mark.broker
+def test_a_missing_topic_is_named_also_where_records_may_not_wait_long(
+    bootstrap_servers: str, unique_name: Callable[[str], str]
+) -> None:
+    missing = unique_name("missing")
+    producer = FlushingProducer({"bootstrap.servers": bootstrap_servers, "log_level": 0, "delivery.timeout.ms": 2_000})
+    _write(producer, missing, b"v")
+    assert producer.commit() is CommitOutcome.UNKNOWN
+    assert isinstance(producer.failure, StopError)
+    assert missing in str(producer.failure)
+
+
+@pytest.mark.broker
 def test_a_small_buffer_only_slows_a_batch_down(bootstrap_servers: str, topic: str) -> None:
     producer = _producer(bootstrap_servers, topic, **{"queue.buffering.max.messages": 500})
     _write(producer, topic, *[b"v"] * 5_000)

@@ -26,7 +26,7 @@ from tidemill.config.values import DataClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, FencedError, RetriableError, TidemillError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.data.record_producer import CommitOutcome, RecordProducer
+from tidemill.kafka.data.record_producer import KNOWN_LIMIT_MS, CommitOutcome, RecordProducer
 from tidemill.kafka.group.metadata import OffsetAndMetadata, group_of
 from tidemill.kafka.security.clients import error_text
 from tidemill.kafka.security.connection_notes import ConnectionNotes
@@ -233,7 +233,10 @@ class FlushingProducer(RecordProducer):
 
     def init(self) -> None:
         """Makes a new producer. Raises ConfigError."""
-        self._producer = self._make({"on_delivery": self._noticed}, {"max.in.flight.requests.per.connection": 1})
+        # Records that have waited for too long say nothing of a missing topic: it is to be named before.
+        known_ms = int(self._settings.get("delivery.timeout.ms", 2 * KNOWN_LIMIT_MS)) // 2
+        defaults = {"on_delivery": self._noticed, "topic.metadata.propagation.max.ms": min(KNOWN_LIMIT_MS, known_ms)}
+        self._producer = self._make(defaults, {"max.in.flight.requests.per.connection": 1})
 
     def commit(self) -> CommitOutcome:
         """COMMITTED when all is acknowledged, otherwise UNKNOWN: any part of the batch may have been written."""

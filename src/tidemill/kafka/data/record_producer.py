@@ -49,6 +49,8 @@ _ROOM_POLL_S = 0.1
 _CAUSE_LIMIT_S = 1.0
 _FLUSH_POLL_S = 0.1
 _HEARD_OF_PAUSE_S = 0.1
+KNOWN_LIMIT_MS = 8_000
+"""A missing topic should be named before the transaction's time is over, and a new one gets a while to be known."""
 _DEFAULTS: DataClientSettings = {
     "linger.ms": 2,
     "compression.type": "lz4",
@@ -56,8 +58,7 @@ _DEFAULTS: DataClientSettings = {
     "enable.idempotence": True,
     "queue.buffering.max.messages": 2_000_000,
     "queue.buffering.max.kbytes": 262_144,
-    # A missing topic should be named before the transaction's time is over, and a new one gets a while to be known.
-    "topic.metadata.propagation.max.ms": 8_000,
+    "topic.metadata.propagation.max.ms": KNOWN_LIMIT_MS,
 }
 
 

@@ -21,7 +21,7 @@ from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.data.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
-from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
+from tidemill.kafka.security.clients import ClientRole, DataValue, data_client_settings, group_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
 from tidemill.membership.topology_metadata import TopologyMetadata
@@ -56,6 +56,16 @@ def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> st
     """The name of a thread, as in Kafka Streams; the member's client id begins with it."""
     client = config.client_id or f"{config.application_id}-{process_id}"
     return f"{client}-StreamThread-{number}"
+
+
+def producer_settings(config: StreamsConfig, *, is_transactional: bool) -> dict[str, DataValue]:
+    """Of a stream thread's producer. Without transactions nobody fences one that was frozen for longer than its session: what it
+    has not sent by then is given up, so that it does not get behind the records of its tasks' next owner."""
+    settings = data_client_settings(config.slice(ClientsConfig), ClientRole.PRODUCER)
+    if is_transactional:
+        return {**settings, "transaction.timeout.ms": config.transaction_timeout_ms}
+    most_ms = config.session_timeout_ms
+    return {**settings, "delivery.timeout.ms": min(int(settings.get("delivery.timeout.ms", most_ms)), most_ms)}
 
 
 class WorkerStarters:
@@ -227,10 +237,7 @@ class ThreadMaker:
             key=self.server.key,
             group_id=config.application_id,
             consumer={**data_client_settings(clients, ClientRole.CONSUMER), "group.id": config.application_id},
-            producer={
-                **data_client_settings(clients, ClientRole.PRODUCER),
-                **({"transaction.timeout.ms": config.transaction_timeout_ms} if own_id else {}),
-            },
+            producer=producer_settings(config, is_transactional=own_id is not None),
             transactional_id=own_id,
             source=compiled.source,
             steps=len(compiled.steps),
