@@ -24,9 +24,10 @@ class TopologyMismatchError(ConfigError):
         self.misfits, self.others = tuple(misfits), tuple(others)
         too = " --earlier-topics" if self.others else ""
         super().__init__(
-            f"the topology of {application} no longer fits what it has left: {'; '.join(self.misfits)}. Go back to the earlier "
-            "program, or run the new one in parallel under another application.id until it has caught up; to give the state up "
-            f"and begin again, stop all instances and run: tidemill reset APP.py --execute --local-state{too}"
+            f"the topology of {application} no longer fits what it has left: {'; '.join(self.misfits)}. If the program has "
+            "changed, go back to the earlier one; or run this one in parallel under another application.id until it has caught "
+            "up; to give the state up and begin again, stop all instances and run: "
+            f"tidemill reset APP.py --execute --local-state{too}"
         )
 
 

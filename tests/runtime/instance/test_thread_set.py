@@ -36,8 +36,12 @@ def test_a_handler_that_raises_or_gives_something_else_ends_the_instance() -> No
     def leaving(error: TidemillError) -> Response:
         sys.exit(3)
 
+    def interrupted(error: TidemillError) -> Response:
+        raise KeyboardInterrupt
+
     assert response_to(FAILED, broken, engine_lives=True) is Response.SHUTDOWN_CLIENT
     assert response_to(FAILED, leaving, engine_lives=True) is Response.SHUTDOWN_CLIENT, "it ends no process on this thread"
+    assert response_to(FAILED, interrupted, engine_lives=True) is Response.SHUTDOWN_CLIENT
     assert response_to(FAILED, lambda error: UnshownError(), engine_lives=True) is Response.SHUTDOWN_CLIENT  # type: ignore[arg-type, return-value]
     assert response_to(FAILED, lambda error: "REPLACE_THREAD", engine_lives=True) is Response.SHUTDOWN_CLIENT  # type: ignore[arg-type, return-value]
 

@@ -91,7 +91,9 @@ class InstanceState:
     def _tell(self, listener: StateListener, to: State, before: State) -> None:
         try:
             listener(to, before)
-        except (Exception, SystemExit):
+        except BaseException as problem:  # raised, it would end only this thread
+            if not isinstance(problem, (Exception, SystemExit)) and threading.current_thread() is threading.main_thread():
+                raise  # a signal's
             log.exception(LogEvent("listener-failed", listener="state listener", from_=before.value, to=to.value))
 
     def never_ran(self) -> None:

@@ -41,7 +41,7 @@ def response_to(
         return respond.SHUTDOWN_CLIENT
     try:
         wanted = handler(error)
-    except (Exception, SystemExit):  # sys.exit() would end only this thread
+    except BaseException:  # also sys.exit(): raised, it would end only this thread
         log.exception(LogEvent("handler-failed", handler="uncaught exception handler", response="SHUTDOWN_CLIENT"))
         return respond.SHUTDOWN_CLIENT
     if not isinstance(wanted, StreamThreadExceptionResponse):
