@@ -22,6 +22,8 @@ from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import StopError
+from tidemill.ids import TopicPartition
+from tidemill.kafka.data.partition_consumer import PartitionConsumer
 from tidemill.kafka.data.producer import CommitOutcome, FlushingProducer, TransactionalProducer
 from tidemill.kafka.group.client import GroupClient
 from tidemill.kafka.group.coordinator import GroupCoordinator, MemberIdRequiredError
@@ -288,6 +290,23 @@ def test_a_wrong_password_is_one_sentence_at_the_start(place: Secured, authority
         assert "the brokers refuse the login of user 'app'" in said
         assert "kafka.sasl.jaas.config" in said
         shown(said)
+
+
+def test_a_consumer_that_is_not_let_in_any_more_says_so(with_passwords_only: EmbeddedBroker, shown: Shown) -> None:
+    """Else it would wait, and nothing would say why."""
+    consumer = PartitionConsumer(
+        {
+            "bootstrap.servers": with_passwords_only.bootstrap_servers, "group.id": "none", "log_level": 0,
+            "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "app",
+            "sasl.password": "an-old-one",
+        }
+    )  # fmt: skip
+    consumer.place({TopicPartition("lines", 0): 0})
+    with pytest.raises(StopError, match=r"reading lines: the brokers refuse the login of user 'app'") as told:
+        until(lambda: consumer.read(10, 0.1))
+    consumer.close()
+    assert "an-old-one" not in str(told.value)
+    shown(str(told.value))
 
 
 def test_a_certificate_of_nobody_trusted_is_one_sentence_at_the_start(place: Secured, tmp_path: Path, shown: Shown) -> None:

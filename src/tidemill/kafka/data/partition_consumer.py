@@ -25,6 +25,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from tidemill.config.values import DataClientSettings
 from tidemill.errors import BatchLostError, StopError
 from tidemill.ids import TopicPartition
+from tidemill.kafka.security.access_errors import keeps_out, no_entry
 from tidemill.kafka.security.rights import Operation, Resource, Right, missing_right
 from tidemill.task.raw_records import FetchedRecord
 
@@ -38,10 +39,6 @@ _LOST_S = 3.0
 """So long a client that has lost its last broker has for finding one by itself."""
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
-_NO_ENTRY = {
-    KafkaError._AUTHENTICATION,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-}
 _DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG}
 """The client goes on to ask for the same records, or leaves them out."""
 
@@ -57,6 +54,8 @@ class PartitionConsumer:
         self._heard_at = time.monotonic()
         self._lost_at: float | None = None
         """When the client last said that it has no broker, if nothing has come of one since."""
+        self._kept_out: KafkaError | None = None
+        """Why brokers have refused the client's login or certificate, if nothing has come of one since."""
         self._placed: dict[TopicPartition, int] = {}
         self._ended_at: dict[TopicPartition, int] = {}
         self.unheard: set[TopicPartition] = set()
@@ -89,6 +88,8 @@ class PartitionConsumer:
         """What is not of a partition; the client's reads call it."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._lost_at = time.monotonic()
+        elif keeps_out(error):
+            self._kept_out = error
 
     def place(self, positions: Mapping[TopicPartition, int]) -> None:
         """Holds exactly these partitions, the next read of each starting at its position; one that was out of range, where
@@ -120,12 +121,21 @@ class PartitionConsumer:
         if is_quiet and self._placed and not self._aside and not self.unheard and _WAIT not in self._settings:
             self._begin_again(self.ends(), is_patient=True)
 
+    def _replace_lost_client(self) -> None:
+        """Raises StopError if the brokers would refuse the next one as well: a login or certificate that is no longer valid."""
+        if self._kept_out is not None:
+            servers = str(self._settings.get("bootstrap.servers", ""))
+            topics = " and ".join(sorted({tp.topic for tp in self._placed}))
+            raise StopError(f"reading {topics}: {no_entry(servers, self._kept_out, self._settings)}")
+        self._begin_again(self.ends(), is_patient=self._is_patient)
+
     def _begin_again(self, positions: Mapping[TopicPartition, int], *, is_patient: bool) -> None:
         """A new client in the place of this one, which goes on from these positions, the consumer's own."""
         self._consumer.close()
         self._aside = []
         self._consumer = self._client(_PATIENT_MS if is_patient else _QUICK_MS)
-        self._is_patient, self._lost_at, self._topics, self._placed = is_patient, None, frozenset(), dict(positions)
+        self._lost_at = self._kept_out = None
+        self._is_patient, self._topics, self._placed = is_patient, frozenset(), dict(positions)
         self._consumer.incremental_assign([ClientPartition(tp.topic, tp.partition, at) for tp, at in positions.items()])
 
     def _ask_for_leaders(self, topics: frozenset[str]) -> None:
@@ -178,9 +188,9 @@ class PartitionConsumer:
         else:
             records = cast("list[FetchedRecord]", messages)  # without a call for each
         if records:
-            self._lost_at = None
+            self._lost_at = self._kept_out = None
         elif self._lost_at is not None and not self._aside and time.monotonic() - self._lost_at >= _LOST_S:
-            self._begin_again(self.ends(), is_patient=self._is_patient)
+            self._replace_lost_client()
         if self.unheard:
             self.unheard.difference_update({(m.topic(), m.partition()) for m in records})
         return records
@@ -194,7 +204,7 @@ class PartitionConsumer:
             tp = _partition_of(message)
             self._ended_at[tp] = _offset_of(message)
             self.unheard.discard(tp)
-            self._lost_at = None
+            self._lost_at = self._kept_out = None
         elif error.code() in _OUT_OF_RANGE:
             tp = _partition_of(message)
             at = message.offset()
@@ -206,8 +216,6 @@ class PartitionConsumer:
             topics = [topic] if topic else sorted({tp.topic for tp in self._placed})
             right = [Right.of(Resource.TOPIC, topic, Operation.READ) for topic in topics]
             raise missing_right("reading", right, self._settings)
-        elif error.code() in _NO_ENTRY:
-            raise StopError(f"reading {message.topic()}: the brokers don't let the consumer in any more: {error.str()}")
         elif error.code() in _DAMAGED:
             raise StopError(
                 f"{_partition_of(message)} at offset {_offset_of(message)} can't be read: {error.str()} ({error.name()}). "
