@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,15 +161,19 @@ class Context:
     now: BatchRequest | None = None
     incarnation: int = 0
     may_commit: bool = True
+    confirmed_for_s: Iterator[float] = field(default_factory=lambda: itertools.repeat(math.inf))
+    """Of the group's answers; with the last one it has forgotten the member."""
     crash_at: CommitStep | None = None
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, MemoryStores]:
         return {run.task: self.stores for run in runs}
 
     def membership(self) -> CommittingMember:
+        left_s = next(self.confirmed_for_s, None)
         return CommittingMember(
-            generation=1, member_id="m", instance_id=None, incarnation=self.incarnation, may_commit=self.may_commit
-        )
+            generation=1, member_id="m", instance_id=None, incarnation=self.incarnation,
+            may_commit=self.may_commit and left_s is not None, confirmed_for_s=left_s or 0.0,
+        )  # fmt: skip
 
     def committed(self, partitions: Sequence[TopicPartition]) -> Positions:
         return {tp: self.output.offsets[tp] for tp in partitions if tp in self.output.offsets}

@@ -238,6 +238,15 @@ def test_at_least_once_nothing_of_a_frozen_owner_gets_behind_the_next_ones_rows(
     assert context.output.written == context.output.flushed
 
 
+def test_at_least_once_an_owner_that_is_frozen_behind_the_answer_of_the_group_asks_again() -> None:
+    """The first answer holds no longer when it is there, the second is that another instance may have the task."""
+    context = Context(output=MemoryOutput(is_transactional=False), confirmed_for_s=iter([0.0]))
+    assert context.run(WORDS).outcome is Outcome.FENCED
+    assert {topic for topic, *_ in context.output.written} == {"out"}
+    again = Context(output=MemoryOutput(is_transactional=False), confirmed_for_s=iter([0.0, 60.0, 60.0]))
+    assert again.run(WORDS).outcome is Outcome.COMMITTED
+
+
 def test_a_commit_that_the_group_refuses_costs_the_batch_and_nothing_else() -> None:
     context = Context()
     assert context.run(WORDS).outcome is Outcome.COMMITTED

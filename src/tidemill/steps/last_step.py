@@ -7,14 +7,16 @@ to continue the last one, and no store is written before its Kafka transaction i
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import pyarrow as pa
 
+from tidemill.deadline import Deadline
 from tidemill.errors import (
     BatchLostError,
     CommitRefusedError,
@@ -294,8 +296,7 @@ def _commit_writes(progress: _Progress, offsets: Positions) -> None:
     progress.sent += produce_results(context.output, batch.spec, batch.outputs, batch.state, batch.request)
     if _has_changed(batch.state) and not context.output.is_transactional:
         context.output.flush()  # after a crash a store must not say that its results are out when they are not
-        _require_member(progress)  # no fencing here: a frozen owner's rows must not follow the next owner's
-    produce_changelogs(context.output, batch.spec, batch.state.written, batch.request.now_ms)
+    produce_changelogs(context.output, batch.spec, batch.state.written, batch.request.now_ms, _confirming(progress))
     progress.reached(CommitStep.PRODUCE)
     writes = _by_task({at: written.rows for at, written in batch.state.written.items()})
     # Before the commit: a disk that turns out to be full after it would leave a committed batch without its stores (rule 14).
@@ -327,6 +328,21 @@ def _require_member(progress: _Progress) -> CommittingMember:
         context.output.abort()
         raise FencedError("the group has moved on while the batch ran: its partitions may have another owner")
     return membership
+
+
+def _confirming(progress: _Progress) -> Callable[[], None]:
+    """To be called before each write to a changelog: where no broker fences, the rows of an owner that was frozen must not follow
+    the next owner's. It asks the group, and again when the answer holds no longer, which counts from the question on: the process
+    can be frozen between the answer and what is done on it."""
+    until = Deadline(math.inf if progress.batch.context.output.is_transactional else -math.inf)
+
+    def confirm() -> None:
+        nonlocal until
+        while until.is_over:
+            asked_s = time.monotonic()
+            until = Deadline(asked_s + _require_member(progress).confirmed_for_s)
+
+    return confirm
 
 
 def _any_position(request: BatchRequest) -> Positions:

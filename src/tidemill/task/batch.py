@@ -6,6 +6,7 @@ steps'. Invariant: every value here is complete in itself, so that a replaced wo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -269,6 +270,8 @@ class CommittingMember:
     instance_id: str | None
     incarnation: int
     may_commit: bool
+    confirmed_for_s: float = math.inf
+    """For so long from the question on the group gives its partitions to no other; infinite where the broker fences."""
 
 
 def times_after(times: Times, stats: Mapping[TopicPartition, PartitionStats]) -> dict[TopicPartition, PartitionTime]:

@@ -28,7 +28,7 @@ class Group:
 
     def __init__(self) -> None:
         self.membership = Membership(generation=1, member_id="m")
-        self.is_confirmed = True
+        self.confirmed_for_s = 6.0
         identity = MemberConfig(process_id=ProcessId.parse("00000000-0000-0000-0000-000000000001"))
         leader: Any = None
         self.tasks = TaskRegistry(no_tasks(identity, TaskLayout()))
@@ -183,18 +183,18 @@ def test_a_member_that_was_silent_for_its_session_waits_for_the_next_heartbeat(
 ) -> None:
     """Without transactions nothing else keeps an owner that was frozen from writing behind the next one."""
     monkeypatch.setattr(thread_membership, "_HEARTBEAT_LIMIT_S", 10 * LIMIT_S if comes else 0.05)
-    group.is_confirmed = False
-    answers: list[bool] = []
-    asks = begun(lambda: answers.append(group.thread.is_confirmed()))
+    group.confirmed_for_s = 0.0
+    answers: list[float] = []
+    asks = begun(lambda: answers.append(group.thread.confirmed_for_s()))
     if comes:
         asks.join(0.05)
         assert asks.is_alive()
-        group.is_confirmed = True
+        group.confirmed_for_s = 5.0
     asks.join(LIMIT_S)
-    assert answers == [comes]
+    assert answers == [5.0 if comes else 0.0]
 
 
 def test_a_member_that_the_group_has_forgotten_waits_for_no_heartbeat(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_membership, "_HEARTBEAT_LIMIT_S", 10 * LIMIT_S)
-    group.is_confirmed, group.membership = False, Membership()
-    assert not group.thread.is_confirmed()
+    group.confirmed_for_s, group.membership = 0.0, Membership()
+    assert group.thread.confirmed_for_s() == 0

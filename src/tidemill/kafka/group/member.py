@@ -166,11 +166,12 @@ class GroupMember:
         return self._state.joining_since_s
 
     @property
-    def is_confirmed(self) -> bool:
-        """False if the coordinator may have given this member's partitions away: it has not known it for the session's time. It
-        waits for those that join."""
-        silent_s = time.monotonic() - self.confirmed_s
-        return silent_s * 1e3 < self._config.session_timeout_ms or self.joining_since_s is not None
+    def confirmed_for_s(self) -> float:
+        """For so long from now the coordinator gives this member's partitions to no other; 0 if it may have done so: it has not
+        known the member for the session's time. It waits for those that join."""
+        session_s = self._config.session_timeout_ms / 1e3
+        silent_s = 0 if self.joining_since_s is not None else time.monotonic() - self.confirmed_s
+        return max(0.0, session_s - silent_s)
 
     def start(self) -> None:
         """Returns at once; the first join, and all that can go wrong with it, comes as events.

@@ -81,12 +81,12 @@ class ThreadMembership:
         """The last time at which the coordinator knew this member (``GroupMember.confirmed_s``)."""
         return float("-inf") if self._member is None else self._member.confirmed_s
 
-    def is_confirmed(self) -> bool:
-        """``GroupMember.is_confirmed``; after an outage the next heartbeat is waited for."""
+    def confirmed_for_s(self) -> float:
+        """``GroupMember.confirmed_for_s``; after an outage the next heartbeat is waited for."""
         deadline = Deadline.after(_HEARTBEAT_LIMIT_S)
-        while not self.member.is_confirmed and self.membership.is_member and not deadline.is_over:
+        while not (left_s := self.member.confirmed_for_s) and self.membership.is_member and not deadline.is_over:
             time.sleep(0.01)
-        return self.member.is_confirmed
+        return left_s
 
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:

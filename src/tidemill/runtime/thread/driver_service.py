@@ -6,6 +6,7 @@ Asked on the control channel's threads, while the stream thread waits for the ba
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tidemill.control.worker_process import WorkerProcess
@@ -41,18 +42,22 @@ class DriverService:
 
     def membership(self) -> CommittingMember:
         self._runner.begin_commit()
+        confirmed_for_s = self._confirmed_for_s()
         now, batch = self._group.membership, self._runner.under_way
         return CommittingMember(
             generation=now.generation,
             member_id=now.member_id,
             instance_id=now.group_instance_id,
             incarnation=now.incarnation,
-            may_commit=batch is not None and self._may_commit(batch),
+            may_commit=confirmed_for_s > 0 and batch is not None and self._may_commit(batch),
+            confirmed_for_s=confirmed_for_s,
         )
 
+    def _confirmed_for_s(self) -> float:
+        return math.inf if self._has_transactions else self._group.confirmed_for_s()
+
     def _may_commit(self, batch: Batch) -> bool:
-        is_confirmed = self._has_transactions or self._group.is_confirmed()
-        return is_confirmed and self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
+        return self._group.may_commit(batch.read, began_incarnation=batch.request.incarnation)
 
     def call_foreach_batch(self, batch_id: int, node: str, path: str, offsets: BatchId) -> str:
         """Not answered like ``membership``: the group may rebalance while the function runs, and refuse the commit."""
@@ -61,7 +66,7 @@ class DriverService:
             batch = self._runner.under_way
             if batch is None or batch.request.batch_id != batch_id:
                 return "its batch is not under way any more"
-            if not self._may_commit(batch):
+            if not self._confirmed_for_s() or not self._may_commit(batch):
                 return "the group has moved on while the batch ran: its partitions may have another owner"
             return ""
 

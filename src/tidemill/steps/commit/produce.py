@@ -7,7 +7,7 @@ step's, how is the producer's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tidemill.errors import RecordRefusedError, StopError
@@ -19,7 +19,7 @@ from tidemill.steps.outputs import Outputs, ToDeadLetters, ToNode, ToSink, ToTop
 from tidemill.steps.rows.records import Records, in_order
 from tidemill.steps.rows.schema import SUMMED_HEADER
 from tidemill.steps.step_context import Output
-from tidemill.steps.step_spec import StepSpec, StoreSpec
+from tidemill.steps.step_spec import StepSpec
 from tidemill.steps.step_state import StepState, Written
 from tidemill.task.batch import BatchRequest
 from tidemill.task.raw_records import RecordColumns
@@ -43,14 +43,21 @@ def produce_results(output: Output, spec: StepSpec, outputs: Outputs, state: Ste
     return count
 
 
-def produce_changelogs(output: Output, spec: StepSpec, written: Mapping[tuple[TaskId, str], Written], now_ms: int) -> None:
-    """Hands what the stores have written to the producer."""
+def produce_changelogs(
+    output: Output,
+    spec: StepSpec,
+    written: Mapping[tuple[TaskId, str], Written],
+    now_ms: int,
+    confirm: Callable[[], None],
+) -> None:
+    """Hands what the stores have written to the producer. ``confirm`` raises if another instance may own the tasks by now."""
     for (task, name), of_store in written.items():
         store = spec.stores[name]
-        if store.kept is not None:
-            _produce_log(output, store, task, of_store, now_ms)
+        if store.changelog is None or not (of_store.rows if store.kept is None else of_store.log):
             continue
-        if store.changelog is None or not of_store.rows:
+        confirm()
+        if store.kept is not None:
+            _produce_log(output, store.changelog, task, of_store, now_ms)
             continue
         keys = list(of_store.rows)
         rows = list(of_store.rows.values())
@@ -126,14 +133,12 @@ def _is_passed_over(
     return refused is not None
 
 
-def _produce_log(output: Output, store: StoreSpec, task: TaskId, written: Written, now_ms: int) -> None:
+def _produce_log(output: Output, changelog: str, task: TaskId, written: Written, now_ms: int) -> None:
     """Changelog records of operators, in their order."""
-    if store.changelog is None or not written.log:
-        return
     keys, values, times, headers = (list(column) for column in zip(*written.log, strict=True))
     timestamps = [now_ms if time is None else time for time in times]
     placed_by_number = [task.partition] * len(keys)
-    output.produce(store.changelog, RecordColumns(keys, values, timestamps, placed_by_number, headers if any(headers) else None))
+    output.produce(changelog, RecordColumns(keys, values, timestamps, placed_by_number, headers if any(headers) else None))
 
 
 def _with_sums(records: Records) -> Records:
