@@ -333,6 +333,7 @@ def test_a_value_where_pyspark_takes_columns_only_is_answered_with_the_column_th
     assert "per_record" not in said
 
 
+@of_calls
 @pytest.mark.spark
 @pytest.mark.parametrize(("operator", "function", "what"), [each[:3] for each in MISTAKES])
 def test_a_mistake_is_reported_where_a_session_runs_as_in_a_notebook(
