@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemill import KStream, Serdes, StreamsBuilder, per_batch
+from tidemill import KStream, ProcessorContext, Record, Serdes, StreamsBuilder, per_batch
 from tidemill.errors import StopError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
@@ -55,6 +55,25 @@ def test_several_sinks_below_a_function_of_batches(spark: SparkSession) -> None:
     results.to("long", key=TEXT, value=LONG)
     results.to("integer", key=TEXT, value=INTEGER)
     assert sent(spark, builder, 21, LONG, "long", "integer") == [[LONG.serialize(42)], [INTEGER.serialize(42)]]
+
+
+class Measures:
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record.with_value({"name": record.value, "age": len(record.value)}))
+
+
+def test_what_processors_and_joins_make_passes_functions_of_columns_as_the_topic_or_group_below_says(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    names = builder.stream("in", key=TEXT, value=TEXT)
+    names.process(Measures).filter(lambda key, value: value["age"] > 2).to("measured", key=TEXT, value=AGE_FIRST)
+    table = names.to_table(store="names")
+    joined = names.join(table, lambda name, again: {"name": name + again, "age": 1})
+    joined.group_by(lambda key, value: value["name"], key=TEXT, value=NAME_FIRST).count().to_stream().to("counts")
+    measured, [count] = sent(spark, builder, "ann", TEXT, "measured", "counts")
+    assert (measured, count) == ([b'{"age":3,"name":"ann"}'], LONG.serialize(1))
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

@@ -138,7 +138,7 @@ def test_a_sink_of_whose_records_nothing_says_how_to_write_them_is_refused_by_na
 def test_where_the_serde_before_a_function_of_columns_was_lost_is_said_by_name() -> None:
     builder = StreamsBuilder()
     rekeyed = builder.stream("in", key=STRING, value=STRING).select_key(per_record(lambda k, v: v), name="rekeyed")
-    rekeyed.process_values(_Forwards, name="passes").filter(lambda k, v: k != "a", name="chosen").to("out", key=STRING)
+    rekeyed.process_values(_Forwards, name="passes").filter(lambda k, v: k != "a", name="chosen").to("out", value=STRING)
     lost = pair(None, STRING)
     known = {"KSTREAM-SOURCE-0000000000": ARRIVING, "rekeyed": lost, "passes": lost}
     said = r"keys that enter chosen \(filter\), .*: give rekeyed \(select_key or group_by\) one \(wrap"
@@ -248,8 +248,33 @@ def test_a_join_in_a_step_writes_as_the_sink_below_it_then_as_the_default_says()
         assert _settled(topology, default).leaving[join].value == expected
 
 
+def test_a_join_in_a_step_writes_values_as_the_group_below_it_says_past_functions_of_columns_that_leave_them() -> None:
+    builder = StreamsBuilder()
+    table = builder.table("table", key=STRING, value=STRING, store="t")
+    joined = builder.stream("in", key=STRING, value=STRING).join(table, lambda v, w: len(v + w))
+    joined.filter(lambda k, v: v > 1).group_by(lambda k, v: v, key=LONG, value=SHORT).count()
+    topology = builder.build()
+    [join] = [name for group in stages(topology).vectorised for name in group if name.startswith("KSTREAM-JOIN")]
+    assert _settled(topology, pair(None, STRING)).leaving[join].value == SHORT
+
+
+@pytest.mark.parametrize(("below", "left", "expected"), [
+    (lambda s: s.filter(lambda k, v: v > 1, name="columns"), pair(None, None), pair(LONG, SHORT)),
+    (lambda s: s.select_key(lambda k, v: v, name="columns"), pair(STRING, None), pair(STRING, SHORT)),
+    (lambda s: s.map_values(lambda v: v * 2, name="columns"), pair(None, STRING), pair(LONG, STRING)),
+    (lambda s: s.filter(lambda k, v: v > 1, name="columns"), pair(STRING, DOUBLE), pair(STRING, DOUBLE)),
+])  # fmt: skip
+def test_where_a_processor_says_nothing_functions_of_columns_get_what_the_sink_below_them_says(
+    below: Any, left: Any, expected: Any
+) -> None:
+    builder = StreamsBuilder()
+    below(builder.stream("in", key=STRING, value=STRING).process(_Forwards, name="made")).to("out", key=LONG, value=SHORT)
+    assert exit_edge(builder.build(), "columns", {"made": left}) == expected
+
+
 def test_a_join_in_a_step_whose_results_nothing_says_how_to_write_is_refused_by_name() -> None:
-    with pytest.raises(TopologyError, match=r"no serde for the values of KSTREAM-JOIN-\d+: give its result one"):
+    said = r"no serde for the values of KSTREAM-JOIN-\d+ \(join with a table\): give its result one"
+    with pytest.raises(TopologyError, match=said):
         _settled(_joined(), NO_SERDES)
 
 
@@ -304,7 +329,8 @@ def test_values_of_a_select_key_are_as_they_came_whatever_the_default_is() -> No
     (lambda s: s.map(per_batch(BATCH.function, (LONG, None))).to("out"), "value"),
 ])  # fmt: skip
 def test_a_function_of_batches_of_whose_results_nothing_says_how_to_write_them_is_refused(make: Make, side: str) -> None:
-    with pytest.raises(TopologyError, match=rf"no serde for the {side}s of KSTREAM-[A-Z-]+\d+: give its result one .*{side}="):
+    said = rf"no serde for the {side}s of KSTREAM-[A-Z-]+\d+ \([a-z_ ]+\): give its result one .*{side}="
+    with pytest.raises(TopologyError, match=said):
         leaves(make)
 
 

@@ -144,8 +144,9 @@ class SerdeInference:
         found = leaving_in_step(self.topology, name, entry, self.default)
         for side in found.missing:
             raise TopologyError(
-                f"no serde for the {side}s of {name}: give its result one (per_batch(..., serde=...), .to(..., {side}=...)),"
-                f" or set default.{side}.serde"
+                f"no serde for the {side}s of {name} ({method_of(node)}): give its result one (per_record(f, serde=...) "
+                f"or per_batch(f, serde=...) as its function, {side}= in the .to(...) or group below it), "
+                f"or set default.{side}.serde"
             )
         return found
 

@@ -47,7 +47,7 @@ from tidemill.topology.join_operations import (
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology
-from tidemill.topology.operations import Operation, SessionAggregate, WindowAggregate
+from tidemill.topology.operations import SessionAggregate, WindowAggregate
 from tidemill.topology.spark_operations import ChangedValues, makes_pairs
 from tidemill.topology.values import Serde
 
@@ -133,27 +133,37 @@ def _of_functions(entry: OperationEntry, functions: Sequence[object]) -> KeyValu
 
 
 def _of_sinks(topology: Topology, name: str) -> KeyValueSerdes:
-    """The serdes of the nearest sinks that records reach as they are, as far as these agree: a step makes the bytes before they
-    get them."""
-    keys, values = {}, {}
-    for sink in _sinks_below(topology, [name]):
-        keys[id(sink.key_serde)], values[id(sink.value_serde)] = sink.key_serde, sink.value_serde
-    return KeyValueSerdes(
-        key=next(iter(keys.values())) if len(keys) == 1 else None, value=next(iter(values.values())) if len(values) == 1 else None
-    )
+    """The serdes of the nearest sinks that keys, or values, reach as they are, as far as these agree: a step makes the bytes
+    before they get them."""
+    keys = [sink.key_serde for sink in _sinks_below(topology, [name], "key")]
+    values = [sink.value_serde for sink in _sinks_below(topology, [name], "value")]
+    return KeyValueSerdes(key=_only(keys), value=_only(values))
 
 
-def _sinks_below(topology: Topology, names: Sequence[str]) -> list[SinkNode]:
+def _of_sinks_behind(topology: Topology, name: str) -> KeyValueSerdes:
+    """The same of a node of columns, for what it passes on as it is."""
+    passed, found = [side for side in ("key", "value") if _passes_on(topology, name, side)], _of_sinks(topology, name)
+    return KeyValueSerdes(key=found.key if "key" in passed else None, value=found.value if "value" in passed else None)
+
+
+def _only(serdes: Sequence[Serde | None]) -> Serde | None:
+    return serdes[0] if serdes and all(serde is serdes[0] for serde in serdes) else None
+
+
+def _sinks_below(topology: Topology, names: Sequence[str], side: str) -> list[SinkNode]:
     below = {child: topology.nodes[child] for name in names for child in targets(topology, name)}
     sinks = [node for node in below.values() if isinstance(node, SinkNode) and not is_batch_sink(node)]
-    passing = [name for name, node in below.items() if isinstance(node, ProcessorNode) and _passes_on(node.operation)]
-    return sinks if sinks or not passing else _sinks_below(topology, passing)
+    passing = [name for name in below if _passes_on(topology, name, side)]
+    return sinks if sinks or not passing else _sinks_below(topology, passing, side)
 
 
-def _passes_on(operation: Operation) -> bool:
-    """True if it forwards records unchanged or drops them."""
-    entry = entry_of(operation)
-    return entry.is_stateless and entry.key is Leaves.ARRIVING and entry.value is Leaves.ARRIVING
+def _passes_on(topology: Topology, name: str, side: str) -> bool:
+    """True if it forwards the keys, or the values, unchanged or drops them."""
+    node = topology.nodes[name]
+    if not isinstance(node, ProcessorNode):
+        return False
+    entry = entry_of(node.operation)
+    return entry.is_stateless and (entry.key if side == "key" else entry.value) is Leaves.ARRIVING
 
 
 def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
@@ -335,14 +345,16 @@ def exit_edge(topology: Topology, name: str, known: Mapping[str, KeyValueSerdes]
     above = [known[parent] for parent in topology.parents[name] if parent in known]
     if any(edge != above[0] for edge in above):
         raise TopologyError(merges_different(name))
-    for side in above[0].missing:
+    sinks = _of_sinks_behind(topology, name)
+    edge = above[0].otherwise(sinks)
+    for side in edge.missing:
         made_by = " and ".join(f"{maker} ({method_of(topology.nodes[maker])})" for maker in _without(side, topology, name, known))
         raise TopologyError(
             f"no serde for the {side}s that enter {name} ({method_of(topology.nodes[name])}), whose function works on columns: "
             f"give {made_by} one (wrap its function or joiner: per_record(f, serde=...); {side}= where it has none), "
             f"set default.{side}.serde, or wrap {name}'s function in per_record(...) too"
         )
-    return above[0]
+    return edge
 
 
 def _without(side: str, topology: Topology, name: str, known: Mapping[str, KeyValueSerdes]) -> list[str]:
