@@ -166,9 +166,10 @@ class StartOffsets:
         counts = self._admin.partitions({tp.topic for tp in partitions})
         for tp in partitions:
             if (count := counts[tp.topic]) is None or tp.partition >= count:
+                found = "was deleted" if count is None else f"has {count} partitions now"
                 raise RetriableError(
-                    f"{tp} is not there: its topic {'was deleted' if count is None else f'has {count} partitions now'}. The thread "
-                    "that leads the group notices that at its next look at the topics; this one goes on with the assignment after it"
+                    f"{tp} is not there: its topic {found}. The thread that leads the group notices that at its next look at the "
+                    "topics; this one goes on with the assignment after it"
                 )
 
     def _policy_of(self, tp: TopicPartition) -> ResetPolicy:
