@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import lmdb
 
-from tidemill.errors import CorruptStateError, ForeignStateError, StateError
+from tidemill.errors import CorruptStateError, ForeignStateError, StateError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.state import meta
 from tidemill.state.durability import ensure_dirty
@@ -66,7 +67,8 @@ def make_or_require(
 ) -> dict[str, TopicPartition]:
     """For an owner: makes databases that are missing, stamps a new state with the format and whose it is or checks them, keeps
     the names of the changelogs and what stores are. CorruptStateError if it is another format, or a store another one;
-    ForeignStateError if it is another's. Gives the stores that it has emptied, and which other changelog they have followed."""
+    ForeignStateError if it is another's; StopError for rows of a store that had no changelog and is to have one. Gives the stores
+    that it has emptied, and which other changelog they have followed."""
     path = environment.directory / DATA_FILE
     databases = (META, *map(database_of, stores))
     try:
@@ -76,7 +78,7 @@ def make_or_require(
                 _require_whose(environment, transaction, meta_db, whose)
                 are_kept = forms.items() <= meta.read_forms(transaction, meta_db).items()
                 is_stamped = whose in (None, meta.read_identity(transaction, meta_db))
-                if are_kept and is_stamped and changelogs in (None, meta.read_changelogs(transaction, meta_db)):
+                if are_kept and is_stamped and changelogs in (None, _of(stores, meta.read_changelogs(transaction, meta_db))):
                     return {}
     except KeyError:
         ensure_dirty(environment.directory, boot_id)
@@ -91,9 +93,13 @@ def make_or_require(
             meta.write_identity(transaction, meta_db, whose)
         followed = {} if changelogs is None else meta.read_changelogs(transaction, meta_db)
         moved = {store: log for store, log in followed.items() if (changelogs or {}).get(store, log) != log}
-        empty_stores(transaction, meta_db, {name: at for name, at in zip(stores, handles, strict=True) if name in moved})
+        handle_of = dict(zip(stores, handles, strict=True))
+        empty_stores(transaction, meta_db, {name: at for name, at in handle_of.items() if name in moved})
         if changelogs is not None:
-            meta.write_changelogs(transaction, meta_db, changelogs)
+            for store in changelogs.keys() - followed.keys():
+                if transaction.stat(handle_of[store])["entries"]:
+                    raise _without_changelog(environment.directory, store, changelogs[store])
+            meta.write_changelogs(transaction, meta_db, stores, changelogs)
         found = meta.read_forms(transaction, meta_db)
         for store, form in forms.items():
             if found.get(store, form) != form:
@@ -102,6 +108,19 @@ def make_or_require(
                 )
         meta.write_forms(transaction, meta_db, forms)
     return moved
+
+
+def _of(stores: Sequence[str], changelogs: Mapping[str, TopicPartition]) -> dict[str, TopicPartition]:
+    return {store: changelog for store, changelog in changelogs.items() if store in stores}
+
+
+def _without_changelog(directory: Path, store: str, changelog: TopicPartition) -> StopError:
+    """Emptying it would destroy the only copy of its rows; with them it would differ from every copy that is restored."""
+    return StopError(
+        f"store {store} in {directory} had no changelog until now: {changelog} may lack rows of it, which would be gone wherever "
+        "the task is restored. Go back (logged=False) to keep them, or give them up: stop the instance, remove that directory "
+        "and start again"
+    )
 
 
 def empty_stores(

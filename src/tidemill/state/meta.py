@@ -138,10 +138,13 @@ def read_changelogs(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Databas
 
 
 def write_changelogs(
-    transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, changelogs: Mapping[str, TopicPartition]
+    transaction: lmdb.Transaction[bytes],
+    meta_db: lmdb._Database,
+    stores: Iterable[str],
+    changelogs: Mapping[str, TopicPartition],
 ) -> None:
-    """Records exactly these changelogs."""
-    for store in read_changelogs(transaction, meta_db).keys() - changelogs.keys():
+    """Records which of these stores have changelogs; those of others stay."""
+    for store in set(stores) - changelogs.keys():
         transaction.delete(_CHANGELOG + store.encode(), db=meta_db)
     for store, (topic, partition) in changelogs.items():
         transaction.put(_CHANGELOG + store.encode(), partition.to_bytes(4, "big") + topic.encode(), db=meta_db)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 
 import pytest
 
-from tidemill.errors import CommitRefusedError, RejoinError
+from tidemill.errors import BatchLostError, CommitRefusedError, RejoinError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group.coordinator import MembershipLostError
+from tidemill.kafka.group.coordinator import MembershipLostError, NotThereError
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.group.metadata import Membership, OffsetAndMetadata
 from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
@@ -72,6 +73,30 @@ def test_a_commit_of_an_unknown_generation_means_a_lost_membership_if_no_join_is
         member.commit({ONE: OffsetAndMetadata(1)})
     assert isinstance(member.events.get(), MembershipLost)
     assert member.membership.incarnation == 1
+
+
+class _Forgetful:
+    """Answers as a broker that does not know the partition; the clock goes on by 1 s with each answer."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def commit(self, membership: Membership, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        self.now_s += 1
+        raise NotThereError("UnknownTopicOrPartitionError")
+
+
+def test_a_commit_of_a_partition_that_is_gone_holds_up_no_assignment_without_it(
+    member: GroupMember, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = _Forgetful()
+    clock = SimpleNamespace(monotonic=lambda: broker.now_s, sleep=lambda _: None)
+    monkeypatch.setattr("tidemill.deadline.time", clock)
+    monkeypatch.setattr("tidemill.kafka.group.member.time", clock)
+    monkeypatch.setattr(member, "_coordinator", broker)
+    with pytest.raises(BatchLostError, match="UnknownTopicOrPartitionError"):
+        member.commit({ONE: OffsetAndMetadata(1)})
+    assert broker.now_s == 3
 
 
 def test_a_join_serves_what_is_asked_for_while_it_waits_for_the_assignment_before(

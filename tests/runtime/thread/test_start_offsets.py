@@ -45,6 +45,9 @@ class Brokers:
     def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 90)
 
+    def partitions(self, topics: Collection[str]) -> dict[str, int | None]:
+        return dict.fromkeys(topics, 1)
+
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
         return {topic: f"id of {topic}" for topic in topics}
 
@@ -80,6 +83,26 @@ def test_a_changelog_that_was_deleted_is_waited_for_no_longer_than_brokers_that_
     expected = (RetriableError, "not done after 30 s") if there else expected
     with pytest.raises(expected[0], match=expected[1]):
         offsets.bounds({TaskId(0, 0): task})
+
+
+class WithoutInput(Brokers):
+    """The input was created again with fewer partitions, or deleted; the admin client would ask for its offsets for 30 s."""
+
+    def __init__(self, count: int | None) -> None:
+        super().__init__({})
+        self.count = count
+
+    def partitions(self, topics: Collection[str]) -> dict[str, int | None]:
+        return dict.fromkeys(topics, self.count)
+
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        raise AssertionError(f"asked for {partitions}")
+
+
+@pytest.mark.parametrize(("count", "said"), [(0, "words-0 is not there: its topic has 0 partitions"), (None, "was deleted")])
+def test_a_partition_that_is_gone_holds_up_no_assignment_without_it(count: int | None, said: str) -> None:
+    with pytest.raises(RetriableError, match=said):
+        starts(WithoutInput(count), "earliest", words=None)
 
 
 def at(topic: str) -> TopicPartition:

@@ -277,6 +277,24 @@ def test_a_store_that_gets_another_changelog_is_emptied_and_its_neighbours_stay(
     assert "was made from app-counts-changelog-0, not from rows-0: emptied" in stores.at.note
 
 
+def test_rows_of_a_store_that_had_no_changelog_are_refused_once_it_has_one(folder: str) -> None:
+    left(folder, specs=unlogged())
+    logged = {**unlogged(), "seen": replace(unlogged()["seen"], changelog="app-seen-changelog", logged=True)}
+    with pytest.raises(StopError, match=r"store seen in .*1_0 had no changelog until now: app-seen-changelog-0 may lack rows"):
+        owned(folder, specs=logged)
+    stores = owned(folder, specs=unlogged())
+    assert stores.get_many("seen", [b"k"]) == [b"of 1_0"], "nothing was lost: the program can go back"
+
+
+def test_a_store_without_rows_may_get_a_changelog_and_one_that_left_the_program_has_it_still(folder: str) -> None:
+    owned(folder, specs=unlogged()).close(clean=True)
+    logged = {**unlogged(), "seen": replace(unlogged()["seen"], changelog="app-seen-changelog", logged=True)}
+    left(folder, specs=logged)
+    owned(folder).close(clean=True)
+    stores = owned(folder, specs=logged)
+    assert (stores.get_many("seen", [b"k"]), stores.at.note) == ([b"of 1_0"], "")
+
+
 def test_stores_that_are_not_part_of_their_changelogs_are_emptied_and_those_without_one_stay(folder: str) -> None:
     left(folder, specs=unlogged())
     stores = owned(folder, specs=unlogged())

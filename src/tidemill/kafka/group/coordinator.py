@@ -44,6 +44,10 @@ class RebalancingError(Exception):
     """The group has begun another rebalance: join again."""
 
 
+class NotThereError(UnreachableError):
+    """The coordinator's broker does not know a topic or partition: it is gone, or so new that the broker has not heard of it."""
+
+
 class MembershipLostError(Exception):
     """The broker no longer knows this member, or not in this generation."""
 
@@ -301,7 +305,7 @@ class GroupCoordinator:
             if error in _COORDINATOR_MOVED:
                 self._client.forget_coordinator(said)
             self._client.outage.goes_on(error(said), tried_at=time.monotonic(), broker_answered=True)
-            raise UnreachableError(said)
+            raise NotThereError(said) if error is kafka_errors.UnknownTopicOrPartitionError else UnreachableError(said)
         raise self._final(error, said, topic)
 
     def _final(self, error: type[kafka_errors.KafkaError], said: str, topic: str) -> TidemillError:

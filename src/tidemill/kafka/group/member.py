@@ -40,6 +40,7 @@ from tidemill.kafka.group.coordinator import (
     JoinAnswer,
     MemberIdRequiredError,
     MembershipLostError,
+    NotThereError,
     RebalancingError,
 )
 from tidemill.kafka.group.leader import GroupLeader
@@ -92,6 +93,9 @@ __all__ = ["GroupMember", "GroupMemberConfig"]
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 1_000
+_NEWS_LIMIT_S = 3.0
+"""A broker hears of a new partition within so long. One that it still does not know is gone, and a stream thread that committed
+it for longer would take up no assignment without it."""
 _COUNTS_CHECK_MS = 10_000
 """Kafka Streams sees that a source topic was deleted when a fetch fails, librdkafka's consumer passes such an error over; so the
 leader looks more often than ``metadata.max.age.ms`` asks for, and sees added partitions sooner as well."""
@@ -220,7 +224,7 @@ class GroupMember:
         answer came in time (committing again does no harm).
         """
         who = membership or self._state.membership
-        deadline = Deadline.after(timeout_ms / 1000)
+        deadline, news = Deadline.after(timeout_ms / 1000), Deadline.after(_NEWS_LIMIT_S)
         while True:
             if not who.is_member or who.incarnation != self._state.membership.incarnation:
                 raise CommitRefusedError(
@@ -242,9 +246,9 @@ class GroupMember:
             except ClientClosedError as error:
                 raise StopError(f"The member of group {self._config.group_id} is closed.") from error
             except UnreachableError as error:
-                if deadline.left_s < _FIRST_PAUSE_MS / 1000:
+                if (news if isinstance(error, NotThereError) else deadline).left_s < _FIRST_PAUSE_MS / 1000:
                     raise BatchLostError(
-                        f"A commit to group {self._config.group_id} was not answered within {timeout_ms} ms ({error}); "
+                        f"A commit to group {self._config.group_id} did not succeed in time ({error}); "
                         f"whether it was carried out is not known."
                     ) from error
                 time.sleep(_FIRST_PAUSE_MS / 1000)

@@ -21,7 +21,7 @@ from tidemill.task.tasks import BoundsFetched, LimitsFetched, StandbyBoundsFetch
 
 log = logging.getLogger("tidemill.thread")
 
-_RETRY_PAUSE_S = 0.2
+_RETRY_PAUSE_S = 1.0
 _STANDBY_PAUSE_S = 1.0
 
 

@@ -146,6 +146,7 @@ class StartOffsets:
     def _policy(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if not partitions:
             return {}
+        self._require_there(partitions)
         of = {tp: self._policy_of(tp) for tp in partitions}
         none = [tp for tp, policy in of.items() if policy is OffsetReset.NONE]
         if none:
@@ -159,6 +160,17 @@ class StartOffsets:
             same = [tp for tp, policy in of.items() if policy == OffsetResetByDuration(duration_ms)]
             found.update(self._admin.offsets_at(same, int(time.time() * 1000) - duration_ms))
         return found
+
+    def _require_there(self, partitions: Sequence[TopicPartition]) -> None:
+        """The client would ask for a partition that is gone until its time-out, while the thread takes up no assignment."""
+        counts = self._admin.partitions({tp.topic for tp in partitions})
+        for tp in partitions:
+            if (count := counts[tp.topic]) is None or tp.partition >= count:
+                found = "was deleted" if count is None else f"has {count} partitions now"
+                raise RetriableError(
+                    f"{tp} is not there: its topic {found}. The thread that leads the group notices that at its next look at the "
+                    "topics; this one goes on with the assignment after it"
+                )
 
     def _policy_of(self, tp: TopicPartition) -> ResetPolicy:
         if tp.topic in self._topology.internal_topics:
