@@ -78,7 +78,7 @@ def make_or_require(
                 _require_whose(environment, transaction, meta_db, whose)
                 are_kept = forms.items() <= meta.read_forms(transaction, meta_db).items()
                 is_stamped = whose in (None, meta.read_identity(transaction, meta_db))
-                if are_kept and is_stamped and changelogs in (None, _of_stores(stores, meta.read_changelogs(transaction, meta_db))):
+                if are_kept and is_stamped and changelogs in (None, _within(stores, meta.read_changelogs(transaction, meta_db))):
                     return {}
     except KeyError:
         ensure_dirty(environment.directory, boot_id)
@@ -110,7 +110,7 @@ def make_or_require(
     return moved
 
 
-def _of_stores(stores: Sequence[str], changelogs: Mapping[str, TopicPartition]) -> dict[str, TopicPartition]:
+def _within(stores: Sequence[str], changelogs: Mapping[str, TopicPartition]) -> dict[str, TopicPartition]:
     return {store: changelog for store, changelog in changelogs.items() if store in stores}
 
 
