@@ -68,7 +68,9 @@ def active_times(
         if name == "task-running":
             running.setdefault(key, at_s)
         elif key in running:
-            found.append(Active(task=key[0], who=key[1], begin_s=running.pop(key), end_s=_known_end(host, event, blind)))
+            active = Active(task=key[0], who=key[1], begin_s=running.pop(key), end_s=_known_end(host, event, blind))
+            if active.begin_s < active.end_s:  # else the batch that made it run was over before the loss was noticed
+                found.append(active)
     return found
 
 

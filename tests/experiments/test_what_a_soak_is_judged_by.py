@@ -47,6 +47,8 @@ def test_what_was_lost_while_it_was_frozen_counts_until_the_freeze_only() -> Non
     assert spans(times("b", *lost, blind=(frozen,))) == [("1_0", 1, 14.5)], "another one was frozen"
     revoked = (line(1, "task-running"), line(14.5, "task-closed"))
     assert spans(times("a", *revoked, blind=(frozen,))) == [("1_0", 1, 14.5)], "it gave the task up in good order"
+    after_it = (line(14.2, "task-running"), line(14.5, "task-closed", cause="the session has expired"))
+    assert times("a", *after_it, blind=(frozen,)) == [], "its batch had begun before the freeze"
     long_ago = (line(1, "task-running"), line(90, "task-closed", cause="the session has expired"))
     assert spans(times("a", *long_ago, blind=(frozen,))) == [("1_0", 1, 90)]
 

@@ -134,6 +134,8 @@ class TaskChanges:
                     self._commits.forget()
                 case CloseTasks(tasks=tasks, kept=kept, have_stores=have_stores):
                     if tasks:
+                        # In a batch that only closes stores the worker forgets where it was, and finds it in what is committed.
+                        self._commits.commit()
                         self._runner.close_stores(are_open=have_stores)
                     follow = self._registry.handle(TasksClosed(tasks=tasks, kept=kept))
                     self._observers.on_change()
