@@ -153,6 +153,7 @@ def running(broker: EmbeddedBroker, spark: SparkSession, tmp_path_factory: pytes
         streams.store(STORE)
     try:
         streams.start()
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING, streams.error
         yield Running(streams, second, Feed(broker.bootstrap_servers, APPLICATION, seed=5), counts)
     finally:
         streams.close()
@@ -162,7 +163,6 @@ def running(broker: EmbeddedBroker, spark: SparkSession, tmp_path_factory: pytes
 
 def test_while_batches_run_counts_are_read_that_only_rise_and_were_committed(running: Running) -> None:
     streams, feed = running.streams, running.feed
-    assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING, streams.error
     feed.send(50)
     feed.start()
     view = streams.store(STORE)

@@ -118,8 +118,8 @@ def _without_changelog(directory: Path, store: str, changelog: TopicPartition) -
     """Emptying it would destroy the only copy of its rows; with them it would differ from every copy that is restored."""
     return StopError(
         f"store {store} in {directory} had no changelog until now: {changelog} may lack rows of it, which would be gone wherever "
-        "the task is restored. Go back (logged=False) to keep them, or give them up: stop the instance, remove that directory "
-        "and start again"
+        "the task is restored. To keep them, go back (logged=False, and no topology.optimization that makes a source topic the "
+        "changelog); or give them up: stop the instance, remove that directory and start again"
     )
 
 

@@ -40,8 +40,9 @@ def send(bootstrap_servers: str, topic: str, partition: int) -> None:
 
 
 def batch(reader: ThreadReader, positions: dict[TopicPartition, int], most: int = 100_000) -> dict[int, int]:
-    """Records by partition; ``positions`` go on to where reading stands."""
-    request = BatchRequest(batch_id=1, inputs=positions, max_records=most, wait_ms=60_000)
+    """Records by partition; ``positions`` go on to where reading stands. As of a repartition topic, which is fetched ahead."""
+    internal = frozenset(tp.topic for tp in positions)
+    request = BatchRequest(batch_id=1, inputs=positions, internal=internal, max_records=most, wait_ms=60_000)
     reader.place(request)
     found: dict[int, int] = {}
     for _, messages in reader.read(request):
