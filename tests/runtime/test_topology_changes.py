@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.runtime.local_application import Place
 from tests.waiting import until
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, SessionWindows, StreamsBuilder, TimeWindows
 from tidemill.config.slices import TopicsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import TopologyMismatchError
@@ -86,3 +86,25 @@ def test_a_store_of_another_kind_under_its_name_is_refused_with_both(place: Plac
     reset(place, refused)
     with place.running(builder):
         assert until(lambda: b"a" in {m.value() for m in place.received("out", 2)})
+
+
+def test_windows_go_on_from_what_they_have_counted_when_their_retention_changes(place: Place) -> None:
+    """Rows are found by their segment, whose length comes from the retention; those of a session, too."""
+    place.create("in", "out", "sessions")
+
+    def counting_windows(grace_ms: int) -> StreamsBuilder:
+        builder = StreamsBuilder()
+        records = builder.stream(place.topic("in"), key=STRING, value=STRING).group_by_key()
+        minutes = records.windowed_by(TimeWindows.of_size(60_000, grace=grace_ms)).count(store="minutes")
+        minutes.to_stream().select_key(lambda k, _: k.key).to(place.topic("out"), key=STRING, value=LONG)
+        sessions = records.windowed_by(SessionWindows.of_inactivity_gap(60_000, grace=grace_ms)).count(store="sessions")
+        grown = sessions.to_stream().filter(lambda _, count: count.isNotNull())  # the session that it was before is deleted
+        grown.select_key(lambda k, _: k.key).to(place.topic("sessions"), key=STRING, value=LONG)
+        return builder
+
+    for ran, grace_ms in enumerate((0, 3_600_000, 86_400_000, 0), 1):
+        with place.running(counting_windows(grace_ms)):
+            place.send("in", [(b"a", b"x")], timestamp_ms=1_700_000_000_000 // 60_000 * 60_000 + ran)
+            for topic in ("out", "sessions"):
+                counts = [int.from_bytes(m.value(), "big") for m in place.received(topic, ran)]
+                assert counts == list(range(1, ran + 1)), topic

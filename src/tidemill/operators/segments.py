@@ -45,6 +45,11 @@ def emitted_in(rows: Mapping[bytes, bytes | None]) -> int:
     return max((_TWO_LONGS.unpack(row)[1] for row in found if row is not None), default=-1)
 
 
+def interval_of(retention_ms: int) -> int:
+    """Length of a segment, in ms. Two of them cover the retention, as in Kafka Streams (WindowStore.segmentInterval)."""
+    return max(retention_ms // 2, _MIN_INTERVAL_MS)
+
+
 class Segments:
     """The segments of one store of one task, from ``min_live`` on; ``floor`` is its first time, in bytes.
 
@@ -61,7 +66,7 @@ class Segments:
         self, rows: Rows, retention: int, *, persistent: bool, time_ordered: bool, shows_one_more: bool = False, reach: int = 0
     ) -> None:
         self.rows = rows
-        self.interval = max(retention // 2, _MIN_INTERVAL_MS)
+        self.interval = interval_of(retention)
         retention = max(retention, reach)
         self.time_ordered = time_ordered
         self.retention = retention

@@ -1,7 +1,7 @@
 """The databases of a task's environment: their names, and checks when a state is opened.
 
-Decides what an owner makes, and what it refuses: pages that can't be followed, another format, a store whose bytes are something
-else, another task's state; and that a store whose changelog is not the one it was made from is emptied. What meta's entries look
+Decides what an owner makes, and what it refuses: pages that can't be followed, another format, another task's state; and that a
+store is emptied whose rows are laid out otherwise, or whose changelog is not the one it was made from. What meta's entries look
 like is ``meta``'s, what pages must be ``pages``'; how a state is read and written, ``lmdb``'s.
 """
 
@@ -64,11 +64,11 @@ def make_or_require(
     whose: StateIdentity | None,
     changelogs: Mapping[str, TopicPartition] | None,
     forms: Mapping[str, str],
-) -> dict[str, TopicPartition]:
+) -> dict[str, str]:
     """For an owner: makes databases that are missing, stamps a new state with the format and whose it is or checks them, keeps
-    the names of the changelogs and what stores are. CorruptStateError if it is another format, or a store another one;
-    ForeignStateError if it is another's; StopError for rows of a store that had no changelog and is to have one. Gives the stores
-    that it has emptied, and which other changelog they have followed."""
+    the names of the changelogs and what stores are. CorruptStateError if it is another format; ForeignStateError if it is
+    another's; StopError for rows that would have to be restored and have no changelog, and for those that had none and are to
+    have one. Gives the stores that it has emptied, and why."""
     path = environment.directory / DATA_FILE
     databases = (META, *map(database_of, stores))
     try:
@@ -92,22 +92,33 @@ def make_or_require(
         if whose is not None:
             meta.write_identity(transaction, meta_db, whose)
         followed = {} if changelogs is None else meta.read_changelogs(transaction, meta_db)
-        moved = {store: log for store, log in followed.items() if (changelogs or {}).get(store, log) != log}
         handle_of = dict(zip(stores, handles, strict=True))
-        empty_stores(transaction, meta_db, {name: at for name, at in handle_of.items() if name in moved})
+        emptied = _of_another_form(environment.directory, meta.read_forms(transaction, meta_db), forms)
+        for store in emptied.keys() - (changelogs or {}).keys():
+            if transaction.stat(handle_of[store])["entries"]:
+                raise StopError(
+                    f"{emptied[store]}, and has no changelog to be restored from. To keep its rows, go back to what it was; or "
+                    f"give them up: stop the instance, remove {environment.directory} and start again"
+                )
+        for store, log in followed.items():
+            if (now := (changelogs or {}).get(store, log)) != log:
+                emptied[store] = f"store {store} in {environment.directory} was made from {log}, not from {now}"
+        empty_stores(transaction, meta_db, {name: at for name, at in handle_of.items() if name in emptied})
         if changelogs is not None:
             for store in changelogs.keys() - followed.keys():
                 if transaction.stat(handle_of[store])["entries"]:
                     raise _without_changelog(environment.directory, store, changelogs[store])
             meta.write_changelogs(transaction, meta_db, stores, changelogs)
-        found = meta.read_forms(transaction, meta_db)
-        for store, form in forms.items():
-            if found.get(store, form) != form:
-                raise CorruptStateError(
-                    str(environment.directory), found=f"{store}: {found[store]}", expected=f"{store}: {form}"
-                )
         meta.write_forms(transaction, meta_db, forms)
-    return moved
+    return emptied
+
+
+def _of_another_form(directory: Path, found: Mapping[str, str], forms: Mapping[str, str]) -> dict[str, str]:
+    return {
+        store: f"store {store} in {directory} is kept as ({found[store]}) and is to be ({form})"
+        for store, form in forms.items()
+        if found.get(store, form) != form
+    }
 
 
 def _within(stores: Sequence[str], changelogs: Mapping[str, TopicPartition]) -> dict[str, TopicPartition]:

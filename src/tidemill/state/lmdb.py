@@ -74,8 +74,8 @@ class TaskState:
         self._boot_id = boot_id
         #: How the last owner left the directory; after LOST_POWER the state was wiped and must be restored.
         self.opened_after = opened_after
-        #: Stores that were emptied at opening, because they had followed another changelog than they do now: which.
-        self.emptied: dict[str, TopicPartition] = {}
+        #: Stores that were emptied at opening, and why: they had followed another changelog, or their rows are laid out otherwise.
+        self.emptied: dict[str, str] = {}
 
     @classmethod
     def open(
@@ -93,9 +93,10 @@ class TaskState:
 
         ``whose``: the task that it must be the state of, else ForeignStateError; kept with it, so that a copy elsewhere is known.
         ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. ``forms``: what each store's bytes
-        are, kept with them. A state that a power cut may have damaged is wiped first (``opened_after``). Raises
-        CorruptStateError, also where a store's bytes are something else: wipe (``wipe_files``) and open again. StopError if there
-        can be no folder, or a folder is in the place of a file, StateDiskError if its disk takes nothing.
+        are, kept with them; a store that was something else is emptied (``emptied``). A state that a power cut may have damaged
+        is wiped first (``opened_after``). Raises CorruptStateError: wipe (``wipe_files``) and open again. StopError if rows would
+        be lost that have no changelog, if there can be no folder, or a folder is in the place of a file, StateDiskError if its
+        disk takes nothing.
         """
         boot_id = boot_id or current_boot_id()
         with needing_the_disk(directory):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -20,6 +21,7 @@ from tidemill.steps.commit.store_layout import form_of
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StoreView
 from tidemill.task.batch import TaskRun
+from tidemill.topology.nodes import Store, StoreKind
 
 TASK = TaskId(1, 0)
 SPECS = {
@@ -275,6 +277,44 @@ def test_a_store_that_gets_another_changelog_is_emptied_and_its_neighbours_stay(
     assert (stores.get_many("counts", [b"k"]), stores.get_many("seen", [b"k"])) == ([None], [b"of 1_0"])
     assert "counts" not in stores.at.changelog
     assert "was made from app-counts-changelog-0, not from rows-0: emptied" in stores.at.note
+
+
+def with_windows(retention_ms: int) -> dict[str, StoreSpec]:
+    """Windows that have a changelog, and some that have none; next to counts."""
+    kept = Store(name="hours", kind=StoreKind.TIMESTAMPED_WINDOW, retention_ms=retention_ms)
+    logged = replace(SPECS["counts"], name="hours", changelog="app-hours-changelog", kept=kept)
+    unlogged = replace(logged, name="seen", changelog=None, logged=False, kept=replace(kept, name="seen", logged=False))
+    return {**SPECS, "hours": logged, "seen": unlogged}
+
+
+HOUR_MS = 3_600_000
+
+
+def test_windows_of_another_retention_are_emptied_and_their_neighbours_stay(folder: str) -> None:
+    """The rows' keys begin with their segments, whose length comes from the retention: under another they are not found."""
+    left(folder, specs=with_windows(HOUR_MS))
+    same_segments = {**with_windows(2 * HOUR_MS), "seen": with_windows(HOUR_MS)["seen"]}
+    stores = owned(folder, specs=same_segments)
+    assert (stores.get_many("hours", [b"k"]), stores.get_many("counts", [b"k"])) == ([None], [b"of 1_0"])
+    assert stores.get_many("seen", [b"k"]) == [b"of 1_0"]
+    assert stores.at.changelog == {"counts": 5, "seen": 5}
+    assert re.search(r"hours in .* \(.* segment_ms=1800000\) and is to be \(.* segment_ms=3600000\): emptied", stores.at.note)
+    stores.close(clean=True)
+    assert not owned(folder, specs=same_segments).at.note
+
+
+def test_windows_of_another_retention_are_refused_where_they_could_not_be_restored(folder: str) -> None:
+    left(folder, specs=with_windows(HOUR_MS))
+    with pytest.raises(StopError, match=r"store seen in .* is to be .*, and has no changelog to be restored from. To keep its rows"):
+        owned(folder, specs=with_windows(2 * HOUR_MS))
+    stores = owned(folder, specs=with_windows(HOUR_MS))
+    assert (stores.get_many("seen", [b"k"]), stores.get_many("hours", [b"k"])) == ([b"of 1_0"], [b"of 1_0"]), "nothing was lost"
+
+
+def test_windows_without_rows_and_changelog_may_get_another_retention(folder: str) -> None:
+    owned(folder, specs=with_windows(HOUR_MS)).close(clean=True)
+    owned(folder, specs=with_windows(2 * HOUR_MS)).close(clean=True)
+    assert not owned(folder, specs=with_windows(2 * HOUR_MS)).at.note
 
 
 def test_rows_of_a_store_that_had_no_changelog_are_refused_once_it_has_one(folder: str) -> None:

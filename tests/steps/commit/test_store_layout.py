@@ -1,4 +1,4 @@
-"""What is kept of a store's bytes beside them: what may become what, and that files of another form are found out."""
+"""What a state says of the layout of its stores: what may become what."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.errors import CorruptStateError
-from tidemill.state.lmdb import TaskState, wipe_files
-from tidemill.steps.commit.store_layout import is_other_changelog
+from tidemill.state.lmdb import TaskState
+from tidemill.steps.commit.store_layout import form_of, is_other_changelog
+from tidemill.steps.step_spec import StoreSpec
+from tidemill.topology.nodes import Store, StoreKind
 
 COUNTS = "timestamped_key_value key=string value=long"
 
@@ -35,14 +36,32 @@ def test_windows_and_sessions_are_no_family_but_plain_windows_and_timestamped_on
     assert is_other_changelog(window, "session key=string value=long")
 
 
-def test_a_state_says_what_its_stores_are_and_is_not_opened_as_something_else(tmp_path: Path) -> None:
+def kept_as(kind: StoreKind, retention_ms: int) -> str:
+    store = Store(name="rows", kind=kind, retention_ms=retention_ms)
+    return form_of(
+        StoreSpec(
+            name="rows", tag=-100, subtopology=1, changelog=None, timestamped=True, persistent=True, logged=True,
+            key_serde=None, value_serde=None, kept=store,
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION])
+def test_the_retention_of_windows_and_sessions_decides_how_their_rows_are_laid_out(kind: StoreKind) -> None:
+    assert kept_as(kind, 3_600_000) != kept_as(kind, 3_600_002)
+    assert kept_as(kind, 3_600_000) == kept_as(kind, 3_600_001), "segments of the same length"
+    assert kept_as(kind, 1) == kept_as(kind, 120_000), "of a minute at least"
+    assert not is_other_changelog(kept_as(kind, 1), kept_as(kind, 86_400_000)), "the changelog has no segments"
+
+
+def test_a_versioned_store_has_no_segments() -> None:
+    assert kept_as(StoreKind.VERSIONED, 1) == kept_as(StoreKind.VERSIONED, 86_400_000)
+
+
+def test_a_state_says_what_its_stores_are(tmp_path: Path) -> None:
     path = tmp_path / "0_0"
     TaskState.open(path, ["a", "b"], forms={"a": "x"}).close(clean=True)
     TaskState.open(path, ["a", "b"], forms={"a": "x", "b": "y"}).close(clean=True)
     state = TaskState.open_to_read(path)
     assert state.forms() == {"a": "x", "b": "y"}
     state.close(clean=False)
-    with pytest.raises(CorruptStateError, match="found b: y, expected b: z"):
-        TaskState.open(path, ["a", "b"], forms={"b": "z"})
-    wipe_files(path)
-    TaskState.open(path, ["b"], forms={"b": "z"}).close(clean=True)

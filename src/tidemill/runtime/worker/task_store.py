@@ -235,8 +235,8 @@ def _open(directory: Path, specs: Sequence[StoreSpec], partition: int, owner: Ow
         owner.noted(f"{refused}; wiped" if isinstance(refused, ForeignStateError) else _wiped(refused))
         wipe_files(directory)
         return TaskState.open(directory, names, whose=owner.whose, changelogs=changelogs, forms=forms)
-    for store, changelog in state.emptied.items():
-        owner.noted(f"store {store} in {directory} was made from {changelog}, not from {changelogs[store]}: emptied")
+    for reason in state.emptied.values():
+        owner.noted(f"{reason}: emptied, to be restored")
     if state.opened_after is Shutdown.LOST_POWER:
         owner.noted(f"{directory} was left dirty by another boot of this machine; wiped")
     return state

@@ -1,12 +1,13 @@
 """The layout of a store's bytes, in a line that is kept with them: kind, serdes, and other options that change it.
 
-Decides whether a store that was one thing can be read as another. Two questions: whether the local files still are what the store
+Decides whether a store that was one thing can be read as another. Two questions: whether its local rows still are what the store
 expects (any difference: they are restored), and whether its changelog is (another family of kinds, or another serde: nothing can
 be restored from it).
 """
 
 from __future__ import annotations
 
+from tidemill.operators.segments import DAY_MS, interval_of
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.values import Serde
@@ -21,14 +22,20 @@ _FAMILIES = {
 """Kinds whose changelogs look alike; any other kind is like itself only."""
 
 
+_SEGMENTED = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION})
+"""Kinds whose rows lie in segments: the length of one, which comes from the retention, decides each row's key."""
+
+
 def form_of(spec: StoreSpec) -> str:
-    """Such as ``timestamped_key_value key=string value=long``."""
+    """Such as ``timestamped_key_value key=string value=long``, or of windows ``... segment_ms=43200000``."""
     kept = spec.kept
     kind = StoreKind.TIMESTAMPED_KEY_VALUE if spec.timestamped else StoreKind.KEY_VALUE
     flags = ""
     if kept is not None:
         kind = kept.kind
         flags = "".join(f" {name}" for name in ("retain_duplicates", "with_headers", "time_ordered") if getattr(kept, name))
+        if kind in _SEGMENTED:
+            flags += f" segment_ms={interval_of(DAY_MS if kept.retention_ms is None else kept.retention_ms)}"
     return f"{kind.value} key={_name(spec.key_serde)} value={_name(spec.value_serde)}{flags}"
 
 
