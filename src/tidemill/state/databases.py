@@ -13,7 +13,7 @@ from pathlib import Path
 
 import lmdb
 
-from tidemill.errors import CorruptStateError, ForeignStateError, StateError, StopError
+from tidemill.errors import ForeignStateError, StateError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.state import meta
 from tidemill.state.durability import ensure_dirty

@@ -74,7 +74,7 @@ class TaskState:
         self._boot_id = boot_id
         #: How the last owner left the directory; after LOST_POWER the state was wiped and must be restored.
         self.opened_after = opened_after
-        #: Stores that were emptied at opening, and why: they had followed another changelog, or their rows are laid out otherwise.
+        #: Stores that were emptied at opening, and why: they had followed another changelog, or their rows had another layout.
         self.emptied: dict[str, str] = {}
 
     @classmethod
