@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 
 from tests.operators.step_harness import PlacedOutput
-from tidemill import Serdes
+from tidemill import Serdes, StreamsBuilder
+from tidemill.errors import RecordError
 from tidemill.ids import TopicPartition
 from tidemill.operators.exception_handlers import ExceptionResponse
+from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.steps.commit.produce import produce_results
 from tidemill.steps.commit.unreadable import Unreadable, unreadable_records
 from tidemill.steps.outputs import Destination, Outputs, ToSink, ToTopic
@@ -32,7 +36,7 @@ FORGED = (SUMMED_HEADER, b"")
 
 def produced(records: Records, to: Destination, *, summed: bool = True) -> list[RawRecord]:
     sink = SinkSpec(
-        name="TO-COUNT", topic=TOPIC, key_serde=Serdes.string(), value_serde=Serdes.string(), summed=summed, may_hold_sums=True
+        name="TO-COUNT", topic=TOPIC, key_serde=Serdes.string(), value_serde=Serdes.string(), summed=summed, is_repartition=True
     )
     spec = StepSpec(number=1, last=True, nodes={}, sinks={9: sink}, stores={})
     outputs, output = Outputs(), PlacedOutput(1)
@@ -42,11 +46,16 @@ def produced(records: Records, to: Destination, *, summed: bool = True) -> list[
     return output.sent
 
 
-def read(records: list[RawRecord], *, summable: bool = True) -> list[dict[str, Any]]:
-    source = SourceTopic(tag=4, node="SOURCE", index=0, serdes=(Serdes.string(), Serdes.long()), summable=summable)
+COUNTED = SourceTopic(
+    tag=4, node="SOURCE", index=0, serdes=(Serdes.string(), Serdes.long()), is_repartition=True, takes_sums=True
+)  # fmt: skip
+
+
+def read(records: list[RawRecord], source: SourceTopic = COUNTED) -> list[dict[str, Any]]:
+    [topic] = {record.topic for record in records}
     reader = GivenReader(records)
-    request = BatchRequest(batch_id=1, inputs={TopicPartition(TOPIC, 0): 0}, tasks=())
-    chunks = list(source_rows(reader, request, SourceSpec(topics={TOPIC: source}, changelogs={})))
+    request = BatchRequest(batch_id=1, inputs={TopicPartition(topic, 0): 0}, tasks=())
+    chunks = list(source_rows(reader, request, SourceSpec(topics={topic: source}, changelogs={})))
     return [row for chunk in chunks for row in chunk.to_pylist() if row["part"] == 0]
 
 
@@ -101,6 +110,26 @@ def test_it_is_said_what_a_sum_has_to_be() -> None:
 
 
 @pytest.mark.parametrize("value", [b"abc", bytes(8), struct.pack(">q", 1_000_000)])
-def test_in_a_topic_that_gets_no_sums_the_header_means_nothing(value: bytes) -> None:
-    (row,) = read([RawRecord(TOPIC, b"k", value, 7, (FORGED,))], summable=False)
+def test_in_a_topic_of_others_the_header_means_nothing(value: bytes) -> None:
+    (row,) = read([RawRecord(TOPIC, b"k", value, 7, (FORGED,))], replace(COUNTED, is_repartition=False, takes_sums=False))
     assert (row["node"], row["n"], row["value"]) == (4, None, value)
+
+
+@pytest.mark.spark
+def test_a_sum_that_an_earlier_version_of_the_program_left_is_not_taken_for_one_record(spark: SparkSession) -> None:
+    def source_of(*, with_reduce: bool) -> SourceTopic:
+        builder = StreamsBuilder()
+        words = builder.stream("in", key=Serdes.string(), value=Serdes.string()).group_by(lambda k, v: v, name="words")
+        words.count(store="counts")
+        if with_reduce:
+            words.reduce(lambda old, new: new, store="last")
+        compiled = compile_topology(spark, builder.build(), "app")
+        [sink] = [sink for step in compiled.steps for sink in step.sinks.values()]
+        assert sink.is_repartition  # so no other record has the header
+        return compiled.source.topics["app-words-repartition"]
+
+    left = RawRecord("app-words-repartition", b"k", struct.pack(">q", 1_000), 7, (FORGED,))
+    (row,) = read([left], source_of(with_reduce=False))
+    assert row["n"] == 1_000
+    with pytest.raises(RecordError, match=r"app-words-repartition-0 at offset 0: .*stands for several records.*presum=false"):
+        read([left], source_of(with_reduce=True))

@@ -42,6 +42,12 @@ from tidemill.topology.values import Key, Value
 
 _LONG = struct.Struct(">q")
 
+_SUM_FROM_BEFORE_A_CHANGE = (
+    f"it has the header {SUMMED_HEADER}: it stands for several records that the application has combined for a count before its "
+    "program or a setting was changed, and now each of them is needed. Undo the change, let the application run with "
+    "tidemill.presum=false until it has processed this topic, and change it then; or reset it"
+)
+
 _Column = list[Any]
 """Values of a column of ``SCHEMA``: bytes, numbers, and None."""
 
@@ -110,15 +116,18 @@ class _Chunk:
     def take_sums(self) -> None:
         """A pre-summed record has no value of its own: its bytes are how many records it counts for, and nothing else is read.
 
-        The header counts in the topics alone that this application writes sums to, where no other record has it.
+        The header counts in the application's repartition topics alone, where no other record has it. An earlier version of the
+        program may have written it for a count, where this one needs each record.
         """
         if not any(self._headers):
             return
         node, values, headers, topics, sources = self._node, self._values, self._headers, self.topics, self._sources
         sums: list[int | None] = [None] * len(values)
         for at, row in enumerate(headers):
-            if not row or not sources[topics[at]].summable or all(name != SUMMED_HEADER for name, _ in row):
+            if not row or not sources[topics[at]].is_repartition or all(name != SUMMED_HEADER for name, _ in row):
                 continue
+            if not sources[topics[at]].takes_sums:
+                raise _record_error(_SUM_FROM_BEFORE_A_CHANGE, self._messages[at])
             count = _LONG.unpack(values[at])[0] if values[at] is not None and len(values[at]) == _LONG.size else 0
             if count > 0:
                 sums[at] = count

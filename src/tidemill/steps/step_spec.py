@@ -33,8 +33,10 @@ class SourceTopic:
     """Those of its keys and values, for whoever must know here already what a record holds."""
     key: Intake | None = None
     value: Intake | None = None
-    summable: bool = False
-    """True if it may contain pre-summed records."""
+    is_repartition: bool = False
+    """True of a repartition topic of this application: a record with ``SUMMED_HEADER`` is a sum there."""
+    takes_sums: bool = False
+    """True if the nodes below only count, so that a sum tells them all they need."""
     extractor: UserFunction | None = None
     """``extractor(record, partition time)`` gives the records their timestamps; without one they have those of the topic."""
 
@@ -52,8 +54,8 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """A sink's topic and serdes; ``summed``: rows without offset are pre-summed records. ``may_hold_sums``: its
-    topic's reader takes such records, whether they are made now or not.
+    """A sink's topic and serdes; ``summed``: rows without offset are pre-summed records. ``is_repartition``:
+    its topic is one of this application, in which the header of such records is not for others to set.
 
     ``topic_extractor(key, value, record)`` names each record's topic instead, ``partitioner(topic, key, value, partitions)``
     its partition or partitions; ``partitioning`` says how they are chosen without one. ``above``: the nodes that forward to it,
@@ -65,7 +67,7 @@ class SinkSpec:
     key_serde: Serde
     value_serde: Serde
     summed: bool = False
-    may_hold_sums: bool = False
+    is_repartition: bool = False
     topic_extractor: UserFunction | None = None
     partitioner: UserFunction | None = None
     partitioning: Partitioning = Partitioning.BY_KEY

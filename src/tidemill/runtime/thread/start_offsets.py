@@ -123,16 +123,17 @@ class StartOffsets:
         try:
             return dict(self._admin.end_offsets(changelogs))
         except RetriableError:
-            # The client has retried: a changelog that is missing now was deleted, and only the leader of a new start creates it
-            # again.
+            # The client has retried: only the group's leader creates changelogs. It has seen this one before it was deleted, or
+            # its program has no such store.
             own = sorted({tp.topic for tp in changelogs} - set(self._topology.source_changelogs))
             gone = [topic for topic, found in self._admin.describe_topics(own).items() if found is None]
             if not gone:
                 raise
         raise StopError(
-            f"the changelog {', '.join(gone)} is missing: it was deleted while the application ran. The next start creates "
-            "it again, and its store begins empty; to compute the results again from the source topics, reset the application "
-            "first: tidemill reset APP.py --execute --local-state"
+            f"the changelog {', '.join(gone)} is missing. Either the group's leader runs another version of the program, without "
+            "this store: stop all instances of that version, and start this one again. Or it was deleted while the application "
+            "ran: the next start creates it again, and its store begins empty; to compute the results again from the source "
+            "topics, reset the application first: tidemill reset APP.py --execute --local-state"
         )
 
     def _stable(self, inputs: Sequence[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:

@@ -53,13 +53,17 @@ class StepSpecs:
         """The source step's spec. ``by_time``: records of several input topics of a task are taken by timestamp; ``idle_ms``:
         wait for an empty one (``max.task.idle.ms``)."""
         topics: dict[str, SourceTopic] = {}
-        summable = {self._sink_node(name).topic for name in self._stages.summed_sinks}
+        counted = {self._sink_node(name).topic for name in self._stages.summed_sinks}
         for node in self._topology.nodes.values():
             if isinstance(node, SourceNode):
                 indexes = {topic: index for index, topic in enumerate(self._topics_of[self._subtopology_of[node.name].id])}
                 for topic in node.topics:
                     on_broker = self._broker_topic(topic)
-                    topics[on_broker] = self._source_topic(node, indexes[on_broker], summable=topic in summable)
+                    topics[on_broker] = replace(
+                        self._source_topic(node, indexes[on_broker]),
+                        is_repartition=topic in self._topology.repartition_topics,
+                        takes_sums=topic in counted,
+                    )
         shared = global_stores(self._topology)
         changelogs = {
             changelog: self._tags.restoring(store)
@@ -69,7 +73,7 @@ class StepSpecs:
         together = self._topics_that_meet() if by_time else {}
         return SourceSpec(topics=topics, changelogs=changelogs, together=together, idle_ms=idle_ms)
 
-    def _source_topic(self, node: SourceNode, index: int, *, summable: bool) -> SourceTopic:
+    def _source_topic(self, node: SourceNode, index: int) -> SourceTopic:
         key_serde, value_serde = self._serdes.leaving[node.name].settled
         in_part = node.name in self._stages.part_of  # its bytes are read by the step that runs the part
         return SourceTopic(
@@ -79,7 +83,6 @@ class StepSpecs:
             serdes=(key_serde, value_serde),
             key=None if in_part else intake_of(key_serde),
             value=None if in_part else intake_of(value_serde),
-            summable=summable,
             extractor=extractor_function(node.timestamp_extractor),
         )
 
@@ -197,7 +200,7 @@ class StepSpecs:
             key_serde=key_serde,
             value_serde=value_serde,
             summed=name in self._compiler.summed_sinks,
-            may_hold_sums=name in self._stages.summed_sinks,
+            is_repartition=node.topic in self._topology.repartition_topics,
             topic_extractor=node.topic_extractor,
             partitioner=node.partitioner,
             partitioning=node.partitioning,

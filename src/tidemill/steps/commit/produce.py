@@ -28,7 +28,7 @@ from tidemill.task.raw_records import RecordColumns
 def produce_results(output: Output, spec: StepSpec, outputs: Outputs, state: StepState, request: BatchRequest) -> int:
     """Hands sinks' records and dead letters to the producer; how many there are."""
     by_topic, letters = _routed(output, spec, outputs, state)
-    summing = {sink.topic: sink.summed for sink in spec.sinks.values() if sink.may_hold_sums}
+    summing = {sink.topic: sink.summed for sink in spec.sinks.values() if sink.is_repartition}
     count = 0
     for topic, held in by_topic.items():
         records = in_order(held)
