@@ -181,3 +181,17 @@ def test_columns_of_a_data_frame_that_differ_in_case_only_are_refused_with_what_
     message = r"Spark takes the DataFrame's columns 'n', 'N' for one: .*frame\.toDF"
     with pytest.raises(TopologyError, match=message), TopologyTestDriver(builder, session=spark):
         pass
+
+
+def test_a_column_of_no_type_is_computed_whether_or_not_it_may_fail(spark: SparkSession) -> None:
+    """Of ``F.raise_error`` and ``F.assert_true`` null was written, as of ``F.lit(None)``."""
+    checked = Serdes.json("n bigint, is_checked string")
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", key=TEXT, value=LONG)
+    numbers.map_values(lambda number: F.assert_true(number > 0)).to("nothing", key=TEXT, value=TEXT)
+    struct = numbers.map_values(lambda n: F.struct(n.alias("n"), F.assert_true(n < 9).alias("is_checked")))
+    struct.to("checked", key=TEXT, value=checked)
+    with TopologyTestDriver(builder, {"processing.exception.handler": "continue"}, session=spark) as made:
+        made.create_input_topic("in", TEXT, LONG).pipe_values([5, -1, 10])
+        assert made.create_output_topic("nothing", TEXT, TEXT).read_values() == [None]
+        assert made.create_output_topic("checked", TEXT, checked).read_values() == [{"n": 5, "is_checked": None}]

@@ -114,8 +114,8 @@ def encoded(serde: Serde, column: Column, data_type: DataType, where: str) -> En
     """
     name, serde = serde.name, in_transit(serde)
     found, wanted = data_type.simpleString(), serde.sql_type
-    if found == "void":
-        return Encoded(kind=Physical.BYTES, column=F.lit(None).cast("binary"))
+    if found == "void":  # cast, not replaced: the column may fail, as F.raise_error does
+        return Encoded(kind=Physical.BYTES, column=column.cast("binary"))
     if is_json(serde):
         if not isinstance(data_type, StructType):
             raise TopologyError(f"{where}: the json serde writes a struct, but the column has type {found}: use F.struct")

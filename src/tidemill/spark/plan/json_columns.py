@@ -188,7 +188,7 @@ def json_type(data_type: spark.DataType, where: str) -> JsonType:
 def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -> Column:
     """``column`` with the schema's fields in their order, of their types."""
     if found.simpleString() == "void":
-        return F.lit(None).cast(_ddl(kind))
+        return column.cast(_ddl(kind))
     match kind, found:
         case StructType(fields), spark.StructType():
             if _is_alike(found, kind):
