@@ -45,6 +45,17 @@ def test_no_slice_shows_a_credential(kind: Any) -> None:
     assert "marked" not in repr(StreamsConfig.of(given).slice(kind))
 
 
+@pytest.mark.parametrize(
+    ("guarantee", "interval_ms", "rest_ms"),
+    [("exactly_once_v2", 200, 200), ("exactly_once_v2", 0, 0), ("at_least_once", 30_000, 50), ("at_least_once", 10, 10)],
+)
+def test_batches_are_a_commit_interval_apart_and_at_least_once_no_more_than_50_ms(
+    guarantee: str, interval_ms: int, rest_ms: int
+) -> None:
+    given = {"processing.guarantee": guarantee, "commit.interval.ms": interval_ms}
+    assert StreamsConfig.read_slice(ThreadConfig, given).rest_ms == rest_ms
+
+
 def test_a_tools_slice_needs_only_the_names_that_it_has() -> None:
     assert StreamsConfig.read_slice(HttpConfig, {}).http_client_auth == "none"
     assert StreamsConfig.read_slice(ClientsConfig, {"bootstrap.servers": "a:1"}).bootstrap_servers == "a:1"

@@ -29,7 +29,7 @@ def running(partition: int) -> ActiveTask:
     )  # fmt: skip
 
 
-def batches(tasks: Any) -> MicroBatches:
+def batches(tasks: Any, guarantee: str = "exactly_once_v2") -> MicroBatches:
     anything: Any = None
     return MicroBatches(
         "thread",
@@ -38,7 +38,7 @@ def batches(tasks: Any) -> MicroBatches:
             {
                 "commit.interval.ms": int(INTERVAL_S * 1000),
                 "transaction.timeout.ms": int(INTERVAL_S * 1000),
-                "processing.guarantee": "exactly_once_v2",
+                "processing.guarantee": guarantee,
             },
         ),
         TOPOLOGY,
@@ -79,6 +79,13 @@ def test_tasks_that_have_been_read_wait_for_the_interval() -> None:
     assert rest_ms(of) == 0, "it has never been read"
     read_once(of)
     assert INTERVAL_S * 500 < rest_ms(of) <= INTERVAL_S * 1_000
+
+
+def test_at_least_once_they_wait_too_but_not_for_the_interval() -> None:
+    of = batches(Held(running(0)), "at_least_once")
+    asked_s = time.monotonic()
+    of.adapt(BatchReport(batch_id=1, outcome=Outcome.COMMITTED, has_read_sources=True), asked_s)
+    assert round(of._due.sources_s - asked_s, 3) == 0.05
 
 
 def test_a_task_that_has_come_to_run_since_does_not() -> None:

@@ -70,7 +70,7 @@ def due(
     last = BatchReport(
         batch_id=1, outcome=outcome, records_in=records, records_restored=restored, has_read_sources=sources
     )
-    return next_due(before, last, asked_s, now_s, commit_interval_ms=1_000, cap=1_000, standby_cap=200)
+    return next_due(before, last, asked_s, now_s, rest_ms=1_000, cap=1_000, standby_cap=200)
 
 
 def test_batches_that_read_source_topics_begin_a_commit_interval_apart() -> None:

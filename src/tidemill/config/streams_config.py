@@ -113,7 +113,7 @@ class StreamsConfig(Spelled):
     )  # fmt: skip
     commit_interval_ms: int = _setting(
         "commit.interval.ms", whole_number(0), None,
-        "Time between commits: how long a record waits at most to be read (exactly_once_v2). at_least_once: of offsets.",
+        "Time between commits, and how long a record waits at most to be read. at_least_once: it waits 50 ms at most.",
     )  # fmt: skip
     transaction_timeout_ms: int = _setting(
         "transaction.timeout.ms", whole_number(1_000, LARGEST_INT), 10_000,

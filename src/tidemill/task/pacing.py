@@ -2,8 +2,8 @@
 
 Decides the cap by what the last batches took from their first record produced to the end of the transaction: above a quarter
 of ``transaction.timeout.ms`` it is halved, also after a batch that got so far and was refused or lost, whose transaction may
-have been too slow; well below, it grows again up to what the settings allow. A batch is a transaction, so ``commit.interval.ms``
-is how far apart batches of source topics begin.
+have been too slow; well below, it grows again up to what the settings allow. Batches of source topics begin
+``ThreadConfig.rest_ms`` apart: with exactly-once each of them is a transaction.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ class Due:
 
 
 def next_due(
-    due: Due, report: BatchReport, asked_s: float, now_s: float, *, commit_interval_ms: int, cap: int, standby_cap: int
+    due: Due, report: BatchReport, asked_s: float, now_s: float, *, rest_ms: int, cap: int, standby_cap: int
 ) -> Due:
     """After the reported batch, which was asked for at ``asked_s`` when ``due`` held, and had ``cap`` and ``standby_cap``.
 
-    Batches that read source topics begin ``commit_interval_ms`` apart. What such a batch has written to repartition topics the
-    next one may read at once, and from then on they are read twice an interval: a record that passes several sub-topologies waits
-    for the interval once, not in each of them. Nothing rests where records wait already, or after a batch that did not count."""
+    Batches that read source topics begin ``rest_ms`` apart. What such a batch has written to repartition topics the
+    next one may read at once, and from then on they are read twice as often: a record that passes several sub-topologies waits
+    for the rest once, not in each of them. Nothing rests where records wait already, or after a batch that did not count."""
     is_full = report.is_full or report.records_in >= cap or report.records_restored >= standby_cap
     if is_full or report.outcome is not Outcome.COMMITTED:
         return Due(now_s, now_s)
-    interval_s = commit_interval_ms / 1e3
+    interval_s = rest_ms / 1e3
     if report.has_read_sources:
         # Also a batch that did not rest, as while a task restores: many of these in a row must not put the next one off further
         # and further, since batches that repartition topics end would then read no source topic for minutes.

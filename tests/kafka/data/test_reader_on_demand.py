@@ -110,7 +110,7 @@ def test_each_record_is_read_once_and_in_order_with_rests_and_without(
     bootstrap_servers: str, source: tuple[TopicPartition, ...]
 ) -> None:
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": "none", "log_level": 0}
-    reader = ThreadReader(settings, fetches_on_demand=True)
+    reader = ThreadReader(settings)
     at, found = dict.fromkeys(source, 0), dict[int, list[int]]()
     deadline, number = time.monotonic() + LIMIT_S, 0
     while sum(map(len, found.values())) < 3 * RECORDS * PARTITIONS and time.monotonic() < deadline:

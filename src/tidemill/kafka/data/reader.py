@@ -60,21 +60,20 @@ class _Shares:
 class ThreadReader:
     """All that a stream thread reads: sources, repartition topics and changelogs, a consumer for each kind. ``hurried``: set by
     a part that needs the stream thread; the wait under way, or the next one, ends then with what is there.
-    ``fetches_on_demand``: source topics are fetched when they are about to be read; else all the time, hundreds of times a second
-    while a few records a millisecond come in (ADR 10). ``needs_ends``: that an input has no more records must be known soon."""
+    ``needs_ends``: that an input has no more records must be known soon. Source topics are then fetched all the time, hundreds of
+    times a second while a few records a millisecond come in; else when they are about to be read (ADR 10)."""
 
     def __init__(
         self,
         settings: DataClientSettings,
         hurried: threading.Event | None = None,
         *,
-        fetches_on_demand: bool = False,
         needs_ends: bool = False,
     ) -> None:
         self._settings = settings
         self._patient = (ReadKind.GLOBAL, ReadKind.STANDBY) if needs_ends else (ReadKind.GLOBAL, ReadKind.STANDBY, *_INPUTS)
         self._prefetch: Mapping[ReadKind, DataClientSettings] = {ReadKind.STANDBY: _SMALL_PREFETCH}
-        if fetches_on_demand:
+        if not needs_ends:
             self._prefetch = {**self._prefetch, ReadKind.SOURCE: _ON_DEMAND}
         self._hurried = hurried or threading.Event()
         self._consumers: dict[ReadKind, PartitionConsumer] = {}

@@ -278,16 +278,16 @@ class MicroBatches:
             self._failures = 0  # not by a batch that only closes stores: it may succeed where reading still fails
             if self._were_read or self._deaths >= _DEATHS_BEFORE_INSPECTION:
                 self._deaths = 0  # not by a batch that only opens stores, unless it has inspected them
+        self._due = next_due(
+            self._due,
+            report,
+            asked_s,
+            time.monotonic(),
+            rest_ms=self._config.rest_ms,
+            cap=min(self._max_records, BACKLOG),
+            standby_cap=self._config.standby_max_records,
+        )
         if self._config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2:
-            self._due = next_due(
-                self._due,
-                report,
-                asked_s,
-                time.monotonic(),
-                commit_interval_ms=self._config.commit_interval_ms,
-                cap=min(self._max_records, BACKLOG),
-                standby_cap=self._config.standby_max_records,
-            )
             self._max_records = next_cap(
                 self._max_records,
                 report,

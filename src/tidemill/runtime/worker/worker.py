@@ -94,11 +94,7 @@ class Worker:
         self._collected = time.monotonic()
         self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step, run)
         needs_ends = bool(spec.source.together)
-        # Only where source topics rest between batches, and no input has to be known to its end before another is taken.
-        fetches_on_demand = spec.transactional_id is not None and not needs_ends
-        reader = ThreadReader(
-            spec.consumer, self.control.hurried, fetches_on_demand=fetches_on_demand, needs_ends=needs_ends
-        )
+        reader = ThreadReader(spec.consumer, self.control.hurried, needs_ends=needs_ends)
         self.reader: SourceReader = AlignedReader(reader, spec.source.together, spec.source.idle_ms)
         self.continuity: dict[TopicPartition, int] = {}
         self.unreadable = spec.unreadable
