@@ -195,3 +195,16 @@ def test_a_column_of_no_type_is_computed_whether_or_not_it_may_fail(spark: Spark
         made.create_input_topic("in", TEXT, LONG).pipe_values([5, -1, 10])
         assert made.create_output_topic("nothing", TEXT, TEXT).read_values() == [None]
         assert made.create_output_topic("checked", TEXT, checked).read_values() == [{"n": 5, "is_checked": None}]
+
+
+def test_an_empty_map_and_an_empty_list_have_the_types_that_the_schema_gives_them(spark: SparkSession) -> None:
+    kinds = Serdes.json("counts map<string,bigint>, names array<string>, parts map<string,struct<n:bigint>>")
+    builder = StreamsBuilder()
+    numbers = builder.stream("in", key=TEXT, value=LONG)
+    empty = numbers.map_values(
+        lambda _: F.struct(F.create_map().alias("counts"), F.array().alias("names"), F.create_map().alias("parts"))
+    )
+    empty.to("out", key=TEXT, value=kinds)
+    with TopologyTestDriver(builder, session=spark) as made:
+        made.create_input_topic("in", TEXT, LONG).pipe_values([1])
+        assert made.create_output_topic("out", TEXT, kinds).read_values() == [{"counts": {}, "names": [], "parts": {}}]

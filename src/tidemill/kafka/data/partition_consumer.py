@@ -7,9 +7,9 @@ A fetch that finds nothing waits at the broker, and holds up the first fetch of 
 another position, since librdkafka has one fetch under way for each broker. So a consumer asks twenty times a second, and a
 patient one, for which nothing has come for some seconds, twice. A new client takes its place at each change.
 
-A new client also takes the place of one that has lost its last broker and hears nothing after that. A broker that stops may
+A new client also takes the place of one that has lost its last broker, once nothing more comes of it. A broker that stops may
 answer once more, with topics and without brokers: librdkafka forgets the only broker that it has, and may never ask
-bootstrap.servers again (its issue 5301).
+bootstrap.servers again (its issue 5301). It says so once, and what comes after that may be from its queue: no sign of a broker.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WAIT = "fetch.wait.max.ms"
 _QUICK_MS, _PATIENT_MS = 50, 500
 _LEADERS_LIMIT_S = 0.5
 _LOST_S = 3.0
-"""So long a client that has lost its last broker has for finding one by itself."""
+"""So long nothing has come of a client that has lost its last broker: it has not found one by itself, or all is read."""
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG}
@@ -53,7 +53,7 @@ class PartitionConsumer:
         self._is_patient = False
         self._heard_at = time.monotonic()
         self._lost_at: float | None = None
-        """When the client last said that it has no broker, if nothing has come of one since."""
+        """Where the client has said that it has no broker: when, or when something last came of it."""
         self._kept_out: KafkaError | None = None
         """Why brokers have refused the client's login or certificate, if nothing has come of one since."""
         self._placed: dict[TopicPartition, int] = {}
@@ -188,12 +188,17 @@ class PartitionConsumer:
         else:
             records = cast("list[FetchedRecord]", messages)  # without a call for each
         if records:
-            self._lost_at = self._kept_out = None
+            self._has_come()
         elif self._lost_at is not None and not self._aside and time.monotonic() - self._lost_at >= _LOST_S:
             self._replace_lost_client()
         if self.unheard:
             self.unheard.difference_update({(m.topic(), m.partition()) for m in records})
         return records
+
+    def _has_come(self) -> None:
+        self._kept_out = None
+        if self._lost_at is not None:
+            self._lost_at = time.monotonic()
 
     def _is_record(self, message: Message) -> TypeGuard[FetchedRecord]:
         """True if the message is a record; an event is dealt with, an error that ends reading raised."""
@@ -204,7 +209,7 @@ class PartitionConsumer:
             tp = _partition_of(message)
             self._ended_at[tp] = _offset_of(message)
             self.unheard.discard(tp)
-            self._lost_at = self._kept_out = None
+            self._has_come()
         elif error.code() in _OUT_OF_RANGE:
             tp = _partition_of(message)
             at = message.offset()

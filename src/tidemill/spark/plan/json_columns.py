@@ -211,6 +211,8 @@ def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -
             if _is_alike(found, kind):
                 return column
             return F.transform(column, lambda item: _shaped(item, item_type, element, f"{where}[]"))
+        case MapType(), spark.MapType(keyType=spark.NullType()):  # F.create_map() without arguments
+            return column.cast(_ddl(kind))
         case MapType(value), spark.MapType(keyType=key, valueType=item_type) if key.simpleString() == "string":
             if _is_alike(found, kind):
                 return column
