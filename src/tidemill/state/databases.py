@@ -7,7 +7,7 @@ like is ``meta``'s, what pages must be ``pages``'; how a state is read and writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,12 +63,13 @@ def make_or_require(
     boot_id: str,
     whose: StateIdentity | None,
     changelogs: Mapping[str, TopicPartition] | None,
+    from_sources: Collection[str],
     forms: Mapping[str, str],
 ) -> dict[str, str]:
     """For an owner: makes databases that are missing, stamps a new state with the format and whose it is or checks them, keeps
     the names of the changelogs and what stores are. CorruptStateError if it is another format; ForeignStateError if it is
-    another's; StopError for rows that would have to be restored and have no changelog, and for those that had none and are to
-    have one. Gives the stores that it has emptied, and why."""
+    another's; StopError for rows that would have to be restored and have no changelog, and for those that are to have one which
+    lacks them. Gives the stores that it has emptied, and why."""
     path = environment.directory / DATA_FILE
     databases = (META, *map(database_of, stores))
     try:
@@ -102,12 +103,14 @@ def make_or_require(
                 )
         for store, log in followed.items():
             if (now := (changelogs or {}).get(store, log)) != log:
+                if store not in from_sources:  # with no rows, too: the changelog may have some that were deleted since
+                    raise _without_changelog(environment.directory, store, now, had=log)
                 emptied[store] = f"store {store} in {environment.directory} was made from {log}, not from {now}"
         empty_stores(transaction, meta_db, {name: at for name, at in handle_of.items() if name in emptied})
         if changelogs is not None:
             for store in changelogs.keys() - followed.keys():
                 if transaction.stat(handle_of[store])["entries"]:
-                    raise _without_changelog(environment.directory, store, changelogs[store])
+                    raise _without_changelog(environment.directory, store, changelogs[store], had=None)
             meta.write_changelogs(transaction, meta_db, stores, changelogs)
         meta.write_forms(transaction, meta_db, forms)
     return emptied
@@ -125,10 +128,16 @@ def _within(stores: Sequence[str], changelogs: Mapping[str, TopicPartition]) -> 
     return {store: changelog for store, changelog in changelogs.items() if store in stores}
 
 
-def _without_changelog(directory: Path, store: str, changelog: TopicPartition) -> StopError:
+def _without_changelog(directory: Path, store: str, becomes: TopicPartition, *, had: TopicPartition | None) -> StopError:
     """Emptying it would destroy the only copy of its rows; with them it would differ from every copy that is restored."""
+    if had is not None:
+        return StopError(
+            f"store {store} in {directory} had the source topic {had} as its changelog until now: {becomes} lacks what changed "
+            "meanwhile, and the store would get old rows. Go back to topology.optimization=all (or reuse.ktable.source.topics); "
+            "or compute the results again: tidemill reset APP.py --execute --local-state"
+        )
     return StopError(
-        f"store {store} in {directory} had no changelog until now: {changelog} may lack rows of it, which would be gone wherever "
+        f"store {store} in {directory} had no changelog until now: {becomes} may lack rows of it, which would be gone wherever "
         "the task is restored. To keep them, go back (logged=False, and no topology.optimization that makes a source topic the "
         "changelog); or give them up: stop the instance, remove that directory and start again"
     )

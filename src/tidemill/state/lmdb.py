@@ -85,6 +85,7 @@ class TaskState:
         *,
         whose: StateIdentity | None = None,
         changelogs: Mapping[str, TopicPartition] | None = None,
+        from_sources: Collection[str] = (),
         forms: Mapping[str, str] | None = None,
         map_size: int = FIRST_MAP_SIZE,
         boot_id: str | None = None,
@@ -92,7 +93,8 @@ class TaskState:
         """Open the state of the task `directory` for its owner, making what is missing.
 
         ``whose``: the task that it must be the state of, else ForeignStateError; kept with it, so that a copy elsewhere is known.
-        ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``. ``forms``: what each store's bytes
+        ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``; ``from_sources``: the stores whose
+        changelog is a source topic, which has all rows whatever the store has followed before. ``forms``: what each store's bytes
         are, kept with them; a store that was something else is emptied (``emptied``). A state that a power cut may have damaged
         is wiped first (``opened_after``). Raises CorruptStateError: wipe (``wipe_files``) and open again. StopError if rows would
         be lost that have no changelog, if there can be no folder, or a folder is in the place of a file, StateDiskError if its
@@ -115,7 +117,13 @@ class TaskState:
                 state = cls(environment, stores, opened_after, boot_id)
                 require_sound(environment)
                 state.emptied = make_or_require(
-                    environment, state.stores, boot_id=boot_id, whose=whose, changelogs=changelogs, forms=forms or {}
+                    environment,
+                    state.stores,
+                    boot_id=boot_id,
+                    whose=whose,
+                    changelogs=changelogs,
+                    from_sources=from_sources,
+                    forms=forms or {},
                 )
             except BaseException:
                 close_environment(environment)

@@ -279,6 +279,18 @@ def test_a_store_that_gets_another_changelog_is_emptied_and_its_neighbours_stay(
     assert "was made from app-counts-changelog-0, not from rows-0: emptied" in stores.at.note
 
 
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_a_store_whose_source_topic_was_its_changelog_is_not_restored_from_another_one(folder: str, *, has_rows: bool) -> None:
+    """``topology.optimization`` is switched off again: the store's own changelog has rows that were deleted since, or none."""
+    source = {"counts": replace(SPECS["counts"], changelog=None, source_topic="rows", logged=False)}
+    stores = owned(folder, specs=source)
+    stores.apply({"counts": {b"k": b"1"} if has_rows else {}}, {"counts": 5})
+    stores.close(clean=True)
+    with pytest.raises(StopError, match=r"counts in .*1_0 had the source topic rows-0 as its changelog.*tidemill reset"):
+        owned(folder)
+    assert owned(folder, specs=source).get_many("counts", [b"k"]) == [b"1" if has_rows else None], "nothing was lost"
+
+
 def with_windows(retention_ms: int) -> dict[str, StoreSpec]:
     """Windows that have a changelog, and some that have none; next to counts."""
     kept = Store(name="hours", kind=StoreKind.TIMESTAMPED_WINDOW, retention_ms=retention_ms)

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -226,15 +227,19 @@ def _open(directory: Path, specs: Sequence[StoreSpec], partition: int, owner: Ow
     changelogs = {
         spec.name: TopicPartition(topic, partition) for spec in specs if (topic := spec.changelog or spec.source_topic)
     }
+    from_sources = {spec.name for spec in specs if not spec.changelog}
     forms = {spec.name: form_of(spec) for spec in specs}
+    opened = partial(
+        TaskState.open, directory, names, whose=owner.whose, changelogs=changelogs, from_sources=from_sources, forms=forms
+    )
     try:
-        state = TaskState.open(directory, names, whose=owner.whose, changelogs=changelogs, forms=forms)
+        state = opened()
     except (CorruptStateError, ForeignStateError) as refused:
         if isinstance(refused, ForeignStateError):
             _require_logged(refused, names, changelogs)
         owner.noted(f"{refused}; wiped" if isinstance(refused, ForeignStateError) else _wiped(refused))
         wipe_files(directory)
-        return TaskState.open(directory, names, whose=owner.whose, changelogs=changelogs, forms=forms)
+        return opened()
     for reason in state.emptied.values():
         owner.noted(f"{reason}: emptied, to be restored")
     if state.opened_after is Shutdown.LOST_POWER:
