@@ -104,13 +104,13 @@ def make_or_require(
         for store, log in followed.items():
             if (now := (changelogs or {}).get(store, log)) != log:
                 if store not in from_sources:  # with no rows, too: the changelog may have some that were deleted since
-                    raise _without_changelog(environment.directory, store, now, had=log)
+                    raise _with_stale_changelog(environment.directory, store, log, now)
                 emptied[store] = f"store {store} in {environment.directory} was made from {log}, not from {now}"
         empty_stores(transaction, meta_db, {name: at for name, at in handle_of.items() if name in emptied})
         if changelogs is not None:
             for store in changelogs.keys() - followed.keys():
                 if transaction.stat(handle_of[store])["entries"]:
-                    raise _without_changelog(environment.directory, store, changelogs[store], had=None)
+                    raise _without_changelog(environment.directory, store, changelogs[store])
             meta.write_changelogs(transaction, meta_db, stores, changelogs)
         meta.write_forms(transaction, meta_db, forms)
     return emptied
@@ -128,16 +128,18 @@ def _within(stores: Sequence[str], changelogs: Mapping[str, TopicPartition]) -> 
     return {store: changelog for store, changelog in changelogs.items() if store in stores}
 
 
-def _without_changelog(directory: Path, store: str, becomes: TopicPartition, *, had: TopicPartition | None) -> StopError:
-    """Emptying it would destroy the only copy of its rows; with them it would differ from every copy that is restored."""
-    if had is not None:
-        return StopError(
-            f"store {store} in {directory} had the source topic {had} as its changelog until now: {becomes} lacks what changed "
-            "meanwhile, and the store would get old rows. Go back to topology.optimization=all (or reuse.ktable.source.topics); "
-            "or compute the results again: tidemill reset APP.py --execute --local-state"
-        )
+def _with_stale_changelog(directory: Path, store: str, source: TopicPartition, changelog: TopicPartition) -> StopError:
     return StopError(
-        f"store {store} in {directory} had no changelog until now: {becomes} may lack rows of it, which would be gone wherever "
+        f"store {store} in {directory} had the source topic {source} as its changelog until now: {changelog} lacks what changed "
+        "meanwhile, and the store would get old rows. Go back to topology.optimization=all (or reuse.ktable.source.topics); "
+        "or compute the results again: tidemill reset APP.py --execute --local-state"
+    )
+
+
+def _without_changelog(directory: Path, store: str, changelog: TopicPartition) -> StopError:
+    """Emptying it would destroy the only copy of its rows; with them it would differ from every copy that is restored."""
+    return StopError(
+        f"store {store} in {directory} had no changelog until now: {changelog} may lack rows of it, which would be gone wherever "
         "the task is restored. To keep them, go back (logged=False, and no topology.optimization that makes a source topic the "
         "changelog); or give them up: stop the instance, remove that directory and start again"
     )
