@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.runtime.local_application import Place
 from tests.waiting import until
-from tidemill import Serdes, SessionWindows, StreamsBuilder, TimeWindows
+from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows
 from tidemill.config.slices import TopicsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import TopologyMismatchError
@@ -108,6 +108,33 @@ def test_windows_go_on_from_what_they_have_counted_when_their_retention_changes(
             for topic in ("out", "sessions"):
                 counts = [int.from_bytes(m.value(), "big") for m in place.received(topic, ran)]
                 assert counts == list(range(1, ran + 1)), topic
+
+
+def test_windows_do_not_go_on_from_the_counts_of_others(place: Place) -> None:
+    """A store in which a row is found by its time says nothing of the windows that it was made for."""
+    place.create("in", "out")
+
+    def counting_in(windows: TimeWindows | SlidingWindows, store: str = "counts") -> StreamsBuilder:
+        builder = StreamsBuilder()
+        records = builder.stream(place.topic("in"), key=STRING, value=STRING).group_by_key()
+        counts = records.windowed_by(windows).count(store=store).to_stream()
+        counts.select_key(lambda k, _: k.key).to(place.topic("out"), key=STRING, value=LONG)
+        return builder
+
+    begins = 1_700_000_000_000 // 60_000 * 60_000
+    with place.running(counting_in(TimeWindows.of_size(60_000))):
+        place.send("in", [(b"a", b"x")], timestamp_ms=begins)
+        assert len(place.received("out", 1)) == 1
+    sliding = SlidingWindows.of_time_difference(60_000)
+    for others in (sliding, TimeWindows.of_size(120_000), TimeWindows.of_size(60_000, advance=30_000)):
+        with pytest.raises(TopologyMismatchError, match=r"counts is kept as \(.*windows_ms=60000/60000\) and is to be \("):
+            place.application(counting_in(others)).start()
+    with place.running(counting_in(sliding, store="sliding")):
+        place.send("in", [(b"a", b"x")], timestamp_ms=begins)
+        assert len(place.received("out", 2)) == 2
+    with place.running(counting_in(TimeWindows.of_size(60_000, grace=60_000))):
+        place.send("in", [(b"a", b"x")], timestamp_ms=begins)
+        assert int.from_bytes(place.received("out", 3)[-1].value(), "big") == 2
 
 
 def test_a_table_that_had_its_source_topic_as_changelog_gets_no_old_rows_back(place: Place) -> None:

@@ -17,7 +17,7 @@ from tidemill.topology.durations import Duration, milliseconds
 from tidemill.topology.naming import legal_name
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import MAX_TIME, AnyWindows, SessionWindows, SlidingWindows, Windows, own_windows
+from tidemill.topology.windows import MAX_TIME, AnyWindows, SessionWindows, SlidingWindows, TimeWindows, Windows, own_windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,6 +161,7 @@ def window_store_of(
         reach_ms=windows.reach,
         window_size_ms=_size(windows),
         own_windows=own_windows(windows),
+        windows=_spelling(windows),
         with_headers=bool(asked.headers),
         left_open=_left_open(asked),
     )
@@ -173,6 +174,18 @@ def _left_open(asked: Materialized) -> frozenset[str]:
 
 def _name(recorder: Recorder, asked: Materialized, prefix: str) -> str:
     return asked.name if asked.name is not None else recorder.store_name(prefix)
+
+
+def _spelling(windows: AnyWindows) -> str | None:
+    """Where windows begin and end, in ms: no grace, and no gap of sessions, which may change."""
+    match windows:
+        case TimeWindows(size=None, start=start):
+            return f"from/{start}"
+        case TimeWindows(size=size, advance=advance):
+            return f"{size}/{advance}"
+        case SlidingWindows(difference=difference):
+            return f"sliding/{difference}"
+    return None
 
 
 def _size(windows: AnyWindows) -> int | None:

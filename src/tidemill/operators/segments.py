@@ -20,8 +20,6 @@ from struct import Struct
 from tidemill.operators.rows import Rows
 
 LONG_MAX = (1 << 63) - 1
-DAY_MS = 86_400_000
-"""Retention of a windowed store that names none."""
 _MIN_INTERVAL_MS = 60_000
 _INDEX = b"\xfe"
 _META = b"\xff"

@@ -15,7 +15,7 @@ from struct import Struct
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows, require_key
-from tidemill.operators.segments import DAY_MS, LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
+from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import TableRow, Value
 from tidemill.topology.windows import Windowed
@@ -28,7 +28,6 @@ class SessionStore:
     """Aggregates by session (org.apache.kafka.streams.state.SessionStore)."""
 
     def __init__(self, store: Store, rows: Rows) -> None:
-        retention = DAY_MS if store.retention_ms is None else store.retention_ms
         self.name = store.name
         self._rows = rows
         self._log = rows.log
@@ -38,7 +37,7 @@ class SessionStore:
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
         self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
         self._segments = Segments(
-            rows, retention, persistent=store.persistent, time_ordered=store.time_ordered, reach=store.reaches_back_ms
+            rows, store.keeps_ms, persistent=store.persistent, time_ordered=store.time_ordered, reach=store.reaches_back_ms
         )
         self._interval = self._segments.interval
         self._recent = RecentRows(self._segments, _SUFFIX)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows, require_key
-from tidemill.operators.segments import DAY_MS, LONG_MAX
+from tidemill.operators.segments import LONG_MAX
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Serde, TableRow
 
@@ -56,7 +56,7 @@ class VersionedStore:
         self._key_serde: Serde = store.key_serde
         self.encode_key = store.key_serde.serialize
         self._write_value, self._read_value = store.value_serde.serialize, store.value_serde.deserialize
-        self._retention = DAY_MS if store.retention_ms is None else store.retention_ms
+        self._retention = store.keeps_ms
         kept = rows.get(_CLOCK)
         self._kept = self._observed = -1 if kept is None else _unpack(kept)[0]
         self._swept = self._observed - self._retention

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
 from tidemill.operators.rows import Rows, require_key
-from tidemill.operators.segments import DAY_MS, LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
+from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Value
 from tidemill.topology.windows import Windowed
@@ -29,7 +29,6 @@ class WindowStore:
     timestamped = False
 
     def __init__(self, store: Store, rows: Rows) -> None:
-        retention = DAY_MS if store.retention_ms is None else store.retention_ms
         self.name = store.name
         self._size, self._own_windows = LONG_MAX if store.window_size_ms is None else store.window_size_ms, store.own_windows
         self._rows = rows
@@ -43,7 +42,7 @@ class WindowStore:
         self.encode_key, self.decode_key = store.key_serde.serialize, store.key_serde.deserialize
         self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
         self._segments = Segments(
-            rows, retention, persistent=store.persistent, time_ordered=store.time_ordered, shows_one_more=store.time_ordered,
+            rows, store.keeps_ms, persistent=store.persistent, time_ordered=store.time_ordered, shows_one_more=store.time_ordered,
             reach=store.reaches_back_ms,
         )  # fmt: skip
         self._interval = self._segments.interval

@@ -18,6 +18,8 @@ from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
 from tidemill.topology.windows import Windows
 
+_DAY_MS = 86_400_000
+
 
 class StoreKind(Enum):
     KEY_VALUE = "key_value"
@@ -71,8 +73,16 @@ class Store(Spelled):
     """True for window and session stores whose rows are emitted when windows close (EmitStrategy.onWindowClose)."""
     indexed_by_key: bool = False
     """True for those of sliding windows (``has_index_by_key``)."""
+    windows: str | None = field(default=None, compare=False)
+    """Which windows an aggregation keeps here, so that no others go on from its rows. None: the program's own windows,
+    sessions, or no aggregation."""
     left_open: frozenset[str] = field(default=frozenset(), compare=False)
     """The fields of ``persistent`` and ``with_headers`` that the program leaves to settings (``configured_topology``)."""
+
+    @property
+    def keeps_ms(self) -> int:
+        """The retention; a day for a store that names none."""
+        return _DAY_MS if self.retention_ms is None else self.retention_ms
 
     @property
     def reaches_back_ms(self) -> int:

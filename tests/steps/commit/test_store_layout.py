@@ -54,6 +54,14 @@ def test_the_retention_of_windows_and_sessions_decides_how_their_rows_are_laid_o
     assert not is_other_changelog(kept_as(kind, 1), kept_as(kind, 86_400_000)), "the changelog has no segments"
 
 
+def test_windows_of_other_kinds_or_lengths_can_not_go_on_from_each_others_rows() -> None:
+    tumbling = "timestamped_window key=string value=long segment_ms=60000 windows_ms=60000/60000"
+    for others in ("60000/30000", "120000/120000", "sliding/60000", "from/0"):
+        assert is_other_changelog(tumbling, tumbling.replace("60000/60000", others)), others
+    assert not is_other_changelog(tumbling, tumbling.replace("segment_ms=60000", "segment_ms=120000"))
+    assert not is_other_changelog(tumbling, tumbling.replace(" windows_ms=60000/60000", "")), "not said of its own windows"
+
+
 def test_a_versioned_store_has_no_segments() -> None:
     assert kept_as(StoreKind.VERSIONED, 1) == kept_as(StoreKind.VERSIONED, 86_400_000)
 

@@ -2,12 +2,14 @@
 
 Decides whether a store that was one thing can be read as another. Two questions: whether its local rows still are what the store
 expects (any difference: they are restored), and whether its changelog is (another family of kinds, or another serde: nothing can
-be restored from it).
+be restored from it; other windows: what would be restored are counts of the ones before).
 """
 
 from __future__ import annotations
 
-from tidemill.operators.segments import DAY_MS, interval_of
+from collections.abc import Sequence
+
+from tidemill.operators.segments import interval_of
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.topology.nodes import StoreKind
 from tidemill.topology.values import Serde
@@ -25,6 +27,8 @@ _FAMILIES = {
 _SEGMENTED = frozenset({StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW, StoreKind.SESSION})
 """Kinds whose rows lie in segments: the length of one, which comes from the retention, decides each row's key."""
 
+_WINDOWS = "windows_ms="
+
 
 def form_of(spec: StoreSpec) -> str:
     """Such as ``timestamped_key_value key=string value=long``, or of windows ``... segment_ms=43200000``."""
@@ -35,7 +39,9 @@ def form_of(spec: StoreSpec) -> str:
         kind = kept.kind
         flags = "".join(f" {name}" for name in ("retain_duplicates", "with_headers", "time_ordered") if getattr(kept, name))
         if kind in _SEGMENTED:
-            flags += f" segment_ms={interval_of(DAY_MS if kept.retention_ms is None else kept.retention_ms)}"
+            flags += f" segment_ms={interval_of(kept.keeps_ms)}"
+        if kept.windows is not None:
+            flags += f" {_WINDOWS}{kept.windows}"
     return f"{kind.value} key={_name(spec.key_serde)} value={_name(spec.value_serde)}{flags}"
 
 
@@ -46,7 +52,13 @@ def _name(serde: Serde | None) -> str:
 def is_other_changelog(was: str, becomes: str) -> bool:
     """True if a changelog written by a store of the one layout can't be read by one of the other."""
     (kind_was, *rest_was), (kind_becomes, *rest_becomes) = was.split(), becomes.split()
-    return _family(kind_was) != _family(kind_becomes) or rest_was[:2] != rest_becomes[:2]
+    windows_were, windows_become = _windows(rest_was), _windows(rest_becomes)
+    has_others = windows_were is not None and windows_become is not None and windows_were != windows_become
+    return _family(kind_was) != _family(kind_becomes) or rest_was[:2] != rest_becomes[:2] or has_others
+
+
+def _windows(flags: Sequence[str]) -> str | None:
+    return next((flag for flag in flags if flag.startswith(_WINDOWS)), None)
 
 
 def _family(kind: str) -> str:

@@ -204,8 +204,7 @@ def _begun(
     assert kept is not None
     assert kept.value_serde is not None
     gap, grace = operation.windows.gap, operation.windows.grace
-    retention = operation.windows.retention if kept.retention_ms is None else kept.retention_ms
-    segments = Segments(rows, retention, persistent=kept.persistent, time_ordered=False, reach=kept.reaches_back_ms)
+    segments = Segments(rows, kept.keeps_ms, persistent=kept.persistent, time_ordered=False, reach=kept.reaches_back_ms)
     decode, keeps_values = reading(kept.value_serde, kept.name), type(kept.value_serde) in IMMUTABLE
     shown = state.memory.get((task, kept.name))
     if shown is None:

@@ -121,8 +121,7 @@ def _grouped(codes: Longs, end: int) -> tuple[Longs, Longs, Longs]:
 def _segments(rows: TaskRows, operation: WindowAggregate, state: StepState) -> Segments:
     store = state.stores[operation.store].kept
     assert store is not None
-    retention = operation.windows.retention if store.retention_ms is None else store.retention_ms
-    return Segments(rows, retention, persistent=store.persistent, time_ordered=False)
+    return Segments(rows, store.keeps_ms, persistent=store.persistent, time_ordered=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from tidemill.operators.record import record_of
-from tidemill.operators.segments import DAY_MS, LONG_MAX, Segments, pack_time
+from tidemill.operators.segments import LONG_MAX, Segments, pack_time
 from tidemill.operators.stored_serdes import reading
 from tidemill.operators.stream_join import Joiner, with_key
 from tidemill.steps.rows.task_rows import Headers, TaskRows
@@ -57,9 +57,7 @@ class KeptSide:
     def __init__(self, store: Store, rows: TaskRows) -> None:
         assert store.value_serde is not None
         self.rows = rows
-        self.segments = Segments(
-            rows, DAY_MS if store.retention_ms is None else store.retention_ms, persistent=store.persistent, time_ordered=False
-        )
+        self.segments = Segments(rows, store.keeps_ms, persistent=store.persistent, time_ordered=False)
         decode = reading(store.value_serde, store.name)
         # An immutable value is kept as it is read; of others the bytes, to be read for each match.
         self.keeps_values = type(store.value_serde) in IMMUTABLE
