@@ -37,6 +37,24 @@ def test_a_folder_is_locked_until_it_is_removed(tmp_path: Path, monkeypatch: pyt
     remove_kept_folder(folder)
 
 
+def test_what_a_killed_process_left_behind_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    killed = "import os, tidemill.kept_folder as kept; kept.kept_folder('some-'); os.kill(os.getpid(), 9)"
+    subprocess.run([sys.executable, "-c", killed], env={**os.environ, "TMPDIR": str(tmp_path)}, check=False)
+    (left,) = tmp_path.iterdir()
+    Path(left, "inside").mkdir()
+    others = [tmp_path / name for name in ("some-longer-abcdefgh", "some-abc", "other-abcdefgh")]
+    live = kept_folder("some-")
+    assert left.is_dir(), "it may be just about to be locked"
+    for folder in (left, live, *others):
+        Path(folder).mkdir(exist_ok=True)
+        os.utime(folder, (0, 0))
+    new = kept_folder("some-")
+    assert {Path(folder) for folder in (live, new)} | set(others) == set(tmp_path.iterdir())
+    remove_kept_folder(live)
+    remove_kept_folder(new)
+
+
 def test_a_folder_on_a_file_system_without_locks_is_one_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError("no locks available")

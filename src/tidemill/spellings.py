@@ -165,6 +165,9 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
     for each in (without, f"{without}_ms"):
         if each in own:
             return f": write {each}"
+    if issubclass(cls, Enum):
+        begun = [each for each in own if each.startswith(plain.upper())]
+        return f": write {' or '.join(begun)}" if begun else f"; it has {', '.join(own)}"
     of_its_kind = sorted(_GIVEN_BY.items(), key=lambda given: ("Table" in given[0]) != ("Table" in cls.__name__))
     for other, origin in of_its_kind:
         if other != cls.__name__ and plain in dir(getattr(sys.modules[__package__], other)):  # it loads what it exports

@@ -54,7 +54,7 @@ class LocalListener:
 
     is_local = True
 
-    def __init__(self, name: str = "control", *, use: str = "the control channel", prefix: str = "tidemill-") -> None:
+    def __init__(self, name: str = "control", *, use: str = "the control channel", prefix: str = "tidemill-control-") -> None:
         self._folder = kept_folder(prefix)
         self.address = os.path.join(self._folder, name)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
