@@ -148,6 +148,7 @@ def require_fitting_state(application: str, directory: StateDirectory, stores: I
             becomes = wanted.get((of_name.get(store, -1), store))
             if becomes is not None and is_other_changelog(was, becomes):
                 sentence = f"the store {store} is kept as ({was}) and is to be ({becomes}), which its changelog can't be read as"
+                sentence += " (under another name it begins empty)"
                 sentences[sentence] = None
             elif becomes is not None and of_name[store] != task.subtopology:
                 log.warning(
