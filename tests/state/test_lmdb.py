@@ -445,10 +445,15 @@ def test_a_copy_made_while_the_state_was_written_is_wiped(directory: Path) -> No
     state = TaskState.open(moved, STORES)
     assert (state.opened_after, batch_found(state)) == (Shutdown.CRASHED, 2), "moved, it is the same"
     state.close(clean=True)
-    shutil.copytree(live, moved, dirs_exist_ok=True)  # over the files that are there
-    state = TaskState.open(moved, STORES)
-    assert state.opened_after is Shutdown.LOST_POWER
-    state.close(clean=True)
+    for crashed in (False, True):  # over the files that are there, which stay the same ones
+        shutil.copytree(live, moved, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        os.utime(moved / DIRTY_FILE, ns=(0, 0))
+        state = TaskState.open(moved, STORES)
+        assert state.opened_after is Shutdown.LOST_POWER, crashed
+        shutil.rmtree(live)
+        apply_batch(state, 1)
+        shutil.copytree(moved, live)
+        state.close(clean=False)
 
 
 @pytest.mark.parametrize(

@@ -97,11 +97,14 @@ def last_shutdown(directory: Path, boot_id: str) -> Shutdown:
 def mark_dirty(directory: Path, boot_id: str) -> None:
     """Say, safely on the disk, that unsynced writes of this boot may follow."""
     with _replacing(directory / DIRTY_FILE) as file:
+        made = os.fstat(file.fileno()).st_mtime_ns
         file.write(f"{boot_id} {_file_id(file)}\n")
+        file.flush()
+        os.utime(file.fileno(), ns=(made, made))
 
 
 def _file_id(file: TextIO) -> str:
-    """Which file of its disk this is; a renamed one is the same, a copy is not.
+    """Which file of its disk this is, and from when; a renamed one is the same, a copy is not, nor one that was written over.
 
     Some file systems give the number of a file that is gone to the next one, and have a generation to tell them apart.
     """
@@ -109,7 +112,8 @@ def _file_id(file: TextIO) -> str:
     if sys.platform == "linux":
         with suppress(OSError):
             generation = fcntl.ioctl(file.fileno(), _GET_GENERATION, generation)
-    return f"{os.fstat(file.fileno()).st_ino}-{generation.hex()}"
+    found = os.fstat(file.fileno())
+    return f"{found.st_ino}-{generation.hex()}-{found.st_mtime_ns}"
 
 
 def ensure_dirty(directory: Path, boot_id: str) -> None:
