@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import select
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -252,7 +253,7 @@ def test_a_disk_that_takes_no_more_files_is_told_from_a_folder_that_is_gone(
     def refuse(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("tidemill.state.durability.replace_file", refuse)
+    monkeypatch.setattr("tidemill.state.durability.sync_directory", refuse)
     with pytest.raises(StateDiskError, match=f"{directory} can't be written: {os.strerror(code)}"):
         TaskState.open(directory, STORES)
     monkeypatch.undo()
@@ -421,6 +422,38 @@ def test_a_power_cut_after_a_clean_close_costs_nothing(directory: Path) -> None:
     assert state.opened_after is Shutdown.CLEAN, "it was only read in between"
     assert batch_found(state) == 1
     state.close(clean=False)
+
+
+def test_a_copy_made_while_the_state_was_written_is_wiped(directory: Path) -> None:
+    """It has some pages from before a batch and others from after it, which nothing else shows."""
+    state = TaskState.open(directory, STORES)
+    apply_batch(state, 1)
+    live, moved = directory.with_name("live"), directory.with_name("moved")
+    shutil.copytree(directory, live)
+    state.close(clean=True)
+    stopped = directory.with_name("stopped")
+    shutil.copytree(directory, stopped)
+    for copy, left in ((live, Shutdown.LOST_POWER), (stopped, Shutdown.CLEAN)):
+        shutil.rmtree(directory)
+        shutil.copytree(copy, directory)
+        state = TaskState.open(directory, STORES)
+        assert state.opened_after is left
+        assert batch_found(state) == (left is Shutdown.CLEAN)
+        apply_batch(state, batch_found(state) + 1)
+        state.close(clean=False)
+    directory.rename(moved)
+    state = TaskState.open(moved, STORES)
+    assert (state.opened_after, batch_found(state)) == (Shutdown.CRASHED, 2), "moved, it is the same"
+    state.close(clean=True)
+    for crashed in (False, True):  # over the files that are there, which stay the same ones
+        shutil.copytree(live, moved, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        os.utime(moved / DIRTY_FILE, ns=(0, 0))
+        state = TaskState.open(moved, STORES)
+        assert state.opened_after is Shutdown.LOST_POWER, crashed
+        shutil.rmtree(live)
+        apply_batch(state, 1)
+        shutil.copytree(moved, live)
+        state.close(clean=False)
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,25 @@
 
 LMDB runs without sync: the kernel keeps what a dead process wrote, but a power cut may take any part of it. So a task directory
 holds a file `dirty`, with the id of the machine's boot, from before the first write until a clean close has synced everything.
-A dirty directory of *this* boot lost nothing (at most its process died); of another boot it can't be believed. The `dirty` file
-itself and every other small file is replaced through sync and rename, so none is ever seen half written.
+A dirty directory of *this* boot lost nothing (at most its process died); of another boot it can't be believed. Nor can a copy
+that was made while it was written, of which some pages are older than others: `dirty` also says which file it is itself, and in
+a copy it is another. The `dirty` file itself and every other small file is replaced through sync and rename, so none is ever
+seen half written.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from typing import TextIO
 
 import psutil
 
@@ -25,6 +29,7 @@ from tidemill.errors import CorruptStateError, StateDiskError
 DIRTY_FILE = "dirty"
 _LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_TIME_GRAIN_S = 10
+_GET_GENERATION = 0x80087601  # FS_IOC_GETVERSION of linux/fs.h
 
 TAKES_NOTHING = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
@@ -39,7 +44,7 @@ class Shutdown(Enum):
     CRASHED = "crashed"
     """Its process died, or lives: what the kernel holds is whole."""
     LOST_POWER = "lost power"
-    """The machine went down with unsynced writes: not to be believed."""
+    """The machine went down with unsynced writes, or this is a copy from while it was written: not to be believed."""
 
 
 def disk_problem(directory: Path, code: int) -> StateDiskError:
@@ -79,17 +84,36 @@ def current_boot_id() -> str:
 def last_shutdown(directory: Path, boot_id: str) -> Shutdown:
     """State in which `directory` was left, seen from the boot `boot_id`. CorruptStateError if that can't be found out."""
     try:
-        written_by = (directory / DIRTY_FILE).read_text(encoding="utf-8", errors="replace")
+        with open(directory / DIRTY_FILE, encoding="utf-8", errors="replace") as file:
+            written_by, here = file.read().split(), _file_id(file)
     except FileNotFoundError:
         return Shutdown.CLEAN
     except IsADirectoryError:
         raise CorruptStateError(str(directory / DIRTY_FILE), found="a folder", expected="a file with a boot's id") from None
-    return Shutdown.CRASHED if written_by.strip() == boot_id else Shutdown.LOST_POWER
+    # Versions before have written the boot alone.
+    return Shutdown.CRASHED if written_by in ([boot_id], [boot_id, here]) else Shutdown.LOST_POWER
 
 
 def mark_dirty(directory: Path, boot_id: str) -> None:
     """Say, safely on the disk, that unsynced writes of this boot may follow."""
-    replace_file(directory / DIRTY_FILE, f"{boot_id}\n")
+    with _replacing(directory / DIRTY_FILE) as file:
+        made = os.fstat(file.fileno()).st_mtime_ns
+        file.write(f"{boot_id} {_file_id(file)}\n")
+        file.flush()
+        os.utime(file.fileno(), ns=(made, made))
+
+
+def _file_id(file: TextIO) -> str:
+    """Which file of its disk this is, and from when; a renamed one is the same, a copy is not, nor one that was written over.
+
+    Some file systems give the number of a file that is gone to the next one, and have a generation to tell them apart.
+    """
+    generation = bytes(8)
+    if sys.platform == "linux":
+        with suppress(OSError):
+            generation = fcntl.ioctl(file.fileno(), _GET_GENERATION, generation)
+    found = os.fstat(file.fileno())
+    return f"{found.st_ino}-{generation.hex()}-{found.st_mtime_ns}"
 
 
 def ensure_dirty(directory: Path, boot_id: str) -> None:
@@ -106,10 +130,16 @@ def mark_clean(directory: Path) -> None:
 
 def replace_file(path: Path, text: str) -> None:
     """Put `text` at `path`: after any crash or power cut there is the old file or the whole new one."""
+    with _replacing(path) as file:
+        file.write(text)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
     temporary = path.with_name(f"{path.name}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
-        file.write(text)
+        yield file
         file.flush()
         os.fsync(descriptor)
     temporary.replace(path)

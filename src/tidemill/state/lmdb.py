@@ -95,10 +95,10 @@ class TaskState:
         ``whose``: the task that it must be the state of, else ForeignStateError; kept with it, so that a copy elsewhere is known.
         ``changelogs``: the changelog partition of each logged store, kept for ``.checkpoint``; ``from_sources``: the stores whose
         changelog is a source topic, which has all rows whatever the store has followed before. ``forms``: what each store's bytes
-        are, kept with them; a store that was something else is emptied (``emptied``). A state that a power cut may have damaged
-        is wiped first (``opened_after``). Raises CorruptStateError: wipe (``wipe_files``) and open again. StopError if rows would
-        be lost that have no changelog, if there can be no folder, or a folder is in the place of a file, StateDiskError if its
-        disk takes nothing.
+        are, kept with them; a store that was something else is emptied (``emptied``). A state that a power cut or copying may
+        have damaged is wiped first (``opened_after``). Raises CorruptStateError: wipe (``wipe_files``) and open again. StopError
+        if rows would be lost that have no changelog, if there can be no folder, or a folder is in the place of a file,
+        StateDiskError if its disk takes nothing.
         """
         boot_id = boot_id or current_boot_id()
         with needing_the_disk(directory):
@@ -144,7 +144,8 @@ class TaskState:
             opened_after = last_shutdown(directory, boot_id)
             if opened_after is Shutdown.LOST_POWER:
                 raise StateError(
-                    f"{directory} was in use when the machine went down and may be damaged: its next owner wipes and restores it"
+                    f"{directory} was in use when the machine went down, or when it was copied, and may be damaged: "
+                    "its next owner wipes and restores it"
                 )
             environment = open_environment(directory, read_only=True, map_size=0)
         except OSError as error:

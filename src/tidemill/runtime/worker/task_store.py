@@ -243,7 +243,7 @@ def _open(directory: Path, specs: Sequence[StoreSpec], partition: int, owner: Ow
     for reason in state.emptied.values():
         owner.noted(f"{reason}: emptied, to be restored")
     if state.opened_after is Shutdown.LOST_POWER:
-        owner.noted(f"{directory} was left dirty by another boot of this machine; wiped")
+        owner.noted(f"{directory} was in use when the machine went down, or when it was copied; wiped")
     return state
 
 
