@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -76,6 +77,18 @@ def test_a_null_key_is_no_empty_one() -> None:
         with pytest.raises(ValueError, match="store has no null keys"):
             call()
     assert windows.fetch("", 0) == sessions.fetch_session("", 0, 5) == "a"
+
+
+@pytest.mark.parametrize("wrong", [None, 1.5, datetime(2026, 1, 1, tzinfo=timezone.utc)])
+def test_a_time_that_is_none_is_named(wrong: Any) -> None:
+    windows, sessions = _windows(), SessionStore(_store(StoreKind.SESSION), MemoryRows())
+    for read in (
+        lambda: windows.fetch("a", wrong), lambda: windows.fetch_range("a", 0, wrong), lambda: windows.fetch_all(wrong, 9),
+        lambda: windows.fetch_keys("a", "b", wrong), lambda: sessions.fetch_session("a", wrong, 9),
+        lambda: sessions.find_sessions("a", wrong), lambda: sessions.fetch_keys("a", "b", 0, wrong),
+    ):  # fmt: skip
+        with pytest.raises(TypeError, match=r"a time is .*, expected milliseconds since the epoch as an int"):
+            read()
 
 
 def test_none_deletes_a_window() -> None:

@@ -14,7 +14,7 @@ from struct import Struct
 
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
-from tidemill.operators.rows import Rows, require_key
+from tidemill.operators.rows import Rows, require_key, require_times
 from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import TableRow, Value
@@ -89,6 +89,7 @@ class SessionStore:
 
     def fetch_session(self, key: object, start: int, end: int) -> Value:
         """The aggregate of exactly this session; None if there is none (any more)."""
+        require_times(start, end)
         if end < self._segments.oldest_shown:
             return None
         raw = self._raw(key)
@@ -103,6 +104,7 @@ class SessionStore:
         self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
     ) -> Iterator[tuple[Windowed, Value]]:
         """The sessions of ``key`` that end at ``earliest_end`` or later and begin at ``latest_start`` or earlier, by end."""
+        require_times(earliest_end, latest_start)
         found = self.find_at(self._raw(key), earliest_end, latest_start)
         return ((Windowed(key, start, end), value) for start, end, value in (reversed(found) if reverse else found))
 
@@ -131,6 +133,7 @@ class SessionStore:
 
         Segment by segment, each by key and end; of a store in memory by end, then by key, as Kafka Streams' own.
         """
+        require_times(earliest_end, latest_start)
         at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
         found: Iterable[tuple[bytes, int, int, bytes]] = (
             row

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from tidemill.operators.function_failures import answer_calls_of
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
 from tidemill.operators.record import Headers, why_no_timestamp
-from tidemill.operators.rows import require_key
+from tidemill.operators.rows import require_key, require_times
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
@@ -144,10 +144,12 @@ class VersionedAccess(_Access):
 
     def get_as_of(self, key: object, timestamp: int) -> ValueAndTimestamp | None:
         """``get_as_of`` of the store."""
+        require_times(timestamp)
         return _pair(self._store.get_as_of(key, timestamp))
 
     def history(self, key: object, first: int, last: int) -> list[ValueAndTimestamp]:
         """``history`` of the store."""
+        require_times(first, last)
         return [ValueAndTimestamp(*version) for version in self._store.history(key, first, last)]
 
     def put(self, key: object, value: object, timestamp: int) -> bool | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.record import Headers
-from tidemill.operators.rows import Rows, require_key
+from tidemill.operators.rows import Rows, require_key, require_times
 from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import Value
@@ -100,6 +100,7 @@ class WindowStore:
     def fetch(self, key: object, start: int) -> Value:
         """The value of ``key`` in the window that begins at ``start``; None if there is none (any more). Of duplicates the last
         one that was put."""
+        require_times(start)
         return self.fetch_at(self._raw(key), start)
 
     def fetch_at(self, key: bytes, start: int) -> Value:
@@ -114,6 +115,7 @@ class WindowStore:
 
     def fetch_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[int, Value]]:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``, in their order."""
+        require_times(first, last)
         return iter(self.range_at(self._raw(key), first, last, reverse=reverse))
 
     def range_at(self, key: bytes, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
@@ -131,6 +133,7 @@ class WindowStore:
         """The windows of all keys that begin at ``first .. last``: segment by segment, each by key; of a store in memory, or one
         that is ordered by time, by start, then by key, as Kafka Streams' own.
         """
+        require_times(first, last)
         return self._decoded(self._between(first, last, reverse=reverse, by_time=self._reads_by_time))
 
     def all(self, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
@@ -143,6 +146,7 @@ class WindowStore:
         """Like ``fetch_all``, for keys whose bytes are in ``low .. high``, both included; None: no bound. Of a store ordered by
         time that has an index by key, in the order of that: segment by segment, each by key.
         """
+        require_times(first, last)
         at_least, at_most = self.encode_key(low) or b"", self.encode_key(high)
         found = self._between(first, last, reverse=reverse, by_time=self._reads_keys_by_time)
         return self._decoded(row for row in found if at_least <= row[0] and (at_most is None or row[0] <= at_most))
