@@ -43,8 +43,10 @@ dashboard-check: install-dev
 
 # Everything that has to hold before a change goes in: the pure tests, then the broker's and Spark's and the faults, file by file,
 # each process with a broker and a Spark session of its own. Tests wait as much as they work: three processes keep two cores busy.
+# mypy has one process, so the pure tests run next to it.
 PROCESSES ?= 3
-test: install-dev lint check
+test: install-dev
+	@$(MAKE) --no-print-directory -j 2 lint check
 	$(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder -m "(broker or spark) and not (security or cluster)"
 
 # TLS, logins, ACLs and secrets on brokers of their own, and every kind of bad input; prints what it has verified.

@@ -54,6 +54,7 @@ _LONGEST = (
     "tests/spark/test_operator_vectors.py",
     "tests/runtime/test_restore_over_rebalances.py",
     "tests/runtime/test_drain_running.py",
+    "tests/kafka/data/test_producer.py",
     "tests/runtime/test_worker_kills.py",
     "tests/runtime/test_workers_of_a_thread.py",
     "tests/runtime/test_standbys.py",
