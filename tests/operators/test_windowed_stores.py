@@ -87,7 +87,7 @@ def test_a_time_that_is_none_is_named(wrong: Any) -> None:
         lambda: windows.fetch_keys("a", "b", wrong), lambda: sessions.fetch_session("a", wrong, 9),
         lambda: sessions.find_sessions("a", wrong), lambda: sessions.fetch_keys("a", "b", 0, wrong),
     ):  # fmt: skip
-        with pytest.raises(TypeError, match=r"a time is .*, expected milliseconds since the epoch as an int"):
+        with pytest.raises(TypeError, match=r"a time is .*, expected an int; times of .* are ms since the epoch"):
             read()
 
 

@@ -6,6 +6,7 @@ import re
 import traceback
 
 from tidemill.errors import SerdeError, TidemillError, TopologyError
+from tidemill.operators.record import OF_A_DATETIME, TIMES_ARE_MS
 from tidemill.printable import said_by
 from tidemill.spellings import signature_of
 
@@ -72,7 +73,7 @@ def instead_of(problem: BaseException) -> str:
     if isinstance(problem, TypeError) and (call := _MISFIT.fullmatch(said_by(problem))) and call[1] in _answering:
         return f"; expected {_taken_by(_answering[call[1]], call[2])}"
     if isinstance(problem, TypeError) and _COMPARED_TIME.fullmatch(said_by(problem)):
-        return "; times of records and stores are ms since the epoch: write int(value.timestamp() * 1000) of a datetime"
+        return f"; {TIMES_ARE_MS}: {OF_A_DATETIME}"
     if isinstance(problem, TypeError) and _CALLED_VALUE.fullmatch(said_by(problem)):
         return "; what is a method in Java may be an attribute here: record.value, not record.value()"
     return ""

@@ -21,6 +21,8 @@ Headers = tuple[tuple[str, "bytes | None"], ...]
 LATEST_TIME = 2**63 - 1
 UNKNOWN_TIME = -1
 """No record has set a time yet (Kafka Streams' RecordQueue.UNKNOWN)."""
+TIMES_ARE_MS = "times of records and stores are ms since the epoch"
+OF_A_DATETIME = "write int(value.timestamp() * 1000) of a datetime"
 
 
 @spelled
@@ -87,6 +89,16 @@ def why_no_timestamp(given: Any) -> str:
     if 0 <= number <= LATEST_TIME:
         return ""
     return f"the timestamp is {number}, expected one from 0 to {LATEST_TIME} (milliseconds since the epoch)"
+
+
+def require_times(*times: object) -> None:
+    """TypeError for a time that a store is read by and is no whole number of ms."""
+    for given in times:
+        try:
+            index(given)  # type: ignore[arg-type]
+        except TypeError:
+            advice = f": {OF_A_DATETIME}" if hasattr(given, "timestamp") else ""
+            raise TypeError(f"a time is {repr_of(given)}, expected an int; {TIMES_ARE_MS}{advice}") from None
 
 
 def invalid_timestamp(timestamp: int) -> str:

@@ -7,10 +7,7 @@ a sorted dictionary in tests.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from operator import index
 from typing import Protocol
-
-from tidemill.printable import repr_of
 
 
 class Rows(Protocol):
@@ -31,15 +28,6 @@ class Rows(Protocol):
 
         ``timestamp`` None: the producer puts the time at which it sends, as for the buffers of suppress and joins.
         """
-
-
-def require_times(*times: object) -> None:
-    """TypeError for a time that is read by and is no whole number of ms."""
-    for given in times:
-        try:
-            index(given)  # type: ignore[arg-type]
-        except TypeError:
-            raise TypeError(f"a time is {repr_of(given)}, expected milliseconds since the epoch as an int") from None
 
 
 def require_key(key: bytes | None, kind: str) -> bytes:

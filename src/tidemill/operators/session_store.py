@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 
 from tidemill.operators.recent_rows import RecentRows
-from tidemill.operators.record import Headers
-from tidemill.operators.rows import Rows, require_key, require_times
+from tidemill.operators.record import Headers, require_times
+from tidemill.operators.rows import Rows, require_key
 from tidemill.operators.segments import LONG_MAX, SEGMENTS_END, Clock, Segments, pack_time, unpack_time
 from tidemill.topology.nodes import Store
 from tidemill.topology.values import TableRow, Value

@@ -12,8 +12,8 @@ from typing import Any, Protocol, TypeVar
 
 from tidemill.operators.function_failures import answer_calls_of
 from tidemill.operators.key_value_store import KeyValueStore, TimestampedKeyValueStore
-from tidemill.operators.record import Headers, why_no_timestamp
-from tidemill.operators.rows import require_key, require_times
+from tidemill.operators.record import Headers, require_times, why_no_timestamp
+from tidemill.operators.rows import require_key
 from tidemill.operators.segments import LONG_MAX
 from tidemill.operators.session_store import SessionStore
 from tidemill.operators.versioned_store import VersionedStore
