@@ -48,7 +48,7 @@ settings.register_profile("all", deadline=None)
 settings.load_profile("all" if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else "sample")
 
 
-# By their time of 29 November 2026 (`--durations=0`), setups included. A file that runs for minutes and is not here may come last.
+# By their time of 29 November 2026 (`--durations=0`), setups included. A file that takes minutes and is not here may come last.
 _LONGEST = (
     "tests/runtime/test_restarts.py",
     "tests/spark/test_operator_vectors.py",
