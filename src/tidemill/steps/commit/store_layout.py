@@ -31,7 +31,7 @@ _WINDOWS = "windows_ms="
 
 
 def form_of(spec: StoreSpec) -> str:
-    """Such as ``timestamped_key_value key=string value=long``, or of windows ``... segment_ms=43200000``."""
+    """Such as ``timestamped_key_value key=string value=long``, of windows ``... segment_ms=43200000 windows_ms=60000/60000``."""
     kept = spec.kept
     kind = StoreKind.TIMESTAMPED_KEY_VALUE if spec.timestamped else StoreKind.KEY_VALUE
     flags = ""
@@ -50,7 +50,7 @@ def _name(serde: Serde | None) -> str:
 
 
 def is_other_changelog(was: str, becomes: str) -> bool:
-    """True if a changelog written by a store of the one layout can't be read by one of the other."""
+    """True if a changelog written by a store of the one layout can't be read by one of the other, or counts other windows."""
     (kind_was, *rest_was), (kind_becomes, *rest_becomes) = was.split(), becomes.split()
     windows_were, windows_become = _windows(rest_was), _windows(rest_becomes)
     has_others = windows_were is not None and windows_become is not None and windows_were != windows_become
