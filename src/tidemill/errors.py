@@ -5,6 +5,7 @@ A message says what was found, what was expected and what to do; ids are fields 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NoReturn
 
@@ -151,6 +152,15 @@ class RecordError(StopError):
     def __init__(self, message: str, *, task: str, topic: str, partition: int, offset: int) -> None:
         super().__init__(f"task {task}, {topic}-{partition} at offset {offset}: {message}")
         self.task, self.topic, self.partition, self.offset = task, topic, partition, offset
+
+    @classmethod
+    def of_text(cls, text: str) -> StopError:
+        """The error with this text, which is all that comes from a worker; a StopError if it is of no record."""
+        found = re.fullmatch(r"task (\S+), (\S+)-(\d+) at offset (-?\d+): (.*)", text, re.DOTALL)
+        if found is None:
+            return StopError(text)
+        task, topic, partition, offset, message = found.groups()
+        return cls(message, task=task, topic=topic, partition=int(partition), offset=int(offset))
 
 
 class RecordRefusedError(StopError):

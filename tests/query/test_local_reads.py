@@ -469,6 +469,9 @@ def test_metadata_of_a_key_names_partition_and_hosts(instance: Instance) -> None
     found = instance.queries.metadata_for_key("counts", C[0], None)
     assert (found.active_host, found.partition) == (THERE, 2)
     assert instance.queries.metadata_for_key("counts", C[0], lambda key, count: 1).active_host == HERE
+    for wrong in ({0, 1}, None, "0", True, 3, -1):
+        with pytest.raises(QueryError, match=r"counts: the partitioner gave .*, expected one of the partitions 0 to 2"):
+            instance.queries.metadata_for_key("counts", A[0], lambda key, count, wrong=wrong: wrong)
     with pytest.raises(QueryError, match=r"counts: the partitioner is .*, expected a function of .* no serde is needed"):
         instance.queries.metadata_for_key("counts", C[0], Serdes.string())  # type: ignore[arg-type]
 

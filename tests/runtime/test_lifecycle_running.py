@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 
 from tests.runtime.local_application import LIMIT_S, Place
 from tests.waiting import until
-from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill import Record, Serdes, Stores, StreamsBuilder, per_record
 from tidemill.embedded.broker import EmbeddedBroker
-from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, TidemillError
+from tidemill.errors import ConfigError, RecordError, RetriableError, ShutdownRequestedError, TidemillError
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.group.member import GroupMember
 from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
@@ -77,6 +77,33 @@ def test_a_failed_thread_is_replaced_and_goes_on_exactly_where_the_last_commit_e
         assert streams.threads[0] is not first
         assert streams.threads[0].name == first.name
         assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.RUNNING
+
+
+def test_no_thread_is_replaced_that_has_failed_on_a_record_of_a_global_topic(place: Place) -> None:
+    """The next one would read it again, from the beginning of the topic: it would fail for ever."""
+    place.create("in", "rates", "out")
+    place.send("rates", [(b"eur", b"bad")])
+
+    class Fails:
+        def process(self, record: Record) -> None:
+            raise ValueError("this one is bad")
+
+    builder = StreamsBuilder()
+    builder.add_global_store(Stores.key_value_store("rates", key=STRING, value=STRING, logged=False), place.topic("rates"), Fails)
+    builder.stream(place.topic("in"), key=STRING, value=STRING).to(place.topic("out"))
+    told: list[TidemillError] = []
+
+    def handler(error: TidemillError) -> StreamThreadExceptionResponse:
+        told.append(error)
+        return StreamThreadExceptionResponse.REPLACE_THREAD
+
+    streams = place.application(builder)
+    streams.set_uncaught_exception_handler(handler)
+    with streams:
+        assert streams.wait(State.RUNNING, timeout=LIMIT_S) is State.ERROR
+        [error] = told
+        assert isinstance(error, RecordError)
+        assert (error.topic, error.partition, error.offset) == (place.topic("rates"), 0, 0)
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])

@@ -11,6 +11,7 @@ from tidemill.errors import (
     BatchLostError,
     FunctionFailedError,
     MisfitError,
+    RecordError,
     StopError,
     TidemillError,
     WorkerDiedError,
@@ -105,6 +106,17 @@ def test_no_record_is_blamed_for_what_brokers_disks_or_spark_itself_did(
     causes: list[tuple[str, str]], kind: type[TidemillError]
 ) -> None:
     assert type(judged(causes)) is kind
+
+
+def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset() -> None:
+    """For handlers of uncaught exceptions: the class is lost on the way through Spark's text."""
+    made = RecordError("f failed: Own: at offset 3: no", task="1_0", topic="in-0-a.b", partition=2, offset=-1)
+    found = judged(raised_in_python(f"tidemill.errors.RecordError: {made}"))
+    assert isinstance(found, RecordError)
+    assert (found.task, found.topic, found.partition, found.offset) == ("1_0", "in-0-a.b", 2, -1)
+    assert str(found) == str(made)
+    of_none = judged(raised_in_python("tidemill.errors.RecordError: cut off"))
+    assert (type(of_none), str(of_none)) == (StopError, "cut off")
 
 
 @pytest.mark.parametrize(

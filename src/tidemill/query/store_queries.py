@@ -14,6 +14,7 @@ from tidemill.errors import InvalidStateStoreError, QueryError, RetriableError, 
 from tidemill.ids import TopicPartition
 from tidemill.membership.member_state import Role
 from tidemill.membership.wire import HostInfo
+from tidemill.printable import repr_of
 from tidemill.query.changelog_ends import ChangelogEnds
 from tidemill.query.local_copies import CopyReader, LocalCopies
 from tidemill.query.metadata import HostMap, KeyQueryMetadata, StreamsMetadata, who_has_it
@@ -136,8 +137,11 @@ class StoreQueries:
                 f"{name}: the partitioner is {partitioner!r}, expected a function of (the key's bytes, the number of "
                 "partitions); no serde is needed, the keys have the store's"
             )
-        place = partitioner or partition_of_key
-        return self.owners(store, place(store.key_bytes(key), self.partition_count(store)))
+        count = self.partition_count(store)
+        found = (partitioner or partition_of_key)(store.key_bytes(key), count)
+        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found < count:
+            raise QueryError(f"{name}: the partitioner gave {repr_of(found)}, expected one of the partitions 0 to {count - 1}")
+        return self.owners(store, found)
 
     def clients(self) -> tuple[StreamsMetadata, ...]:
         self._instance.require_started()

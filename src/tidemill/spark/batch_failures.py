@@ -118,7 +118,7 @@ _MOST_TEXT = 1000
 
 
 def failure_of(problem: Py4JJavaError | CapturedException) -> TidemillError:
-    """StopError if the batch would fail in the same way every time, else a BatchLostError that says why."""
+    """StopError if the batch would fail in the same way every time (over a record: RecordError), else a BatchLostError."""
     return judged(causes_of(problem) or [("", str(problem))])
 
 
@@ -127,7 +127,7 @@ def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
     text = causes[0][1]
     reason = first_line(text)
     if reason.startswith(_FINAL):
-        return StopError(reason.partition(": ")[2])
+        return RecordError.of_text(reason.partition(": ")[2])
     if reason.startswith("tidemill.errors."):
         return BatchLostError(f"the Spark task failed: {reason}")
     for kind, said in causes:

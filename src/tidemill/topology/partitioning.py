@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from tidemill.printable import repr_of
 from tidemill.topology.values import Key, Value
 
 _SEED = 0x9747B28C
@@ -56,9 +57,16 @@ An empty set drops the record; None leaves the choice to the sink (org.apache.ka
 
 @dataclass(frozen=True, slots=True)
 class WithoutValue:
-    """A partitioner of ``TableJoined``: the values of internal records are none of the user's, so it gets None in their place."""
+    """A partitioner of ``TableJoined``: the values of internal records are none of the user's, so it gets None in their place.
+
+    A subscription or an answer is for one task. Without it results would be missing, and a copy in another task is of no use.
+    """
 
     function: StreamPartitioner
 
     def __call__(self, topic: str, key: Key, _value: Value, partitions: int) -> int | Collection[int] | None:
-        return self.function(topic, key, None, partitions)
+        found = self.function(topic, key, None, partitions)
+        if isinstance(found, Collection) and len(found) != 1:
+            what = f"it gave {repr_of(found)} for {topic}"
+            raise ValueError(f"{what}; a join by foreign key needs one partition, or None for the key's")
+        return found

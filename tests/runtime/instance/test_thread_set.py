@@ -11,7 +11,15 @@ import pytest
 
 from tests.test_printable import UnshownError
 from tests.waiting import until
-from tidemill.errors import ConfigError, EnvironmentProblem, RetriableError, ShutdownRequestedError, StopError, TidemillError
+from tidemill.errors import (
+    ConfigError,
+    EnvironmentProblem,
+    RecordError,
+    RetriableError,
+    ShutdownRequestedError,
+    StopError,
+    TidemillError,
+)
 from tidemill.runtime.instance import thread_set
 from tidemill.runtime.instance.thread_set import ThreadSet, free_number
 from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse as Response
@@ -53,6 +61,9 @@ def test_no_thread_is_replaced_that_would_fail_again_at_once() -> None:
     assert response_to(FAILED, replace, engine_lives=False) is Response.SHUTDOWN_CLIENT
     assert response_to(ConfigError("no topic"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
     assert response_to(EnvironmentProblem("another has it"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
+    record = RecordError("kaboom", task="0_0", topic="rates", partition=0, offset=3)
+    assert response_to(record, replace, engine_lives=True, global_topics=("rates",)) is Response.SHUTDOWN_CLIENT
+    assert response_to(record, replace, engine_lives=True, global_topics=("others",)) is Response.REPLACE_THREAD
     all_of_them = Response.SHUTDOWN_APPLICATION
     assert response_to(ConfigError("no topic"), lambda error: all_of_them, engine_lives=False) is all_of_them
 

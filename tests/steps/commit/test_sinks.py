@@ -87,6 +87,18 @@ def test_the_partitioners_of_a_join_are_asked_for_keys_alone() -> None:
     assert asked == [(SUBSCRIPTIONS, "ada", None, PARTITIONS), (RESPONSES, "o1", None, PARTITIONS)]
 
 
+@pytest.mark.parametrize("side", ["partitioner", "other_partitioner"])
+@pytest.mark.parametrize("found", [set(), {0, 1}, [2, 3]])
+def test_a_join_by_foreign_key_needs_one_partition(side: str, found: Any) -> None:
+    """As in Kafka Streams: without it results would be missing, without an error."""
+    run = joined_by_foreign_key(**{side: lambda topic, key, value, partitions: found})
+    with pytest.raises(AssertionError, match="a join by foreign key needs one partition"):
+        run.pipe([*sent("customers", "ada", value=b"Ada"), *sent("orders", "o1", value=b"ada|1")])
+    one = joined_by_foreign_key(**{side: lambda topic, key, value, partitions: {4}})
+    one.pipe([*sent("customers", "ada", value=b"Ada"), *sent("orders", "o1", value=b"ada|1")])
+    assert placed(one, RESPONSES if side == "partitioner" else SUBSCRIPTIONS)[0][1] == 4
+
+
 def test_an_answer_to_a_partition_that_is_not_there_stops_the_batch() -> None:
     run = joined_by_foreign_key()
     far = b"\x01\x02" + bytes(16) + b"order" + (9).to_bytes(4, "big")

@@ -50,6 +50,7 @@ from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionRe
 from tidemill.runtime.observe.instance_html import instance_html, not_started
 from tidemill.runtime.observe.live_view import LiveView
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
+from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spellings import Spelled
@@ -428,7 +429,9 @@ class KafkaStreams(Spelled):
 
     def _thread_failed(self, error: TidemillError) -> StreamThreadExceptionResponse:  # on the thread that has failed
         handler = None if self._is_cut_short() else self._handler
-        response = response_to(error, handler, engine_lives=self._require_started().engine_lives())
+        response = response_to(
+            error, handler, engine_lives=self._require_started().engine_lives(), global_topics=global_topics(self.topology)
+        )
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             self._set.shut_down_application(error)
         return response

@@ -7,9 +7,9 @@ the instance's.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from tidemill.errors import ConfigError, EnvironmentProblem, ShutdownRequestedError, TidemillError
+from tidemill.errors import ConfigError, EnvironmentProblem, RecordError, ShutdownRequestedError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.printable import repr_of
 from tidemill.spellings import SpelledEnum
@@ -31,11 +31,11 @@ UncaughtExceptionHandler = Callable[[TidemillError], StreamThreadExceptionRespon
 
 
 def response_to(
-    error: TidemillError, handler: UncaughtExceptionHandler | None, *, engine_lives: bool
+    error: TidemillError, handler: UncaughtExceptionHandler | None, *, engine_lives: bool, global_topics: Collection[str] = ()
 ) -> StreamThreadExceptionResponse:
     """SHUTDOWN_CLIENT without a handler. No handler is asked where another instance has requested the shutdown; and no thread is
-    replaced whose Spark session is gone (``engine_lives``), or whose settings or state directory are wrong: the next one would
-    end as well."""
+    replaced whose Spark session is gone (``engine_lives``), whose settings or state directory are wrong, or that has failed on a
+    record of ``global_topics``, which each thread reads from the beginning: the next one would end as well."""
     respond = StreamThreadExceptionResponse
     if handler is None or isinstance(error, ShutdownRequestedError):
         return respond.SHUTDOWN_CLIENT
@@ -54,7 +54,10 @@ def response_to(
             )
         )
         return respond.SHUTDOWN_CLIENT
-    if wanted is respond.REPLACE_THREAD and (not engine_lives or isinstance(error, (ConfigError, EnvironmentProblem))):
+    of_all = isinstance(error, (ConfigError, EnvironmentProblem)) or (
+        isinstance(error, RecordError) and error.topic in global_topics
+    )
+    if wanted is respond.REPLACE_THREAD and (of_all or not engine_lives):
         log.error(LogEvent("thread-not-replaced", reason="a new thread would end in the same way", error=error))
         return respond.SHUTDOWN_CLIENT
     return wanted

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
-from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, StopError
+from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, RecordError, StopError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.group.thread_membership import ThreadMembership
@@ -227,7 +227,7 @@ class BatchRunner:
             if at.note:
                 log.warning(LogEvent("state-note", task=at.task, note=at.note))
         if report.outcome is Outcome.STOPPED:
-            raise StopError(report.message)
+            raise RecordError.of_text(report.message)
         if report.skipped:
             log.warning(LogEvent("records-skipped", thread=self._thread, count=report.skipped, reason=report.message))
         if report.outcome is Outcome.FENCED:
