@@ -300,7 +300,7 @@ class ReadsApp:
         found = await self.router.read_here(store, question, max_lag=max_lag)
         if found.more_from is not None and not http_request.takes_part(request):
             raise QueryError(f"these rows are more than {question.most_bytes} bytes: ask for fewer, with a lower limit")
-        return await self._written(lambda: Answer(200, found.to_bytes(), MEDIA_TYPE))
+        return await self._written(lambda: Answer(200, replace(found, layout=store.layout).to_bytes(), MEDIA_TYPE))
 
 
 def _at(found: FoundRows, *partitions: int) -> dict[str, str]:
