@@ -177,8 +177,8 @@ def _check_takes_dicts(serde: Serde, value: Value, as_dict: Value) -> None:
         raise
     except Exception as error:
         raise SerdeError(
-            f"{serde.name}: its Spark type is a struct, but its values are of the type {given}, and it does not write the dict that "
-            f"functions of Columns make of one: {type(error).__name__}: {said_by(error)}; let it read and write dicts"
+            f"{serde.name}: its Spark type is a struct, but its values are of the type {given}, and it does not write the dict "
+            f"that functions of Columns make of one: {type(error).__name__}: {said_by(error)}; let it read and write dicts"
         ) from None
 
 
