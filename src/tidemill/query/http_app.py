@@ -110,8 +110,6 @@ class ReadsApp:
     max_staleness: int = 10_000
     max_staleness_ms: int | None = None
     status: StatusPages | None = None
-    counts: dict[str, int] = field(default_factory=dict, compare=False)
-    """Partition counts of the stores that were asked for."""
     unsent: dict[str, int] = field(default_factory=lambda: {"bytes": 0}, compare=False)
     """Bytes of answers that clients have not taken yet."""
 
@@ -288,11 +286,9 @@ class ReadsApp:
         return await self.router.read(store, bounded, max_lag=max_lag)
 
     async def _count(self, store: StoreInfo) -> int:
-        """The partition count of the store's tasks, requested once: it never changes, and a local read must not wait for
-        brokers."""
-        if store.name not in self.counts:
-            self.counts[store.name] = await self.router.call(partial(self.router.directory.partition_count, store))
-        return self.counts[store.name]
+        """The partition count of the store's tasks. A local read must not wait for brokers that others' questions wait for."""
+        known = self.router.directory.known_partition_count(store)
+        return await self.router.call(partial(self.router.directory.partition_count, store)) if known is None else known
 
     async def _rows(self, request: Request, store: StoreInfo) -> Answer:
         question = http_request.rows_question(request)
