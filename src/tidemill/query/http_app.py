@@ -292,6 +292,8 @@ class ReadsApp:
 
     async def _rows(self, request: Request, store: StoreInfo) -> Answer:
         question = http_request.rows_question(request)
+        if question.times is not None and not is_windowed(store):
+            raise QueryError(f"{store.name} has no windows or sessions here: it is a {store.layout} store")
         max_lag = http_request.whole_number(request, "max_lag", 0) if "max_lag" in request.parameters else None
         found = await self.router.read_here(store, question, max_lag=max_lag)
         if found.more_from is not None and not http_request.takes_part(request):
