@@ -471,6 +471,7 @@ def test_a_member_that_is_closed_during_a_join_has_not_failed(
 
     a, member = join("a", application=Application(topics=[partitions[0].topic], assignor=overtaken))
     assert assigns.wait(60)
+    caplog.clear()  # the first group of a new broker waits for its coordinator
     a.closed = True
     closing = threading.Thread(target=member.close)
     closing.start()
@@ -478,8 +479,7 @@ def test_a_member_that_is_closed_during_a_join_has_not_failed(
     closed.set()
     closing.join(60)
     assert not closing.is_alive()
-    warned = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert [said for said in warned if "join" in said] == []
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_an_assignment_that_hands_over_too_early_is_not_sent(join: Join, partitions: list[TopicPartition]) -> None:
