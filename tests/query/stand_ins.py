@@ -85,6 +85,9 @@ class StandInDirectory:
     def progress(self) -> Sequence[CopyProgress]:
         return self.under_way
 
+    def known_partition_count(self, store: StoreInfo) -> int | None:
+        return None
+
     def partition_count(self, store: StoreInfo) -> int:
         if self.fails is not None:
             raise self.fails

@@ -388,6 +388,7 @@ def test_a_key_that_a_foreign_client_placed_is_found_in_any_partition_of_a_sourc
         ("/rows/counts?partitions=", 400, "partitions are whole numbers"),
         ("/rows/counts?partitions=0&key=zz", 400, "'zz' is not hex"),
         ("/rows/counts?partitions=0&max_lag=-1", 400, "max_lag is '-1'"),
+        ("/rows/counts?partitions=0&key=61&first=0&last=9", 400, "counts has no windows or sessions here"),
     ],
 )
 def test_a_malformed_question_is_refused_with_what_would_be_right(target: str, status: int, says: str) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.query.stand_ins import StandInDirectory, host_map, reads_config
+from tests.query.stand_ins import StandInDirectory, host_map, reads_config, store_info
+from tidemill.dsl.serdes import Serdes
 from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo, host_of
@@ -97,6 +98,23 @@ def test_when_the_owner_has_gone_a_standby_answers_and_says_how_far_behind_it_is
     refused = [found["error"] for status, found in answers if status == 503]
     assert refused
     assert f"{both.hosts[1]}: does not answer (ConnectionRefusedError" in refused[0]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_rows_of_a_program_that_keeps_the_store_in_another_way_are_no_answer(pair: Callable[..., Pair], number: int) -> None:
+    """In a rolling upgrade: the first 8 bytes of a value would be taken for its time, or a time for the beginning of a value."""
+    both = pair(timeout_s=2.0)
+    text, timed = (store_info(value=Serdes.string(), timestamped=timestamped) for timestamped in (False, True))
+    for directory, store in zip(both.directories, (text, timed), strict=True):
+        directory.stores, directory.entries, directory.copies = {"counts": store}, {"word1": "what it is"}, {}
+    both.directories[1 - number].copies = {0: None, 1: None, 2: None}
+    here, there = (("key_value", "timestamped_key_value"), ("timestamped_key_value", "key_value"))[number]
+    both.directories[0].hosts = both.directories[1].hosts = host_map({both.hosts[1 - number]: (0, 1, 2)})
+    for target in ("/stores/counts/word1", "/stores/counts"):
+        status, found = both.ask(number, target)
+        assert status == 503
+        said = f"runs another program: its counts is ({there} key=string value=string), and here it is ({here} key=string"
+        assert said in found["error"]
 
 
 def test_the_token_goes_with_what_is_handed_on_and_into_no_log(

@@ -59,6 +59,8 @@ class Instance:
     is_broker_away: bool = False
     started: bool = True
     now_s: float = 0.0
+    partitions: int = PARTITIONS
+    asked_for_counts: int = 0
     frames: Any = None
     """Makes DataFrames of stores."""
 
@@ -69,7 +71,7 @@ class Instance:
             self.copies,
             OwnInstance(own_host=HERE, hosts=lambda: self.hosts, require_started=self._require_started),
             Broker(
-                partitions=lambda topics: dict.fromkeys(topics, PARTITIONS),
+                partitions=self._partitions,
                 end_offsets=self._high_watermarks,
                 stable_end_offsets=self._ends,
             ),
@@ -80,6 +82,12 @@ class Instance:
     def _require_started(self) -> None:
         if not self.started:
             raise StreamsNotStartedError("the instance is CREATED")
+
+    def _partitions(self, topics: Any) -> dict[str, int | None]:
+        self.asked_for_counts += 1
+        if self.is_broker_away:
+            raise RetriableError("no broker answers")
+        return dict.fromkeys(topics, self.partitions)
 
     def _ends(self, partitions: Any) -> dict[TopicPartition, int]:
         if self.is_broker_away:
@@ -123,6 +131,39 @@ def keys_of(partition: int, count: int = 3) -> list[str]:
 
 
 A, B, C = keys_of(0), keys_of(1), keys_of(2)
+
+
+def test_partitions_that_a_source_topic_has_got_are_read_from_the_next_assignment_on(make: Callable[..., Instance]) -> None:
+    """A store without a changelog of its own goes on with them: its keys would be looked up where they were before."""
+    instance = make()
+    instance.hosts = host_map({HERE: (0, 1, 2)})
+    moved = next(word for word in map(str, range(1000)) if partition_of_key(word.encode(), 5) == 4)
+    for partition in range(5):
+        instance.take(partition)
+    instance.write({moved: 1}, 4, 1)
+    assert instance.get(moved) is None
+    assert instance.get(moved) is None
+    assert instance.asked_for_counts == 1
+    instance.partitions = 5
+    assert instance.get(moved) is None
+    instance.hosts = host_map({HERE: (0, 1, 2, 3, 4)})
+    assert instance.get(moved) == 1
+    assert instance.queries.metadata_for_key("counts", moved, None).partition == 4
+    assert instance.queries.known_partition_count(COUNTS) == 5
+    assert instance.asked_for_counts == 2
+
+
+def test_a_count_that_no_broker_says_at_a_new_assignment_is_the_one_before_and_asked_for_again(
+    make: Callable[..., Instance]
+) -> None:
+    instance = make()
+    assert instance.queries.partition_count(COUNTS) == PARTITIONS
+    instance.hosts, instance.is_broker_away, instance.partitions = host_map({HERE: (0, 1, 2)}), True, 5
+    for _ in range(3):
+        assert instance.queries.partition_count(COUNTS) == PARTITIONS
+    assert instance.asked_for_counts == 2
+    instance.is_broker_away, instance.now_s = False, 5.0
+    assert instance.queries.partition_count(COUNTS) == 5
 
 
 @pytest.fixture

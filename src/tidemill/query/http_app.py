@@ -110,8 +110,6 @@ class ReadsApp:
     max_staleness: int = 10_000
     max_staleness_ms: int | None = None
     status: StatusPages | None = None
-    counts: dict[str, int] = field(default_factory=dict, compare=False)
-    """Partition counts of the stores that were asked for."""
     unsent: dict[str, int] = field(default_factory=lambda: {"bytes": 0}, compare=False)
     """Bytes of answers that clients have not taken yet."""
 
@@ -288,19 +286,19 @@ class ReadsApp:
         return await self.router.read(store, bounded, max_lag=max_lag)
 
     async def _count(self, store: StoreInfo) -> int:
-        """The partition count of the store's tasks, requested once: it never changes, and a local read must not wait for
-        brokers."""
-        if store.name not in self.counts:
-            self.counts[store.name] = await self.router.call(partial(self.router.directory.partition_count, store))
-        return self.counts[store.name]
+        """The partition count of the store's tasks. A local read must not wait for brokers that others' questions wait for."""
+        known = self.router.directory.known_partition_count(store)
+        return await self.router.call(partial(self.router.directory.partition_count, store)) if known is None else known
 
     async def _rows(self, request: Request, store: StoreInfo) -> Answer:
         question = http_request.rows_question(request)
+        if question.times is not None and not is_windowed(store):
+            raise QueryError(f"{store.name} has no windows or sessions here: it is a {store.layout} store")
         max_lag = http_request.whole_number(request, "max_lag", 0) if "max_lag" in request.parameters else None
         found = await self.router.read_here(store, question, max_lag=max_lag)
         if found.more_from is not None and not http_request.takes_part(request):
             raise QueryError(f"these rows are more than {question.most_bytes} bytes: ask for fewer, with a lower limit")
-        return await self._written(lambda: Answer(200, found.to_bytes(), MEDIA_TYPE))
+        return await self._written(lambda: Answer(200, replace(found, layout=store.layout).to_bytes(), MEDIA_TYPE))
 
 
 def _at(found: FoundRows, *partitions: int) -> dict[str, str]:

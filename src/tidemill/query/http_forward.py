@@ -20,6 +20,7 @@ from tidemill.deadline import Deadline
 from tidemill.documents import Document
 from tidemill.errors import RetriableError
 from tidemill.membership.wire import HostInfo
+from tidemill.printable import printable
 from tidemill.query.document_reader import UnreadableDocumentError, read_document
 from tidemill.query.group_documents import CopiesUnderWay
 from tidemill.query.http_request import to_parameters
@@ -76,6 +77,9 @@ class HttpInstances:
         body = fetch(host, target, token=self.token, timeout_s=timeout_s, accept=accept, tls=self.tls)
         try:
             rows = FoundRows.from_bytes(body, question.limit)
+            if rows.layout not in (None, store.layout):
+                found = printable(rows.layout, longest=_MOST_TEXT)
+                raise RetriableError(f"runs another program: its {store.name} is ({found}), and here it is ({store.layout})")
             rows.require_answer(question)
             if question.key is not None and question.times is not None:
                 require_windows(store, rows, question.key)

@@ -28,6 +28,7 @@ PAGE_BYTES = 8 << 20
 _COVERED = b"tidemill.covered"
 _MORE_FROM = b"tidemill.more_from"
 _POSITION = b"tidemill.position"
+_LAYOUT = b"tidemill.layout"
 _HEADER, _COMPRESSION = 2, 3
 """Numbers of fields in Arrow's Message.fbs: of a message and of a record batch."""
 _SCHEMA = pa.schema([("key", pa.binary()), ("stored", pa.binary()), ("partition", pa.int32())])
@@ -64,12 +65,14 @@ class RowsQuestion:
 class FoundRows:
     """``covered``: partition -> how many offsets its copy is behind (0: the active). ``position``: where the copies are, as far
     as they have said it (0.1.0 does not). ``more_from``: rows whose key is this one or a higher one may be missing, since all of
-    them are too many bytes; None: only ``limit`` has ended the rows."""
+    them are too many bytes; None: only ``limit`` has ended the rows. ``layout``: of the rows that another instance sent
+    (``StoreInfo.layout``), as far as it has said it (0.1.0 does not)."""
 
     rows: tuple[Row, ...] = ()
     covered: Mapping[int, int] = field(default_factory=dict)
     more_from: bytes | None = None
     position: Position = field(default_factory=Position)
+    layout: str | None = None
 
     @classmethod
     def merged(cls, parts: Sequence[FoundRows], question: RowsQuestion) -> FoundRows:
@@ -87,6 +90,8 @@ class FoundRows:
         metadata = {_COVERED: json.dumps({str(p): lag for p, lag in self.covered.items()}), _POSITION: str(self.position)}
         if self.more_from is not None:
             metadata[_MORE_FROM] = self.more_from.hex()
+        if self.layout is not None:
+            metadata[_LAYOUT] = self.layout
         schema = _SCHEMA.with_metadata(metadata)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, schema) as writer:
@@ -107,6 +112,7 @@ class FoundRows:
             covered = _covered(json.loads(metadata[_COVERED]))
             more_from = bytes.fromhex(metadata[_MORE_FROM].decode("ascii")) if _MORE_FROM in metadata else None
             position = Position.parse(metadata[_POSITION].decode("ascii")) if metadata.get(_POSITION) else Position()
+            layout = metadata[_LAYOUT].decode() if _LAYOUT in metadata else None
             table = reader.read_all()
             table.validate(full=True)
             if any(column.null_count for column in table.columns):
@@ -117,7 +123,7 @@ class FoundRows:
         except (pa.ArrowException, OSError, KeyError, RecursionError, QueryError, struct.error) as error:
             raise ValueError(f"not rows of a store: {error}") from error
         rows = tuple(Row(*row) for row in zip(*columns, strict=True))
-        return cls(rows=rows, covered=covered, more_from=more_from, position=position)
+        return cls(rows=rows, covered=covered, more_from=more_from, position=position, layout=layout)
 
     def require_answer(self, question: RowsQuestion) -> None:
         """ValueError if these are no rows that were asked for; ``from_bytes`` has seen that they are not too many."""

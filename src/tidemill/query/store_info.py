@@ -37,6 +37,18 @@ class StoreInfo:
         """Its rows have every version; read as a key-value store it has the newest ones, with the times from which they hold."""
         return self.store is not None and self.store.kind is StoreKind.VERSIONED
 
+    @property
+    def layout(self) -> str:
+        """What the bytes of its rows are as instances send them to each other. Those of two programs in a rolling upgrade may
+        differ: a changelog can be read by stores of several kinds, rows can't. Read as a key-value store, a versioned one is a
+        timestamped one."""
+        kind = StoreKind.TIMESTAMPED_KEY_VALUE if self.timestamped else StoreKind.KEY_VALUE
+        kept, windows = self.store, ""
+        if kept is not None:
+            kind = kind if kept.kind in _OF_KEYS else kept.kind
+            windows = f" windows_ms={kept.windows}" if kept.windows is not None else ""
+        return f"{kind.value} key={self.key_serde.name} value={self.value_serde.name}{windows}"
+
     def key_bytes(self, key: object) -> bytes:
         """QueryError if the key is null or not of the serde's type."""
         return self.bytes_of(key, self.key_serde, "key")
@@ -81,6 +93,7 @@ class StoreInfo:
         return int.from_bytes(stored[:TIMESTAMP_SIZE], "big", signed=True) if self.timestamped else None
 
 
+_OF_KEYS = (StoreKind.KEY_VALUE, StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED)
 _KEPT_FOR_OPERATORS = (StoreKind.SUPPRESS_BUFFER, StoreKind.GRACE_BUFFER, StoreKind.OUTER_JOIN, StoreKind.SUBSCRIPTIONS)
 
 

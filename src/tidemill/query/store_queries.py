@@ -29,6 +29,8 @@ from tidemill.task.progress import CopyProgress
 from tidemill.topology.partitioning import partition_of_key
 
 Partitioner = Callable[[bytes, int], int]
+_AGAIN_S = 5.0
+"""No read asks brokers that are away for partition counts more often, if these were known at an earlier assignment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,16 @@ class OwnInstance:
     progress: Callable[[], Sequence[CopyProgress]] = tuple
 
 
+@dataclass(frozen=True, slots=True)
+class _Count:
+    """The partitions of a store. ``hosts``: of the assignment at which a broker was asked; ``again_s``: when to ask, if there is
+    a newer one and the last question had no answer."""
+
+    count: int
+    hosts: HostMap
+    again_s: float = 0.0
+
+
 class StoreQueries:
     """May be used from any thread. ``frames`` None: no DataFrames are asked for. ``shared``: the global stores."""
 
@@ -86,7 +98,8 @@ class StoreQueries:
         self.copies, self.own_host = copies, instance.own_host
         self._instance, self._broker = instance, broker
         self._frames, self._shared = frames, frozenset(shared)
-        self._partition_counts: dict[int, int] = {}
+        self._counts: dict[int, _Count] = {}
+        self._now_s = now_s
         self._ends = ChangelogEnds(broker.stable_end_offsets, now_s)
 
     # --- what users ask through KafkaStreams -------------------------------------------------------------------------
@@ -168,16 +181,35 @@ class StoreQueries:
 
     # --- what the HTTP server asks ---------------------------------------------------------------------------------------
 
+    def known_partition_count(self, store: StoreInfo) -> int | None:
+        """``partition_count`` without asking a broker; None: it has to be asked."""
+        known = self._counts.get(store.subtopology)
+        if known is None or (known.hosts is not self._instance.hosts() and self._now_s() >= known.again_s):
+            return None
+        return known.count
+
     def partition_count(self, store: StoreInfo) -> int:
-        """RetriableError while the topics that the store is made from are not all there yet."""
-        known = self._partition_counts.get(store.subtopology)
-        if known is None:
-            counts = self._broker.partitions(store.source_topics)
-            missing = sorted(topic for topic in store.source_topics if counts.get(topic) is None)
-            if missing:
-                raise InvalidStateStoreError(f"{store.name}: its input {missing[0]} is not there yet", store=store.name)
-            known = self._partition_counts[store.subtopology] = max(counts[topic] or 0 for topic in store.source_topics)
-        return known
+        """As of the group's newest assignment: the topics that the store is made from may have got other partitions.
+        RetriableError while they are not all there yet, or no broker says so and none has before."""
+        if (count := self.known_partition_count(store)) is not None:
+            return count
+        hosts, known = self._instance.hosts(), self._counts.get(store.subtopology)
+        try:
+            count = self._asked_count(store)
+        except RetriableError:
+            if known is None:
+                raise
+            self._counts[store.subtopology] = replace(known, again_s=self._now_s() + _AGAIN_S)
+            return known.count
+        self._counts[store.subtopology] = _Count(count, hosts)
+        return count
+
+    def _asked_count(self, store: StoreInfo) -> int:
+        counts = self._broker.partitions(store.source_topics)
+        missing = sorted(topic for topic in store.source_topics if counts.get(topic) is None)
+        if missing:
+            raise InvalidStateStoreError(f"{store.name}: its input {missing[0]} is not there yet", store=store.name)
+        return max(counts[topic] or 0 for topic in store.source_topics)
 
     def partition_of(self, store: StoreInfo, key: bytes) -> int:
         return partition_of_key(key, self.partition_count(store))

@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DataPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from tests.freezing import freeze, thaw
 from tests.kafka.data.holding_proxy import END_TXN, HoldingProxy
+from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import (
     BatchLostError,
@@ -159,6 +160,21 @@ def test_a_topic_that_the_broker_has_not_heard_of_yet_is_waited_for(
     creation.start()
     assert producer.partitions_of(name) == 4
     creation.join()
+
+
+@pytest.mark.parametrize(("age_ms", "found"), [(1, 6), (300_000, 4)])
+def test_partitions_that_a_topic_has_got_are_seen_when_the_metadata_is_too_old(
+    bootstrap_servers: str, unique_name: Callable[[str], str], age_ms: int, found: int
+) -> None:
+    """A partitioner, and keys of windows, would go on with the number before."""
+    topic = _create(bootstrap_servers, unique_name("growing"))
+    producer = _producer(bootstrap_servers, topic, **{"metadata.max.age.ms": age_ms})
+    assert producer.partitions_of(topic) == 4
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.create_partitions([NewPartitions(topic, 6)])[topic].result(240)
+    assert until(lambda: len(admin.list_topics(topic, 60).topics[topic].partitions) == 6)
+    assert producer.partitions_of(topic) == found
+    producer.close()
 
 
 def test_a_topic_that_is_not_there_has_no_partitions(

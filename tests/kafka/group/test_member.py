@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -456,6 +457,29 @@ def test_a_leader_whose_assignor_fails_makes_room_for_another(join: Join, partit
     assert a.failed[0].fatal
     b, _ = join("b")
     assert _settled(b, owning=4)  # it left: nobody waited for its session to time out
+
+
+def test_a_member_that_is_closed_during_a_join_has_not_failed(
+    join: Join, partitions: list[TopicPartition], caplog: pytest.LogCaptureFixture
+) -> None:
+    assigns, closed = threading.Event(), threading.Event()
+
+    def overtaken(counts: Mapping[str, int], members: Mapping[str, MemberSubscription]) -> GroupAssignment:
+        assigns.set()
+        assert closed.wait(60)
+        raise RetriableError(f"{len(counts)} topic is not assigned to {len(members)} member that is gone")
+
+    a, member = join("a", application=Application(topics=[partitions[0].topic], assignor=overtaken))
+    assert assigns.wait(60)
+    caplog.clear()  # the first group of a new broker waits for its coordinator
+    a.closed = True
+    closing = threading.Thread(target=member.close)
+    closing.start()
+    assert until(lambda: not member.membership.member_id)
+    closed.set()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_an_assignment_that_hands_over_too_early_is_not_sent(join: Join, partitions: list[TopicPartition]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar
 from uuid import UUID
 
@@ -142,6 +143,49 @@ def test_a_value_that_is_no_text_where_the_serde_says_so_is_refused_and_not_hand
             for_the_jvm(serde, b'{"code": 1}')
         assert Intake(serde).take([b'{"code": 1}', None]) == ([None, None], [0])
     assert for_the_jvm(Documents(), b'"text"') == b"text"
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+
+
+class Points:
+    """A serde of a user's own whose values are objects, where functions of Columns need dicts."""
+
+    name, sql_type = "points", "struct<x:int>"
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def serialize(self, value: Any) -> bytes | None:
+        return None if value is None else b"%d" % value.x
+
+    def deserialize(self, data: bytes | None) -> Any:
+        return None if data is None else self.kind(int(data))
+
+
+class PointsOrDicts(Points):
+    def serialize(self, value: Any) -> bytes | None:
+        return super().serialize(Point(**value) if isinstance(value, dict) else value)
+
+
+def test_an_object_where_the_serde_says_struct_is_refused_as_what_its_serde_gave() -> None:
+    with pytest.raises(SerdeError, match=r"points: functions of Columns .*struct<x:int> .* dict.*of the type complex, is none"):
+        for_the_jvm(Points(complex), b"1")
+    with pytest.raises(SerdeError, match=r"points: .* of the type Point, and it does not write the dict .* AttributeError"):
+        for_the_jvm(Points(Point), b"1")
+    serde = PointsOrDicts(Point)
+    assert from_the_jvm(serde, for_the_jvm(serde, b"1")) == b"1"
+    assert for_the_jvm(serde, None) is None
+
+
+def test_a_number_of_another_type_than_the_serde_says_is_refused_as_what_its_serde_gave() -> None:
+    class Amounts(Points):
+        name, sql_type = "amounts", "double"
+
+    with pytest.raises(SerdeError, match=r"amounts: functions of Columns .* double .*of the type Decimal, is none: double: "):
+        for_the_jvm(Amounts(Decimal), b"1")
 
 
 class Exiting(Documents):

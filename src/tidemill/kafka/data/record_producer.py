@@ -49,6 +49,8 @@ _ROOM_POLL_S = 0.1
 _CAUSE_LIMIT_S = 1.0
 _FLUSH_POLL_S = 0.1
 _HEARD_OF_PAUSE_S = 0.1
+_METADATA_AGE_MS = 300_000
+"""Kafka's ``metadata.max.age.ms``."""
 KNOWN_LIMIT_MS = 8_000
 """A missing topic should be named before the transaction's time is over, and a new one gets a while to be known."""
 _DEFAULTS: DataClientSettings = {
@@ -85,7 +87,7 @@ class RecordProducer(ABC):
         self._producer: Producer | None = None
         self._is_open = False
         self._ends: dict[TopicPartition, int] = {}
-        self._partitions: dict[str, int] = {}
+        self._partitions: dict[str, tuple[int, Deadline]] = {}
         self._topics: set[str] = set()
         self._delivery_error: tuple[KafkaError, TopicPartition] | None = None
         self._asks_for_reasons = False
@@ -231,16 +233,18 @@ class RecordProducer(ABC):
         """Another producer for the rest of the open batch; BatchLostError, and the batch aborted, where that can't be."""
 
     def partitions_of(self, topic: str) -> int:
-        """Number of partitions of a topic; asked once for each producer. Raises BatchLostError or StopError; the batch is
-        aborted then."""
-        found = self._partitions.get(topic)
-        if found is None:
+        """Number of partitions of a topic, as old as the client's metadata may be: a topic may get more. Raises BatchLostError or
+        StopError; the batch is aborted then."""
+        count, due = self._partitions.get(topic, (0, None))
+        if due is None or due.is_over:
             self.begin()
             try:
-                found = self._partitions[topic] = self._look_at(topic)
+                count = self._look_at(topic)
             except KafkaException as problem:
                 raise self.refused(problem, f"looking at {topic}", (topic,)) from problem
-        return found
+            age_ms = float(self._settings.get("metadata.max.age.ms", _METADATA_AGE_MS))
+            self._partitions[topic] = count, Deadline.after(age_ms / 1000)
+        return count
 
     def _look_at(self, topic: str) -> int:
         """The number of its partitions. A broker may not have heard yet of a topic that was just made."""

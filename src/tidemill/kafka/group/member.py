@@ -342,6 +342,8 @@ class GroupMember:
         except FencedInstanceError as error:
             raise self._fenced(error) from error
         except (UnreachableError, RetriableError, _OvertakenError) as error:
+            if self._state.phase is GroupPhase.ENDED:  # closed during the join: what that did to it is no failure
+                return False
             log.warning(LogEvent("join-failed", group=self._config.group_id, error=error))
         self._state.join_failed()
         return False

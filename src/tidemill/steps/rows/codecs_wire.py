@@ -27,10 +27,10 @@ from tidemill.dsl.serdes import (
     StringSerde,
     WholeNumberSerde,
 )
-from tidemill.dsl.serdes_json import JsonDocumentSerde, JsonSerde
+from tidemill.dsl.serdes_json import JsonClassSerde, JsonDocumentSerde, JsonSerde
 from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
 from tidemill.dsl.stateful_serde import StatefulSerde
-from tidemill.errors import SerdeError, TopologyError
+from tidemill.errors import ConfigError, RetriableError, SerdeError, TopologyError
 from tidemill.printable import said_by
 from tidemill.topology.values import Serde, Value
 from tidemill.topology.windows import Windowed
@@ -156,7 +156,30 @@ def for_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
         value = to_spark(value)
     elif transit.sql_type == "string" and value is not None and not isinstance(value, str):
         value = _as_text(serde, value)
-    return transit.serialize(value)
+    try:
+        made = transit.serialize(value)
+    except SerdeError as error:
+        raise SerdeError(
+            f"{serde.name}: functions of Columns get its values in its Spark type, {serde.sql_type} (of a struct: a dict), and "
+            f"this one, of the type {type(value).__name__}, is none: {error}"
+        ) from None
+    if isinstance(transit, TransitJson) and type(serde) is not JsonClassSerde and not isinstance(value, dict | None):
+        _check_takes_dicts(serde, value, transit.deserialize(made))
+    return made
+
+
+def _check_takes_dicts(serde: Serde, value: Value, as_dict: Value) -> None:
+    """Functions of Columns give a struct back as a dict, whatever object of its fields they were given."""
+    given = type(value).__name__
+    try:
+        serde.serialize(as_dict)
+    except (RetriableError, ConfigError):
+        raise
+    except Exception as error:
+        raise SerdeError(
+            f"{serde.name}: its Spark type is a struct, but its values are of the type {given}, and it does not write the dict "
+            f"that functions of Columns make of one: {type(error).__name__}: {said_by(error)}; let it read and write dicts"
+        ) from None
 
 
 def _as_text(serde: Serde, value: Value) -> str:
