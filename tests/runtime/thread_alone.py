@@ -46,7 +46,7 @@ class Engine:
         self._outcome, self._script = outcome, list(script)
         self.patience: list[int] = []
         self.worker_pids = {"step-1": 1}
-        self.was_killed = False
+        self.was_killed = self.expects_backlog = False
         self.asked: list[BatchRequest] = []
         self.driver: DriverService | None = None
 
@@ -63,6 +63,9 @@ class Engine:
         if self._outcome is None:
             raise BatchLostError("the Spark task failed")
         return BatchReport(batch_id=1, outcome=self._outcome)
+
+    def expect_backlog(self) -> None:
+        self.expects_backlog = True
 
     def kill_workers(self) -> None:
         self.was_killed = True

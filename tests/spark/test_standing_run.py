@@ -7,6 +7,7 @@ import random
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import BatchLostError, FunctionFailedError, StopError
 from tidemill.spark import engine as engines
 from tidemill.spark.placement import OnDriverHost
+from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.steps.standing import ARROW_ROWS, UNIX_SOCKETS, WorkerOutput, task_settings
 from tidemill.task.batch import BatchRequest
 from tidemill.testing.driver_service import THREAD
@@ -183,6 +185,25 @@ def test_a_batch_with_a_backlog_behind_it_is_a_job_of_its_own_on_the_same_worker
     assert jobs(spark) == standing + 4 + 1, "two batches for each of the two lines, since words are counted behind a topic"
     assert program.engine.worker_pids == workers
     assert last(program) == {"a": 5, "b": 3}
+
+
+def test_the_plan_for_a_backlog_is_built_while_a_batch_before_it_runs(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, built = made(one_step), []
+    planned = CompiledTopology._planned
+
+    def counted(self: CompiledTopology, root: Any, sums: bool) -> Any:
+        built.append(sums)
+        return planned(self, root, sums)
+
+    monkeypatch.setattr(CompiledTopology, "_planned", counted)
+    program.pipe([line("a b a")])
+    program.engine.expect_backlog()
+    assert until(lambda: True in program.engine._plans)
+    program.engine.expect_backlog()
+    program.engine.run = partial(program.engine.run, has_backlog=True)
+    program.pipe([line("a b a")])
+    assert built == [True], "it is built once"
+    assert last(program) == {"a": 4, "b": 2}
 
 
 def test_a_function_that_raises_ends_the_run_and_the_next_batch_has_another(made: Any) -> None:

@@ -125,6 +125,7 @@ class BatchEngine:
         self._plans: dict[bool, _Plan] = {}
         """Plans by a flag: rows are summed in the JVM. The second one is built when first needed."""
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
+        self._ahead: threading.Thread | None = None
         compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
         reports_itself(self._jobs.name)
         with needing_the_session(self._session):
@@ -142,6 +143,18 @@ class BatchEngine:
     def explained(self) -> str:
         """The physical plan as Spark writes it."""
         return str(next(iter(self._plans.values())).executed.toString())
+
+    def expect_backlog(self) -> None:
+        """Builds the plan that sums rows in the JVM while a batch still runs. Any thread; returns at once."""
+        is_static = not self._compiled.lookups.joins  # else a refresh could pass it by
+        if self._compiled.sums and is_static and True not in self._plans and self._ahead is None:
+            self._ahead = threading.Thread(target=self._build_ahead, name=f"{self._thread}-plan", daemon=True)
+            self._ahead.start()
+
+    def _build_ahead(self) -> None:
+        # Whoever needs it builds it again, and says what is wrong.
+        with contextlib.suppress(Exception), span("plan for a backlog built"):
+            self._plans.setdefault(True, self._plan_of(True))
 
     def rebuild(self) -> None:
         """Builds the plans again, with the current static sides; the next batch runs them. May be called on any thread."""

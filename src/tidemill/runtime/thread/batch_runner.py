@@ -29,6 +29,7 @@ from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import FIRST_OUTPUT, span, tell_moment
 from tidemill.task.batch import BatchReport, Outcome, SourceProgress
 from tidemill.task.lost_batches import LostInARow
+from tidemill.task.pacing import BACKLOG
 from tidemill.task.tasks import BatchLost, BatchReported, is_other_phase
 
 log = logging.getLogger("tidemill.thread")
@@ -114,6 +115,8 @@ class BatchRunner:
         now = self._under_way
         if now is not None and now.batch.request.batch_id == batch_id:
             now.progress = progress
+            if progress.records >= BACKLOG and self._engine is not None:
+                self._engine.expect_backlog()
 
     def has_run(self, batch_id: int) -> None:
         """Its functions are done with the batch under way."""

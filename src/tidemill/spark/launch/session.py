@@ -83,6 +83,7 @@ JVM_FLAGS = (
     "--sun-misc-unsafe-memory-access=allow",
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.jfr.enabled=false",  # at its first buffer Netty would have the JVM set up Flight Recorder
     "-Dlog4j2.level=ERROR",
 )
 """Options of every JVM that Tidemill starts, the heap's size apart; a class cache fits these only (``jvm_cache``)."""
