@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -17,12 +18,14 @@ from pyspark.sql import functions as F
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import StopError
 from tidemill.spark.engine import BatchEngine
+from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.spark.plan.pinned_workers import pinning
-from tidemill.spark.plan.python_steps import SharedPlan, copied, map_in_arrow
+from tidemill.spark.plan.python_steps import SharedPlan, copied, idle, map_in_arrow
 
 pytestmark = pytest.mark.spark
 
+TEXT, LONG = Serdes.string(), Serdes.long()
 SAID = pa.schema([("said", pa.string())])
 Step = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -121,8 +124,8 @@ def no_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def test_engines_of_one_topology_share_the_plan_of_its_compiling(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = StreamsBuilder()
-    lines = builder.stream("lines", key=Serdes.string(), value=Serdes.string())
-    lines.group_by(lambda _, line: F.lower(line)).count().to_stream().to("counts", value=Serdes.long())
+    lines = builder.stream("lines", key=TEXT, value=TEXT)
+    lines.group_by(lambda _, line: F.lower(line)).count().to_stream().to("counts", value=LONG)
     compiled = compile_topology(spark, builder.build(), "sharing")
     monkeypatch.setattr(type(compiled), "frame", lambda *_, **__: pytest.fail("a second frame was built"))
     first = BatchEngine(spark, compiled, "first", no_rows, [no_rows], limit_s=60)
@@ -130,3 +133,32 @@ def test_engines_of_one_topology_share_the_plan_of_its_compiling(spark: SparkSes
     assert first.explained == second.explained
     first.close()
     second.close()
+
+
+def test_plans_of_both_kinds_that_are_built_at_once_do_not_mix(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sums rows in a standing run would wait for their end for good."""
+    builder = StreamsBuilder()
+    lines = builder.stream("lines", key=TEXT, value=TEXT)
+    lines.group_by(lambda _, line: F.reverse(line)).count().to_stream().to("counts", value=LONG)
+    compiled = compile_topology(spark, builder.build(), "both")
+    first_is_in, second_is_in = threading.Event(), threading.Event()
+    layer = Compiler._layer
+
+    def slow(self: Compiler, *arguments: Any) -> Any:
+        if first_is_in.is_set():
+            second_is_in.set()
+        first_is_in.set()
+        second_is_in.wait(1)
+        return layer(self, *arguments)
+
+    def planned(sums: bool) -> str:
+        frame = compiled.frame(spark.range(0, 1, 1, 1), idle, [idle] * len(compiled.steps), lambda _: None, sums=sums)
+        return str(frame._jdf.queryExecution().executedPlan().toString())
+
+    monkeypatch.setattr(Compiler, "_layer", slow)
+    with ThreadPoolExecutor(2) as threads:
+        summing = threads.submit(planned, True)
+        assert first_is_in.wait(60)
+        standing = threads.submit(planned, False)
+    assert "HashAggregate" in summing.result()
+    assert "HashAggregate" not in standing.result()

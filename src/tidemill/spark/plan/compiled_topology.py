@@ -52,6 +52,8 @@ class CompiledTopology:
     """Shared plans by a flag: rows are summed in the JVM."""
     _checked: set[bool] = field(default_factory=set)
     _checking: threading.Lock = field(default_factory=threading.Lock)
+    _building: threading.Lock = field(default_factory=threading.Lock)
+    """The compiler keeps what it knows of the plan that it builds, whether that sums for one."""
 
     @property
     def can_stand(self) -> bool:
@@ -81,7 +83,8 @@ class CompiledTopology:
         self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None], *, sums: bool
     ) -> DataFrame:
         """A thread's static plan, from its one row on; to be checked. Not ``sums``: rows that may be summed pass one by one."""
-        return self.compiler.build(root, source, list(steps), pin, sums=sums)
+        with self._building:
+            return self.compiler.build(root, source, list(steps), pin, sums=sums)
 
     def check(self, frame: DataFrame, *, sums: bool) -> None:
         """Refuses a plan that must not run (correctness.md, rule 18); of its expressions, which don't depend on the thread,
