@@ -29,7 +29,7 @@ from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, NoSlotError, StopError, TidemillError
 from tidemill.log_format import LogEvent
-from tidemill.spark.batch_failures import JVM_GONE, failure_of, needing_the_session, reports_itself
+from tidemill.spark.batch_failures import JVM_GONE, errors_unlogged, failure_of, needing_the_session, reports_itself
 from tidemill.spark.java import JavaObject, settings_of
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import OnDriverHost, Placement
@@ -153,7 +153,7 @@ class BatchEngine:
 
     def _build_ahead(self) -> None:
         # Whoever needs it builds it again, and says what is wrong.
-        with contextlib.suppress(Exception), span("plan for a backlog built"):
+        with contextlib.suppress(Exception), errors_unlogged(), span("plan for a backlog built"):
             self._plans.setdefault(True, self._plan_of(True))
 
     def rebuild(self) -> None:
