@@ -126,7 +126,7 @@ class BatchEngine:
         """Plans by a flag: rows are summed in the JVM. The second one is built when first needed."""
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
         self._ahead: threading.Thread | None = None
-        compiled.lookups.plans.add(self)  # before the plan is built, so that no refresh passes it by
+        compiled.lookups.follow(self)  # before the plan is built, so that no refresh passes it by
         reports_itself(self._jobs.name)
         with needing_the_session(self._session):
             self._settings = settings_of(session)

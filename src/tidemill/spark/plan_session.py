@@ -8,6 +8,7 @@ application's settings say of SQL holds in its plans, whosever the session is.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 from pyspark import RDD
@@ -30,6 +31,9 @@ _OWN = {
     "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "0",
 }
 
+_MAKING = threading.Lock()
+"""Of instances that start at the same time, one would take the other's ``RDD.toDF`` for the owner's."""
+
 
 def plan_session(session: SparkSession, settings: Mapping[str, str] | None = None) -> SparkSession:
     """A session with the settings, views and functions that ``session`` has now, in the same context. ``settings``: the
@@ -38,9 +42,10 @@ def plan_session(session: SparkSession, settings: Mapping[str, str] | None = Non
     Raises:
         ConfigError: Spark refuses the value of one.
     """
-    to_frame = RDD.toDF
-    own = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
-    RDD.toDF = to_frame  # type: ignore[method-assign]  # a new session makes it its own; it stays the owner's
+    with _MAKING:
+        to_frame = RDD.toDF
+        own = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+        RDD.toDF = to_frame  # type: ignore[method-assign]  # a new session makes it its own; it stays the owner's
     for name, value in (settings or {}).items():
         if name.startswith("spark.sql.") and own.conf.isModifiable(name):
             _set(own, name, value)

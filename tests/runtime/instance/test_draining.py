@@ -19,7 +19,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.admin.group_members import LiveGroup
 from tidemill.membership.drain_progress import DrainPhase
 from tidemill.membership.member_state import Drain, HeldTask, MemberConfig, MemberState, Role, new_member
-from tidemill.query.group_documents import CALLED_OFF, CLOSING
+from tidemill.query.group_documents import CALLED_OFF, CLOSING, DRAINING
 from tidemill.runtime.instance import draining as module
 from tidemill.runtime.instance.draining import Draining
 
@@ -200,3 +200,24 @@ def test_what_speaks_against_it_is_raised_and_nothing_is_asked(
     with pytest.raises(RetriableError, match="not found stable"):
         at.draining.begin(LIMIT_S)
     assert at.thread.asked == []
+
+
+def test_a_status_that_is_read_while_a_drain_begins_finds_all_of_it(scene: Callable[[MemberState], Scene]) -> None:
+    at = scene(member(Drain.UNDER_WAY))
+    read: list[Any] = []
+
+    class ReadAtOnce(Draining):
+        """Read as soon as anything is reported, as an HTTP thread may."""
+
+        def __setattr__(self, name: str, value: object) -> None:
+            super().__setattr__(name, value)
+            if name == "_reported" and value is not None:
+                read.append(self.to_json())
+
+    at.draining.__class__ = ReadAtOnce
+    at.draining.begin(LIMIT_S)
+    assert at.draining.wait()
+    assert [(shown["phase"], shown["until_ms"] - shown["since_ms"]) for shown in read] == [
+        (DRAINING, LIMIT_S * 1000),
+        (CLOSING, LIMIT_S * 1000),
+    ]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -78,6 +79,35 @@ def test_a_session_that_was_stopped_ends_the_refreshes_with_one_line(caplog: pyt
     [said] = [record.getMessage() for record in caplog.records if record.name == "tidemill.join-dataframe"]
     assert said.startswith("event=refresh-ended nodes=[often] ")
     assert "the Spark session was stopped (spark.stop()) while the instance ran" in said
+
+
+class Rebuilt:
+    def __init__(self) -> None:
+        self.times = 0
+
+    def rebuild(self) -> None:
+        self.times += 1
+
+
+def test_a_thread_that_is_added_while_plans_are_gone_through_keeps_none_of_them_old() -> None:
+    lookups, plans, added = Lookups({}, None), [Rebuilt(), Rebuilt()], Rebuilt()
+    adding = threading.Thread(target=lambda: lookups.follow(added))
+
+    class AddedTo(weakref.WeakSet[Any]):
+        """Another thread adds to it while it is gone through, if it can."""
+
+        def __iter__(self) -> Iterator[Any]:
+            walk = super().__iter__()
+            yield next(walk)
+            adding.start()
+            adding.join(0.2)
+            yield from walk
+
+    lookups.plans = AddedTo(plans)
+    lookups.refresh()
+    adding.join()
+    assert [plan.times for plan in plans] == [1, 1]
+    assert added in lookups.plans
 
 
 def raising_in_python(spark: SparkSession) -> DataFrame:

@@ -3,10 +3,13 @@ other way round."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark import RDD
@@ -47,6 +50,37 @@ def test_neither_session_changes_the_other(owners: SparkSession) -> None:
     assert [plans.conf.get(name) for name in names] == ["false", "Asia/Tokyo"]
     adopt_session(owners, 1)
     assert [owners.conf.get(name) for name in names] == ["true", "UTC"]
+
+
+def test_of_two_that_are_made_at_once_neither_stays_the_owners(monkeypatch: pytest.MonkeyPatch) -> None:
+    to_frame, first_makes, second_makes = RDD.toDF, threading.Event(), threading.Event()
+    monkeypatch.setattr(RDD, "toDF", to_frame)
+
+    class Making:
+        """A session whose making, as PySpark's, ends with its own ``toDF``."""
+
+        def __init__(self, _context: object, name: str) -> None:
+            self.conf = SimpleNamespace(set=lambda _name, _value: None)
+            if name == "second":
+                second_makes.set()
+                first.join()
+            RDD.toDF = lambda *_given: name
+            if name == "first":
+                first_makes.set()
+                second_makes.wait(0.5)  # it waits for this one
+
+    monkeypatch.setattr("tidemill.spark.plan_session.SparkSession", Making)
+
+    def thread(name: str) -> threading.Thread:
+        given: Any = SimpleNamespace(sparkContext=None, _jsparkSession=SimpleNamespace(cloneSession=lambda: name))
+        return threading.Thread(target=plan_session, args=(given,))
+
+    first, second = thread("first"), thread("second")
+    first.start()
+    assert first_makes.wait(30)
+    second.start()
+    second.join()
+    assert RDD.toDF is to_frame
 
 
 def test_a_plan_that_is_built_again_has_the_settings_of_the_start(owners: SparkSession) -> None:

@@ -80,8 +80,9 @@ class Draining:
             self._is_watched = False
             self._end_was_read.clear()
             now_ms, limit_s = int(time.time() * 1e3), min(timeout_s, threading.TIMEOUT_MAX)  # infinity is no time in JSON
-            self._reported = {"since_ms": now_ms, "until_ms": now_ms + int(limit_s * 1e3)}
-            self._tell(DRAINING, "")
+            # At once, with its phase: others read it at any time.
+            times = {"since_ms": now_ms, "until_ms": now_ms + int(limit_s * 1e3)}
+            self._reported = {**times, "phase": DRAINING, "message": ""}
             log.info(LogEvent("draining", application=self._application_id, limit_s=timeout_s))
             self._waiter = threading.Thread(target=self._run, args=(timeout_s,), name="tidemill-drain", daemon=True)
             self._waiter.start()

@@ -56,7 +56,8 @@ class Lookups:
     _sides: Mapping[str, Side] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     plans: weakref.WeakSet[Plan] = field(default_factory=weakref.WeakSet)
-    """Plans that broadcast the sides."""
+    """Plans that broadcast the sides; changed and gone through under ``_following``."""
+    _following: threading.Lock = field(default_factory=threading.Lock)
 
     def read(self, names: tuple[str, ...] | None = None) -> None:
         """Reads these sides (None: all) again; if one fails none has changed.
@@ -87,8 +88,15 @@ class Lookups:
     def refresh(self, names: tuple[str, ...] | None = None) -> None:
         """``read``, and lets all plans follow."""
         self.read(names)
-        for plan in list(self.plans):
+        with self._following:  # a thread that is added meanwhile changes the set, which would end a walk through it
+            plans = list(self.plans)
+        for plan in plans:
             plan.rebuild()
+
+    def follow(self, plan: Plan) -> None:
+        """From now on the plan is rebuilt at each refresh. Any thread."""
+        with self._following:
+            self.plans.add(plan)
 
     @property
     def sides(self) -> Mapping[str, Side]:
