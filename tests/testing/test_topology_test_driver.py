@@ -807,7 +807,8 @@ def test_functions_of_columns_get_windowed_keys_of_json_as_they_get_json_by_itse
     counts.map_values(lambda count: count + 1).to("windowed", key=windowed, value=LONG)
     counts.map(lambda window, count: (window.key, count)).to("plain", key=json, value=LONG)
     table = builder.table("table", key=windowed, value=json)
-    builder.stream("stream", key=windowed, value=json).join(table, per_record(lambda left, right: [left, right], json)).to("joined")
+    stream = builder.stream("stream", key=windowed, value=json)
+    stream.join(table, per_record(lambda left, right: [left, right], json)).to("joined")
     driver = topology_test_driver(builder)
     driver.create_input_topic("in", json, json).pipe_input(key, 1, timestamp=5)
     assert driver.create_output_topic("windowed", windowed, LONG).read_key_values() == [(Windowed(key, 0, 10), 2)]
