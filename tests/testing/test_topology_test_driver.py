@@ -797,3 +797,23 @@ def test_avro_needs_no_registry_but_that_of_the_test(topology_test_driver: Any) 
     driver = topology_test_driver(builder)
     driver.create_input_topic("orders", Serdes.string(), orders).pipe_values([{"item": "tea", "pieces": n} for n in (1, 2)])
     assert driver.create_output_topic("large", Serdes.string(), orders).read_values() == [{"item": "tea", "pieces": 2}]
+
+
+@pytest.mark.parametrize("key", [1, "a", {"x": [1]}])
+def test_functions_of_columns_get_windowed_keys_of_json_as_they_get_json_by_itself(topology_test_driver: Any, key: Any) -> None:
+    builder, json = StreamsBuilder(), Serdes.json()
+    counts = builder.stream("in", key=json, value=json).group_by_key().windowed_by(TimeWindows.of_size(10)).count().to_stream()
+    windowed = WindowedSerdes.time_windowed_serde_from(json, 10)
+    counts.map_values(lambda count: count + 1).to("windowed", key=windowed, value=LONG)
+    counts.map(lambda window, count: (window.key, count)).to("plain", key=json, value=LONG)
+    table = builder.table("table", key=windowed, value=json)
+    stream = builder.stream("stream", key=windowed, value=json)
+    stream.join(table, per_record(lambda left, right: [left, right], json)).to("joined")
+    driver = topology_test_driver(builder)
+    driver.create_input_topic("in", json, json).pipe_input(key, 1, timestamp=5)
+    assert driver.create_output_topic("windowed", windowed, LONG).read_key_values() == [(Windowed(key, 0, 10), 2)]
+    assert driver.create_output_topic("plain", json, LONG).read_key_values() == [(key, 1)]
+    for topic in ("table", "stream"):
+        driver.create_input_topic(topic, windowed, json).pipe_input(Windowed(key, 0, 10), topic, timestamp=5)
+    joined = driver.create_output_topic("joined", windowed, json).read_key_values()
+    assert joined == [(Windowed(key, 0, 10), ["stream", "table"])]

@@ -6,7 +6,6 @@ changelog, which carry a sequence number as well, to the stores.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
@@ -16,7 +15,7 @@ from tidemill.dsl.arguments import required_serde
 from tidemill.errors import SerdeError
 from tidemill.spellings import Spelled
 from tidemill.topology.durations import Duration, milliseconds
-from tidemill.topology.values import Serde, Value
+from tidemill.topology.values import Serde
 from tidemill.topology.windows import MAX_TIME, AnyWindows, SessionWindows, SlidingWindows, Windowed, Windows, own_windows
 
 _LONG = Struct(">q")
@@ -82,22 +81,6 @@ class SessionWindowedSerde:
 def window_bytes_of(serde: Serde | None) -> int:
     """Number of bytes at the end of a key that hold its window; 0 where keys are not windowed."""
     return serde.window_bytes if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)) else 0
-
-
-def to_spark(value: Windowed | None) -> dict[str, object] | None:
-    """A windowed key as PySpark's functions see it: a struct; of a windowed key in a window two."""
-    if value is None:
-        return None
-    key = to_spark(value.key) if isinstance(value.key, Windowed) else value.key
-    return {"key": key, "start": value.start, "end": value.end}
-
-
-def from_spark(value: Mapping[str, Value] | None, inner: Serde) -> Windowed | None:
-    """The other way round; ``inner``: the serde of the key in the window."""
-    if value is None:
-        return None
-    key = from_spark(value["key"], inner.inner) if isinstance(inner, (TimeWindowedSerde, SessionWindowedSerde)) else value["key"]
-    return Windowed(key, value["start"], value["end"])
 
 
 def windowed_serde(key: Serde | None, windows: AnyWindows) -> Serde | None:

@@ -28,7 +28,7 @@ from tidemill.dsl.serdes import (
     WholeNumberSerde,
 )
 from tidemill.dsl.serdes_json import JsonClassSerde, JsonDocumentSerde, JsonSerde
-from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark, to_spark
+from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.dsl.stateful_serde import StatefulSerde
 from tidemill.errors import ConfigError, RetriableError, SerdeError, TopologyError
 from tidemill.printable import said_by
@@ -119,6 +119,9 @@ _BY_TYPE: Mapping[str, Callable[[], Serde]] = {
 }  # fmt: skip
 
 
+_WindowedSerde = TimeWindowedSerde | SessionWindowedSerde
+
+
 def transit_of(serde: Serde) -> Serde | None:
     """The native serde in place of ``serde`` between Python and the JVM; None for one that is native itself.
 
@@ -152,8 +155,8 @@ def for_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     value, transit = serde.deserialize(data), in_transit(serde)
     if type(serde) is JsonDocumentSerde:
         return serde.serialize(value)  # the text itself
-    if isinstance(value, Windowed):
-        value = to_spark(value)
+    if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
+        value = _window_as_struct(serde, value)
     elif transit.sql_type == "string" and value is not None and not isinstance(value, str):
         value = _as_text(serde, value)
     try:
@@ -205,8 +208,32 @@ def from_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     """The other way round."""
     value = serde.deserialize(data) if type(serde) is JsonDocumentSerde else in_transit(serde).deserialize(data)
     if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
-        value = from_spark(value, serde.inner)
+        value = window_of_struct(serde, value)
     return serde.serialize(value)
+
+
+def _window_as_struct(serde: _WindowedSerde, value: Windowed | None) -> dict[str, object] | None:
+    """A windowed key as functions of Columns see it: a struct, with the key in the window as they see such a key by itself."""
+    if value is None:
+        return None
+    inner, key = serde.inner, value.key
+    if isinstance(inner, (TimeWindowedSerde, SessionWindowedSerde)):
+        key = _window_as_struct(inner, key)
+    elif transit_of(inner) is not None:
+        key = in_transit(inner).deserialize(for_the_jvm(inner, inner.serialize(key)))
+    return {"key": key, "start": value.start, "end": value.end}
+
+
+def window_of_struct(serde: _WindowedSerde, value: Mapping[str, Value] | None) -> Windowed | None:
+    """The other way round."""
+    if value is None:
+        return None
+    inner, key = serde.inner, value["key"]
+    if isinstance(inner, (TimeWindowedSerde, SessionWindowedSerde)):
+        key = window_of_struct(inner, key)
+    elif transit_of(inner) is not None:
+        key = inner.deserialize(from_the_jvm(inner, in_transit(inner).serialize(key)))
+    return Windowed(key, value["start"], value["end"])
 
 
 @dataclass(frozen=True, slots=True)

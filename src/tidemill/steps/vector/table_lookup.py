@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde, from_spark
+from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.ids import TaskId
 from tidemill.operators.stateless import plain
-from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is
+from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is, window_of_struct
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
@@ -67,7 +67,7 @@ def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
             try:
                 value = read(key)
                 if isinstance(kept, (TimeWindowedSerde, SessionWindowedSerde)) and not isinstance(value, Windowed):
-                    value = from_spark(value, kept.inner)  # of the JVM
+                    value = window_of_struct(kept, value)  # of the JVM
                 of[key] = kept.serialize(value)
             except BaseException as problem:
                 task = TaskId(node.subtopology, records.parts[at])
