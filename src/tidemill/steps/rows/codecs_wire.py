@@ -117,8 +117,8 @@ _BY_TYPE: Mapping[str, Callable[[], Serde]] = {
     "string": Serdes.string, "binary": Serdes.bytes, "bigint": Serdes.long, "int": Serdes.integer, "smallint": Serdes.short,
     "double": Serdes.double, "float": Serdes.float, "boolean": Serdes.boolean,
 }  # fmt: skip
-
-
+_TAKE_DICTS: set[tuple[type, type]] = set()
+"""Classes of serdes that write dicts, each with one of their values: looked at once, since it costs half as much as a record."""
 _WindowedSerde = TimeWindowedSerde | SessionWindowedSerde
 
 
@@ -155,7 +155,7 @@ def for_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     value, transit = serde.deserialize(data), in_transit(serde)
     if type(serde) is JsonDocumentSerde:
         return serde.serialize(value)  # the text itself
-    if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
+    if isinstance(serde, _WindowedSerde):
         value = _window_as_struct(serde, value)
     elif transit.sql_type == "string" and value is not None and not isinstance(value, str):
         value = _as_text(serde, value)
@@ -167,22 +167,26 @@ def for_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
             f"this one, of the type {type(value).__name__}, is none: {error}"
         ) from None
     if isinstance(transit, TransitJson) and type(serde) is not JsonClassSerde and not isinstance(value, dict | None):
-        _check_takes_dicts(serde, value, transit.deserialize(made))
+        _check_takes_dicts(serde, value, transit, made)
     return made
 
 
-def _check_takes_dicts(serde: Serde, value: Value, as_dict: Value) -> None:
+def _check_takes_dicts(serde: Serde, value: Value, transit: TransitJson, made: bytes | None) -> None:
     """Functions of Columns give a struct back as a dict, whatever object of its fields they were given."""
-    given = type(value).__name__
+    kinds = type(serde), type(value)
+    if kinds in _TAKE_DICTS:
+        return
     try:
-        serde.serialize(as_dict)
+        serde.serialize(transit.deserialize(made))
     except (RetriableError, ConfigError):
         raise
     except Exception as error:
         raise SerdeError(
-            f"{serde.name}: its Spark type is a struct, but its values are of the type {given}, and it does not write the dict "
-            f"that functions of Columns make of one: {type(error).__name__}: {said_by(error)}; let it read and write dicts"
+            f"{serde.name}: its Spark type is a struct, but its values are of the type {type(value).__name__}, and it does not "
+            f"write the dict that functions of Columns make of one: {type(error).__name__}: {said_by(error)}; let it read and "
+            "write dicts"
         ) from None
+    _TAKE_DICTS.add(kinds)
 
 
 def _as_text(serde: Serde, value: Value) -> str:
@@ -207,7 +211,7 @@ def _no_text(serde: Serde, given: str) -> str:
 def from_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     """The other way round."""
     value = serde.deserialize(data) if type(serde) is JsonDocumentSerde else in_transit(serde).deserialize(data)
-    if isinstance(serde, (TimeWindowedSerde, SessionWindowedSerde)):
+    if isinstance(serde, _WindowedSerde):
         value = window_of_struct(serde, value)
     return serde.serialize(value)
 
@@ -217,7 +221,7 @@ def _window_as_struct(serde: _WindowedSerde, value: Windowed | None) -> dict[str
     if value is None:
         return None
     inner, key = serde.inner, value.key
-    if isinstance(inner, (TimeWindowedSerde, SessionWindowedSerde)):
+    if isinstance(inner, _WindowedSerde):
         key = _window_as_struct(inner, key)
     elif transit_of(inner) is not None:
         key = in_transit(inner).deserialize(for_the_jvm(inner, inner.serialize(key)))
@@ -229,7 +233,7 @@ def window_of_struct(serde: _WindowedSerde, value: Mapping[str, Value] | None) -
     if value is None:
         return None
     inner, key = serde.inner, value["key"]
-    if isinstance(inner, (TimeWindowedSerde, SessionWindowedSerde)):
+    if isinstance(inner, _WindowedSerde):
         key = window_of_struct(inner, key)
     elif transit_of(inner) is not None:
         key = inner.deserialize(from_the_jvm(inner, in_transit(inner).serialize(key)))
