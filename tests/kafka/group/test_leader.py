@@ -156,6 +156,13 @@ def test_a_created_topic_that_was_seen_once_and_is_gone_is_a_change() -> None:
     assert leader.changes() == ["repartition 2 -> missing"]
 
 
+def test_a_created_topic_that_is_gone_before_it_was_seen_is_a_change_after_some_looks() -> None:
+    leader = _leading(Cluster(source=1))
+    looks = [leader.changes() for _ in range(7)]
+    assert looks[:5] == [[]] * 5
+    assert looks[5:] == [["repartition 2 -> missing"]] * 2
+
+
 def test_a_topic_that_was_created_again_is_warned_of_once_and_is_no_change(caplog: pytest.LogCaptureFixture) -> None:
     cluster = Cluster(source=1, repartition=2)
     cluster.ids = {"source": "first", "repartition": "first"}

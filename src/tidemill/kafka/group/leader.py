@@ -32,16 +32,19 @@ _CREATED_AGAIN = (
     "them, stop all instances and set the group's offsets: "
     "tidemill reset APP.py --input-topics TOPIC --to-offset 0"
 )
+_LOOKS_FOR_A_CREATED_TOPIC = 5
+"""After these, 2 s apart, it was deleted before any look. A rebalance too many does no harm; without one its tasks would wait forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Watch:
     """Partition counts behind the last assignment. A topic that was created for it counts as deleted only once it was ``seen``,
-    which has the topic as it was last."""
+    which has the topic as it was last, or when as many ``looks`` have not found it as brokers may need to learn of it."""
 
     topics: tuple[str, ...]
     counts: Mapping[str, int]
     seen: Mapping[str, FoundTopic]
+    looks: int = 0
 
     @property
     def awaits_a_topic(self) -> bool:
@@ -52,7 +55,8 @@ class _Watch:
         return [
             f"{topic} {self.counts.get(topic, 'missing')} -> {counts.get(topic, 'missing')}"
             for topic in self.topics
-            if counts.get(topic) != self.counts.get(topic) and (topic in now or topic in self.seen)
+            if counts.get(topic) != self.counts.get(topic)
+            and (topic in now or topic in self.seen or self.looks > _LOOKS_FOR_A_CREATED_TOPIC)
         ]
 
     def created_again(self, now: Mapping[str, FoundTopic]) -> list[str]:
@@ -119,7 +123,7 @@ class GroupLeader:
         if self._watch is None:
             return []
         now = self._look_at(self._watch.topics)
-        self._watch = replace(self._watch, seen={**self._watch.seen, **now})
+        self._watch = replace(self._watch, seen={**self._watch.seen, **now}, looks=self._watch.looks + 1)
         return self._watch.changes(now)
 
     def _look_at(self, topics: tuple[str, ...]) -> dict[str, FoundTopic]:
