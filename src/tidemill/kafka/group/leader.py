@@ -33,7 +33,7 @@ _CREATED_AGAIN = (
     "tidemill reset APP.py --input-topics TOPIC --to-offset 0"
 )
 _LOOKS_FOR_A_CREATED_TOPIC = 5
-"""After these, 2 s apart, it was deleted before any look. A rebalance too many does no harm; without one its tasks would wait forever."""
+"""After these, 2 s apart, it was deleted before any look: without a rebalance its tasks would wait forever."""
 
 
 @dataclass(frozen=True, slots=True)
