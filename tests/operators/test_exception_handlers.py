@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -35,10 +36,13 @@ SOURCE = "KSTREAM-SOURCE-0000000000"
 ASIDE = ExceptionHandlers(processing=ExceptionResponse.DEAD_LETTER, dead_letter_topic="dead")
 
 
-def graph_of(builder: StreamsBuilder, **handlers: Any) -> TaskGraph:
+def graph_of(
+    builder: StreamsBuilder, nodes: set[str] | None = None, exits: Mapping[str, KeyValueSerdes] = MappingProxyType({}),
+    **handlers: Any,
+) -> TaskGraph:  # fmt: skip
     rows: dict[str, MemoryRows] = {}
     return TaskGraph(
-        builder.build(), TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()),
+        builder.build(), TaskId(0, 0), rows=lambda name: rows.setdefault(name, MemoryRows()), nodes=nodes, exits=exits,
         default_serdes=KeyValueSerdes(key=STRING, value=STRING),
         handlers=ExceptionHandlers(**{"dead_letter_topic": "dead", **handlers}),
     )  # fmt: skip
@@ -321,6 +325,23 @@ def test_what_a_sink_cannot_write_is_the_production_handlers_matter() -> None:
     graph = graph_of(builder, production=ExceptionResponse.CONTINUE)
     assert send(graph, 1, 0, 2) == [("out", 1), ("out", 2)]
     assert graph.dropped == 1
+
+
+def test_what_functions_of_columns_cannot_be_given_is_the_processing_handlers_matter() -> None:
+    builder = StreamsBuilder()
+    made = builder.stream("in", key=STRING, value=LONG).map_values(per_record(lambda v: v or "none", LONG), name="makes")
+    made.map_values(lambda v: v + 1, name="adds").to("out", value=LONG)
+
+    def graph(**handlers: Any) -> TaskGraph:
+        return graph_of(builder, nodes={SOURCE, "makes"}, exits={"adds": KeyValueSerdes(key=STRING, value=LONG)}, **handlers)
+
+    with pytest.raises(RecordError, match="in-0 at offset 1: adds: its function works on columns, and what goes to it can't"):
+        send(graph(production=ExceptionResponse.CONTINUE), 1, 0)
+    passing = graph(processing=ExceptionResponse.CONTINUE)
+    send(passing, 1, 0, 2)
+    assert [given.value for given in passing.take_handed_over()] == [LONG.serialize(1), LONG.serialize(2)]
+    (refused,) = passing.take_refused()
+    assert (passing.dropped, refused.context.node, refused.context.offset) == (1, "adds", 1)
 
 
 class Ticking:

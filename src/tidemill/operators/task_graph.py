@@ -380,12 +380,9 @@ class TaskGraph:
             value = record[1]
             try:
                 written = write_key(record[0]), write_value(value.new if type(value) is Change else value)
-            except SerdeError as problem:
-                raise RecordError(
-                    f"what goes to {name}, whose function works on columns, can't be written: {said_by(problem)}",
-                    task=str(self.task), topic=self.origin.topic, partition=self.task.partition,
-                    offset=-1 if self.origin.offset is None else self.origin.offset,
-                ) from problem  # fmt: skip
+            except SerdeError as problem:  # the handlers are asked, as about what a function of Columns fails on
+                said = f"its function works on columns, and what goes to it can't be written: {said_by(problem)}"
+                raise SerdeError(said) from problem
             self._handed_over.append(HandedOver(name, *written, record))
 
         return hand_over
