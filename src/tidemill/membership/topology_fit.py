@@ -49,8 +49,8 @@ def misfits(plan: TopicPlan, found: TopicsFound, application: str, sources: Set[
 
 def _other_partitions(plan: TopicPlan, found: TopicsFound) -> list[str]:
     return [
-        f"{topic.name} has {there} partitions, expected {topic.partitions}: the topics that it follows have another number of "
-        "partitions now, and its keys are elsewhere"
+        f"{topic.name} has {there} partitions, expected {topic.partitions}: partitions were added to it, or the topics "
+        "that it follows have another number of them now, and its keys are elsewhere"
         for topic in plan.internal_topics
         if (there := found.partitions.get(topic.name)) is not None and there != topic.partitions
     ]
