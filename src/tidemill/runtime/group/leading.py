@@ -183,10 +183,10 @@ class Leader:
 
 
 _OTHER_PARTITIONS = (
-    "partitions were added to it, or the topics that it follows have another number of them now, so keys belong to other tasks than "
-    "their state does. The topic holds the application's state or records on their way: don't delete it. Stop all instances, and run the program under "
-    "another application.id until it has caught up; or give the state up and start over: tidemill reset APP.py --execute "
-    "--local-state"
+    "partitions were added to it, or the topics that it follows have another number of them now, so keys belong to other tasks "
+    "than their state does. The topic holds the application's state or records on their way: don't delete it. Stop all "
+    "instances, and run the program under another application.id until it has caught up; or give the state up and start over: "
+    "tidemill reset APP.py --execute --local-state"
 )
 
 
