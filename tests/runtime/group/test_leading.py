@@ -11,7 +11,7 @@ from tidemill.config.slices import GroupConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import ProcessId, TopicPartition
-from tidemill.kafka.admin.client import GroupMemberState, GroupState, TopicSpec
+from tidemill.kafka.admin.client import TopicSpec
 from tidemill.membership.joined_group import Subscription
 from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInfo, TopologyMetadata
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
@@ -56,14 +56,10 @@ class Brokers:
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
 
-    def describe_group(self, group: str, *, timeout_s: float) -> GroupState:
+    def member_hosts(self, _settings: object, group: str, *, limit_s: float) -> dict[str, str]:
         if self.hosts is None:
-            raise RetriableError(f"group {group}: no answer after {timeout_s} s")
-        members = tuple(
-            GroupMemberState(member_id=name, client_id="", host=host, instance_id=None, assignment=())
-            for name, host in self.hosts.items()
-        )
-        return GroupState(group=group, state="COMPLETING_REBALANCING", protocol="stream", members=members)
+            raise RetriableError(f"group {group}: no answer after {limit_s} s")
+        return self.hosts
 
 
 def lead(brokers: Brokers, *members: str, partitions: int = 2) -> Any:
@@ -79,7 +75,9 @@ def lead(brokers: Brokers, *members: str, partitions: int = 2) -> Any:
     config = StreamsConfig.read_slice(GroupConfig, {"application.id": "app"})
     leader = leading.Leader(config, brokers, PROCESS, topology, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
     told = Subscription(user_data=encode_subscription(SubscriptionInfo(process_id=PROCESS)))
-    return leader.assign(members[0], {"in": partitions}, dict.fromkeys(members, told))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leading, "member_hosts", brokers.member_hosts)
+        return leader.assign(members[0], {"in": partitions}, dict.fromkeys(members, told))
 
 
 @pytest.fixture(autouse=True)

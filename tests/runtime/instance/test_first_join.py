@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 
 from tidemill.errors import RetriableError
-from tidemill.kafka.admin.client import GroupMemberState, GroupState
 from tidemill.runtime.instance.first_join import _OTHERS_LIMIT_S, FirstJoin
 
-MEMBER = GroupMemberState(member_id="m", client_id="c", host="h", instance_id=None, assignment=())
+MEMBER = {"m": "/10.0.0.1"}
 
 
 class Brokers:
-    """An admin client's one answer, which changes as soon as it was given: the threads' own members are in the group then."""
+    """The brokers' one answer, which changes as soon as it was given: the threads' own members are in the group then."""
 
-    def __init__(self, *answers: GroupState | RetriableError | None) -> None:
+    def __init__(self, *answers: dict[str, str] | RetriableError) -> None:
         self.answers = list(answers)
 
-    def describe_group(self, _group: str, *, timeout_s: float) -> GroupState | None:
+    def hosts(self, _limit_s: float) -> dict[str, str]:
         answer = self.answers.pop(0)
         if isinstance(answer, RetriableError):
             raise answer
@@ -29,18 +28,13 @@ class Brokers:
 
 
 def first_join(*answers: Any, threads: int = 2) -> FirstJoin:
-    brokers: Any = Brokers(*answers)
-    return FirstJoin("app", threads, brokers)
-
-
-def group(*members: GroupMemberState) -> GroupState:
-    return GroupState(group="app", state="STABLE", protocol="stream", members=members)
+    return FirstJoin("app", threads, Brokers(*answers).hosts)
 
 
 @pytest.mark.parametrize(
     ("found", "at_once"),
-    [(None, True), (group(), True), (group(MEMBER), False), (RetriableError("away"), True)],
-    ids=["no group", "empty", "at work", "not known"],
+    [({}, True), (MEMBER, False), (RetriableError("away"), True)],
+    ids=["no members", "at work", "not known"],
 )
 def test_all_threads_get_the_same_answer_from_one_look_at_the_group(found: Any, at_once: bool) -> None:
     joins = first_join(found)
@@ -48,7 +42,7 @@ def test_all_threads_get_the_same_answer_from_one_look_at_the_group(found: Any, 
 
 
 def test_threads_wait_for_the_last_also_where_one_has_ended() -> None:
-    joins = first_join(group(MEMBER))
+    joins = first_join(MEMBER)
     for _ in range(2):  # when it can run tasks, and when it has ended before the other could
         joins.ready("t-1")
     waiting = threading.Thread(target=joins.wait_for_others, args=(lambda: False,))
@@ -61,7 +55,7 @@ def test_threads_wait_for_the_last_also_where_one_has_ended() -> None:
 
 
 def test_a_thread_that_is_stopped_waits_no_longer() -> None:
-    joins = first_join(group(MEMBER))
+    joins = first_join(MEMBER)
     began = time.monotonic()
     joins.wait_for_others(lambda: True)
     assert time.monotonic() - began < _OTHERS_LIMIT_S / 2

@@ -1,7 +1,8 @@
-"""Members of a group as its coordinator describes them: their last subscriptions and assignments, as bytes.
+"""Members of a group as its coordinator describes them: their hosts, and their last subscriptions and assignments, as bytes.
 
-Decides how long a rebalancing group is waited for, and which groups are not of Kafka Streams' protocol. The contents of the bytes
-are ``tidemill.membership``'s.
+Not through librdkafka's admin client: if the connection to the coordinator breaks while a group is described, that one aborts the
+process (its issue 4605). Decides how long a rebalancing group is waited for, and which groups are not of Kafka Streams' protocol.
+The contents of the bytes are ``tidemill.membership``'s.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from tidemill.config.values import GroupClientSettings
 from tidemill.deadline import Deadline
-from tidemill.errors import EnvironmentProblem
+from tidemill.errors import EnvironmentProblem, RetriableError
 from tidemill.kafka.group.client import ClientClosedError, Connection, GroupClient, UnreachableError
 from tidemill.kafka.group.coordinator import PROTOCOL_NAME, PROTOCOL_TYPE
 from tidemill.kafka.group.protocol import MemberAssignment, MemberSubscription, decode_assignment, read_subscription
@@ -72,6 +73,26 @@ def live_group(settings: GroupClientSettings, group: str, *, limit_s: float = 15
     )
 
 
+def member_hosts(settings: GroupClientSettings, group: str, *, limit_s: float) -> dict[str, str]:
+    """The hosts of the group's members by member id; none if there is no such group. ``settings`` under kafka-python's names.
+
+    RetriableError if no broker answers within the limit.
+    """
+    deadline, found = Deadline.after(limit_s), "no broker answers"
+    with _client(settings, group, limit_s) as client:
+        try:
+            while not deadline.is_over:
+                try:
+                    described = _answer(client, group)
+                    return {} if described is None else {member.member_id: member.client_host for member in described.members}
+                except UnreachableError as error:
+                    found = str(error)
+                time.sleep(min(_PAUSE_S, deadline.left_s))
+        except ClientClosedError:  # the limit
+            pass
+    raise RetriableError(f"describing group {group}: not done after {limit_s:g} s: {found}")
+
+
 @contextmanager
 def _client(settings: GroupClientSettings, group: str, limit_s: float) -> Iterator[GroupClient]:
     """Closed after the limit, which ends a request under way: its own time-out is of another kind, 30 s as Kafka has it."""
@@ -88,19 +109,27 @@ def _client(settings: GroupClientSettings, group: str, limit_s: float) -> Iterat
         client.close()
 
 
-def _described(client: GroupClient, group: str) -> DescribeGroupsResponse.DescribedGroup:
+def _answer(client: GroupClient, group: str) -> DescribeGroupsResponse.DescribedGroup | None:
+    """The coordinator's answer; None if there is no such group."""
     response = client.request(
         DescribeGroupsRequest(groups=[group], include_authorized_operations=False), Connection.PROMPT
     )
     (described,) = response.groups
     if described.error_code == kafka_errors.GroupIdNotFoundError.errno or described.group_state == "Dead":
-        raise EnvironmentProblem(f"consumer group {group!r} does not exist; is {group!r} the application.id?")
+        return None
     if described.error_code:
         error = kafka_errors.for_code(described.error_code)
         if error.retriable:
             client.forget_coordinator(error.__name__)
             raise UnreachableError(error.__name__)
         raise EnvironmentProblem(f"consumer group {group!r} can't be described: {error.__name__}: {error.description}")
+    return described
+
+
+def _described(client: GroupClient, group: str) -> DescribeGroupsResponse.DescribedGroup:
+    described = _answer(client, group)
+    if described is None:
+        raise EnvironmentProblem(f"consumer group {group!r} does not exist; is {group!r} the application.id?")
     if described.group_state == "Empty":
         raise EnvironmentProblem(f"consumer group {group!r} has no active members: start the application, then ask again")
     if described.protocol_type != PROTOCOL_TYPE or described.protocol_data not in (PROTOCOL_NAME, ""):

@@ -18,6 +18,7 @@ from tidemill.config.values import DataClientSettings, GroupClientSettings
 from tidemill.errors import PartitionCountError, RetriableError, TidemillError
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
+from tidemill.kafka.admin.group_members import member_hosts
 from tidemill.kafka.data.fencing import fence_vanished
 from tidemill.kafka.group import protocol as group_protocol
 from tidemill.log_format import LogEvent
@@ -107,11 +108,11 @@ class Leader:
         if not shared:
             return
         try:
-            group = self._admin.describe_group(self._config.application_id, timeout_s=_HOSTS_LIMIT_S)
+            found = member_hosts(self._group_settings, self._config.application_id, limit_s=_HOSTS_LIMIT_S)
         except TidemillError as problem:  # the assignment does not depend on it
             log.warning(LogEvent("process-id-shared", members=sorted(shared), problem=problem))
             return
-        hosts = {member.member_id: member.host for member in (group.members if group else ()) if member.member_id in shared}
+        hosts = {member: host for member, host in found.items() if member in shared}
         log.warning(LogEvent("process-id-shared", hosts=hosts))
 
     def _ensure_topics(self, prepared: PreparedRebalance) -> frozenset[str]:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tidemill.deadline import Deadline
 from tidemill.errors import TidemillError
-from tidemill.kafka.admin.client import Admin
 from tidemill.log_format import LogEvent
 
 log = logging.getLogger("tidemill.thread")
@@ -28,8 +27,9 @@ _PAUSE_S = 0.05
 class FirstJoin:
     """One for the threads of an instance; used by each of them."""
 
-    def __init__(self, application_id: str, threads: int, admin: Admin) -> None:
-        self._application_id, self._threads, self._admin = application_id, threads, admin
+    def __init__(self, application_id: str, threads: int, hosts: Callable[[float], Mapping[str, str]]) -> None:
+        """``hosts``: those of the group's members, asked for within so many seconds."""
+        self._application_id, self._threads, self._hosts = application_id, threads, hosts
         self._lock = threading.Lock()
         self._is_at_once: bool | None = None
         self._ready: set[str] = set()
@@ -54,8 +54,7 @@ class FirstJoin:
 
     def _is_group_at_work(self) -> bool:
         try:
-            group = self._admin.describe_group(self._application_id, timeout_s=_LOOK_LIMIT_S)
+            return bool(self._hosts(_LOOK_LIMIT_S))
         except TidemillError as problem:
             log.warning(LogEvent("group-not-described", application=self._application_id, problem=problem))
             return False
-        return group is not None and bool(group.members)

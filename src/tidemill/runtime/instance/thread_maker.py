@@ -19,6 +19,7 @@ from tidemill.config.values import ProcessingGuarantee, RebalanceProtocol
 from tidemill.control.channel import ControlServer
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.admin.group_members import member_hosts
 from tidemill.kafka.data.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, DataValue, data_client_settings, group_client_settings
@@ -132,7 +133,8 @@ class ThreadMaker:
             return self.engine.placement.slots - self.engine.share.taken_by_others()
 
     def first_join(self, threads: int) -> FirstJoin:
-        return FirstJoin(self.config.application_id, threads, self.admin)
+        settings, group = group_client_settings(self.config.slice(ClientsConfig)), self.config.application_id
+        return FirstJoin(group, threads, lambda limit_s: member_hosts(settings, group, limit_s=limit_s))
 
     def make(self, number: int, first_join: FirstJoin) -> StreamThread:
         """``first_join``: shared by threads that join together."""
