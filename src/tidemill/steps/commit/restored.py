@@ -1,9 +1,9 @@
 """Conversion of changelog records to a store's rows, for restoring active tasks and for standbys.
 
 Decides by who keeps the store: a vectorised step's row is the value behind its timestamp; the store classes of operators
-know themselves what a record of their changelog means. Bytes that none of them has written are an error that names the
-record: nothing can be counted on from there on, and reading it again would end in the same way. A source topic that serves as
-changelog is different: a record that can't be read was skipped when it was processed, and is skipped here.
+know themselves what a record of their changelog means, and most have columns made of a whole batch of them, which take a third
+of the time. Bytes that none of them has written are an error that names the record (``changelog_records``). A source topic that
+serves as changelog is different: a record that can't be read was skipped when it was processed, and is skipped here.
 """
 
 from __future__ import annotations
@@ -11,28 +11,29 @@ from __future__ import annotations
 import logging
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, MutableMapping
-from functools import partial
-from typing import Any
+from collections.abc import Collection, Mapping, MutableMapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import CorruptStateError, RecordError, SerdeError, StateError, StopError
+from tidemill.errors import CorruptStateError, RecordError, SerdeError, StateError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
+from tidemill.steps.commit.changelog_records import check_key, check_lengths, unreadable
+from tidemill.steps.commit.restored_segments import are_in_segments, rows_in_segments, sorted_rows
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import DeserializerEndedError, read_each
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StoreReader, StoreView, Written
+from tidemill.steps.vector.arrays import big_endian, longs
 from tidemill.task.batch import Positions
 from tidemill.topology.key_value_serdes import KeyValueSerdes
-from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.nodes import StoreKind
 
 log = logging.getLogger("tidemill.state")
 
@@ -40,31 +41,12 @@ Rows = dict[bytes, "bytes | None"]
 
 _NOT_OURS = (struct.error, IndexError, ValueError, OverflowError, SerdeError, StateError)
 """Errors that the stores' decoders raise for bytes of another form."""
-_NUMBERS_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
-    StoreKind.WINDOW: (12, (-12, -4)),
-    StoreKind.TIMESTAMPED_WINDOW: (12, (-12, -4)),
-    StoreKind.SESSION: (16, (-16, -8)),
-    StoreKind.OUTER_JOIN: (9, (0,)),
-    StoreKind.GRACE_BUFFER: (13, (1, -4)),
-}
-"""The least length of a changelog key, and where times and sequences begin in it, none of which is negative."""
-_OF_WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
-_BEHIND_KEYS: Mapping[StoreKind, int] = {
-    StoreKind.KEY_VALUE: 0,
-    StoreKind.TIMESTAMPED_KEY_VALUE: 0,
-    StoreKind.VERSIONED: 0,
-    StoreKind.WINDOW: 12,
-    StoreKind.TIMESTAMPED_WINDOW: 12,
-    StoreKind.SESSION: 16,
-}
-"""Stores whose changelogs hold what the serdes write, and how many bytes follow the key's there."""
 _ROW_BY_KEY: Mapping[StoreKind, bool] = {
     StoreKind.KEY_VALUE: False,
     StoreKind.TIMESTAMPED_KEY_VALUE: True,
     StoreKind.SUBSCRIPTIONS: True,
 }
 """Stores that keep of each key its last record alone, and whether its timestamp is before the value."""
-_WIDTHS = {"long": 8, "double": 8, "integer": 4, "float": 4, "short": 2, "boolean": 1}
 
 
 def apply_restored(
@@ -113,7 +95,7 @@ def restored_writes(
             records = _processed(records, store, task)
         if records.column("key").null_count:
             records = records.filter(pc.is_valid(records.column("key")))
-        _check_lengths(records, store, task)
+        check_lengths(records, store, task)
         if store.kept is None or store.kept.kind in _ROW_BY_KEY:
             rows = _rows_by_key(records, store)
         else:
@@ -124,19 +106,12 @@ def restored_writes(
 
 
 def _rows_by_key(records: pa.Table, store: StoreSpec) -> Rows:
-    """A row for each key, by its last record, in columns: this is what most of a restoring is."""
+    """A row for each key, by its last record."""
     is_timed = store.timestamped if store.kept is None else _ROW_BY_KEY[store.kept.kind]
-    # In the order of their keys LMDB takes rows in half the time. A stable sort: of one key the last record stays the last.
-    records = records.select(["key", "value", "ts"]).sort_by("key")
     values = records.column("value")
     if is_timed:
-        values = pc.binary_join_element_wise(_big_endian(records.column("ts")), values, b"")
-    return dict(zip(records.column("key").to_pylist(), values.to_pylist(), strict=True))
-
-
-def _big_endian(times: pa.ChunkedArray) -> pa.Array:
-    packed = times.to_numpy().astype(">i8").tobytes()
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(times), [None, pa.py_buffer(packed)]).cast(pa.binary())
+        values = pc.binary_join_element_wise(big_endian(longs(records, "ts")), values, b"")
+    return sorted_rows(records.column("key"), values)
 
 
 def _kept(records: pa.Table, store: StoreSpec, view: StoreView, task: TaskId) -> Rows:
@@ -144,16 +119,18 @@ def _kept(records: pa.Table, store: StoreSpec, view: StoreView, task: TaskId) ->
     rows = TaskRows(store.name, logged=False)
     rows.begin(view, written)
     assert store.kept is not None
+    if are_in_segments(store.kept):
+        return {**rows_in_segments(records, store, task, rows), **written.rows}
     kept = store_of(store.kept, rows, KeyValueSerdes(key=Serdes.bytes(), value=Serdes.bytes()))
     columns = (records.column(name).to_pylist() for name in ("key", "value", "ts", "headers", "off"))
     for key, value, timestamp, headers, offset in zip(*columns, strict=True):
         try:
-            _check_key(store.kept, key)
+            check_key(store.kept, key)
             kept.restore(key, value, timestamp, () if headers is None else tuple(unpacked(headers) or ()))
         except CorruptStateError:  # of what was restored before, not of this record
             raise
         except _NOT_OURS as refused:
-            raise _unreadable(store, task, offset, str(refused)) from refused
+            raise unreadable(store, task, offset, str(refused)) from refused
     return written.rows
 
 
@@ -182,48 +159,3 @@ def _processed(records: pa.Table, store: StoreSpec, task: TaskId) -> pa.Table:
     is_read = np.ones(len(offsets), np.bool_)
     is_read[misread] = False
     return records.filter(pa.array(is_read))
-
-
-def _check_lengths(records: pa.Table, store: StoreSpec, task: TaskId) -> None:
-    """StopError for the first record whose key is too short for the store, or whose key or value is a number of fixed width and
-    has another."""
-    if store.kept is not None:
-        least, _ = _NUMBERS_IN_KEYS.get(store.kept.kind, (0, ()))
-        if least:
-            _require(records, store, task, "key", f"{least} or more", lambda lengths: pc.greater_equal(lengths, least))
-    behind = 0 if store.kept is None else _BEHIND_KEYS.get(store.kept.kind)
-    if behind is None:
-        return
-    for side, serde, more in (("key", store.key_serde, behind), ("value", store.value_serde, 0)):
-        width = _WIDTHS.get(getattr(serde, "name", ""))
-        if width is not None:
-            _require(records, store, task, side, str(width), partial(pc.equal, width), more)
-
-
-def _require(
-    records: pa.Table, store: StoreSpec, task: TaskId, side: str, expected: str, fits: Callable[[Any], Any], behind: int = 0
-) -> None:
-    lengths = pc.subtract(pc.binary_length(records.column(side)), behind)
-    at = pc.index(pc.fill_null(fits(lengths), fill_value=True), value=False).as_py()
-    if at >= 0:
-        problem = f"its {side} has {lengths[at].as_py()} bytes, expected {expected}"
-        raise _unreadable(store, task, records.column("off")[at].as_py(), problem)
-
-
-def _check_key(store: Store, key: bytes) -> None:
-    _, numbers = _NUMBERS_IN_KEYS.get(store.kind, (0, ()))
-    if any(key[at] & 0x80 for at in numbers):
-        raise ValueError("a time or a sequence in its key is negative")
-    if store.kind in _OF_WINDOWS and not store.retain_duplicates and key[-4:] != bytes(4):
-        raise ValueError("its key has a sequence, which only stores of a stream-stream join have")
-    if store.kind is StoreKind.SESSION and key[-16:-8] < key[-8:]:
-        raise ValueError("its session ends before it begins")
-
-
-def _unreadable(store: StoreSpec, task: TaskId, offset: int, found: str) -> StopError:
-    topic = store.changelog or store.source_topic
-    return StopError(
-        f"task {task}: the record at offset {offset} of {topic}-{task.partition} is none of store {store.name} ({found}): "
-        "something else writes to the changelog, or another version of the application has. Take its right to write away, and "
-        "reset the application (tidemill reset) or give the store another name"
-    )
