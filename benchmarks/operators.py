@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from operator_inputs import KEYS, PROGRAMS, check, inputs, keeps_latest, topics_of
+from operator_inputs import KEYS, PROGRAMS, Input, check, inputs, keeps_latest, topics_of
 from process_watch import ProcessWatch
 from systems import HERE, TIDEMILL, Instance, Start, System, kafka_streams_settings
 
@@ -96,8 +96,8 @@ def measure(system: System, program: str, records: int, folder: Path) -> Measure
     """Raises RuntimeError: the process has ended, or the run has not after a while."""
     with EmbeddedBroker(environ=os.environ) as broker:
         servers = broker.bootstrap_servers
-        _make_topics(servers)
-        _feed(servers, program, records)
+        make_topics(servers)
+        produce(servers, inputs(program, records))
         load = os.getloadavg()[0]
         with closing(_Group(servers, program)) as group:
             began = time.time()
@@ -134,13 +134,13 @@ def _start(servers: str, folder: Path) -> Start:
     return Start(servers=servers, application_id=_APPLICATION, folder=folder, threads=THREADS)
 
 
-def _make_topics(servers: str) -> None:
+def make_topics(servers: str) -> None:
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     for made in admin.create_topics([NewTopic(name, PARTITIONS, 1) for name in ("left", "right", "out")]).values():
         made.result(_CALL_S)
 
 
-def _feed(servers: str, program: str, records: int) -> None:
+def produce(servers: str, records: Iterable[Input]) -> None:
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -150,7 +150,7 @@ def _feed(servers: str, program: str, records: int) -> None:
             "log_level": 0,
         }
     )
-    for topic, key, value, timestamp in inputs(program, records):
+    for topic, key, value, timestamp in records:
         while True:
             try:
                 producer.produce(topic, value, key, timestamp=timestamp)

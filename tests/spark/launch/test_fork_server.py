@@ -283,3 +283,18 @@ def test_neither_driver_nor_workers_import_pandas_with_their_modules() -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     for settled in ("pass", "settle_pandas()"):
         subprocess.run([sys.executable, "-c", program.format(settled)], env=environment, check=True, timeout=LIMIT_S)
+
+
+def test_a_forked_worker_imports_nothing_more_at_its_first_arrays() -> None:
+    program = (
+        "import importlib, sys; from tidemill.spark.launch.fork_server import settle_pandas; settle_pandas()\n"
+        "from tidemill.runtime.instance.launching import WORKER_MODULES\n"
+        "for name in WORKER_MODULES: importlib.import_module(name)\n"
+        "before = set(sys.modules)\n"
+        "import numpy, pyarrow\n"
+        "table = pyarrow.table({'seq': pyarrow.array(numpy.arange(3)), 'key': [b'a', None, b'b']})\n"
+        "table.sort_by('key').column('seq').to_numpy()\n"
+        "assert set(sys.modules) == before, set(sys.modules) - before"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=LIMIT_S)

@@ -22,7 +22,8 @@ _YOUNG = "32m"
 on."""
 _SPARE_THREADS = 4
 """Task slots of a session of ours for threads that are added later; they cost nothing until they are used."""
-_WORKER_MODULES = ("pyspark.daemon", "pyspark.worker", "pyarrow.compute", "tidemill.runtime.worker.worker")
+WORKER_MODULES = ("pyspark.daemon", "pyspark.worker", "pyarrow.compute", "numpy.ma", "tidemill.runtime.worker.worker")
+"""What workers have imported when they are forked. ``numpy.ma``: pyarrow imports it at the first array that NumPy has made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def launch_jvm(
         EnvironmentProblem: there is no Java.
     """
     settings = settings or {}
-    forks = None if is_cluster(settings.get("spark.master", "")) else start_fork_server(_WORKER_MODULES)
+    forks = None if is_cluster(settings.get("spark.master", "")) else start_fork_server(WORKER_MODULES)
     try:
         with span("JVM launched"):
             jvm = machine_jvm(

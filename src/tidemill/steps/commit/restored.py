@@ -1,9 +1,9 @@
 """Conversion of changelog records to a store's rows, for restoring active tasks and for standbys.
 
 Decides by who keeps the store: a vectorised step's row is the value behind its timestamp; the store classes of operators
-know themselves what a record of their changelog means. Bytes that none of them has written are an error that names the
-record: nothing can be counted on from there on, and reading it again would end in the same way. A source topic that serves as
-changelog is different: a record that can't be read was skipped when it was processed, and is skipped here.
+know themselves what a record of their changelog means, and most have columns made of a whole batch of them, which take a third
+of the time. Bytes that none of them has written are an error that names the record (``changelog_records``). A source topic that
+serves as changelog is different: a record that can't be read was skipped when it was processed, and is skipped here.
 """
 
 from __future__ import annotations
@@ -11,52 +11,42 @@ from __future__ import annotations
 import logging
 import struct
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Mapping, MutableMapping
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import CorruptStateError, RecordError, SerdeError, StateError, StopError
+from tidemill.errors import CorruptStateError, RecordError, SerdeError, StateError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
+from tidemill.steps.commit.changelog_records import check_key, check_lengths, unreadable
+from tidemill.steps.commit.restored_segments import are_in_segments, rows_in_segments, sorted_rows
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import DeserializerEndedError, read_each
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StoreReader, StoreView, Written
+from tidemill.steps.vector.arrays import big_endian, longs
 from tidemill.task.batch import Positions
 from tidemill.topology.key_value_serdes import KeyValueSerdes
-from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.nodes import StoreKind
 
 log = logging.getLogger("tidemill.state")
 
 Rows = dict[bytes, "bytes | None"]
-Record = tuple["bytes | None", "bytes | None", int, "bytes | None", int]
-"""Key, value, timestamp, headers, offset."""
 
 _NOT_OURS = (struct.error, IndexError, ValueError, OverflowError, SerdeError, StateError)
 """Errors that the stores' decoders raise for bytes of another form."""
-_NUMBERS_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
-    StoreKind.WINDOW: (12, (-12, -4)),
-    StoreKind.TIMESTAMPED_WINDOW: (12, (-12, -4)),
-    StoreKind.SESSION: (16, (-16, -8)),
-    StoreKind.OUTER_JOIN: (9, (0,)),
-    StoreKind.GRACE_BUFFER: (13, (1, -4)),
+_ROW_BY_KEY: Mapping[StoreKind, bool] = {
+    StoreKind.KEY_VALUE: False,
+    StoreKind.TIMESTAMPED_KEY_VALUE: True,
+    StoreKind.SUBSCRIPTIONS: True,
 }
-"""The least length of a changelog key, and where times and sequences begin in it, none of which is negative."""
-_OF_WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
-_BEHIND_KEYS: Mapping[StoreKind, int] = {
-    StoreKind.KEY_VALUE: 0,
-    StoreKind.TIMESTAMPED_KEY_VALUE: 0,
-    StoreKind.VERSIONED: 0,
-    StoreKind.WINDOW: 12,
-    StoreKind.TIMESTAMPED_WINDOW: 12,
-    StoreKind.SESSION: 16,
-}
-"""Stores whose changelogs hold what the serdes write, and how many bytes follow the key's there."""
-_WIDTHS = {"long": 8, "double": 8, "integer": 4, "float": 4, "short": 2, "boolean": 1}
+"""Stores that keep of each key its last record alone, and whether its timestamp is before the value."""
 
 
 def apply_restored(
@@ -97,120 +87,75 @@ def restored_writes(
     order."""
     # Of one key the last record counts, and the JVM may have brought them in any order.
     table = table.sort_by([("part", "ascending"), ("off", "ascending")])
-    parts, keys, values, times, offsets = (
-        table.column(name).to_pylist() for name in ("part", "key", "value", "ts", "off")
-    )
-    headers = table.column("headers")
-    packed = [None] * len(parts) if headers.null_count == len(parts) else headers.to_pylist()
+    parts, begins, counts = np.unique(table.column("part").to_numpy(), return_index=True, return_counts=True)
     found: dict[TaskId, tuple[int, Rows]] = {}
-    begin = 0
-    while begin < len(parts):
-        end = begin
-        while end < len(parts) and parts[end] == parts[begin]:
-            end += 1
-        task = TaskId(store.subtopology, parts[begin])
-        columns = (keys, values, times, packed, offsets)
-        records: Iterator[Record] = zip(*(column[begin:end] for column in columns), strict=True)
+    for part, begin, count in zip(parts.tolist(), begins.tolist(), counts.tolist(), strict=True):
+        task, records = TaskId(store.subtopology, part), table.slice(begin, count)
         if store.changelog is None:
             records = _processed(records, store, task)
-        if store.kept is None:
-            rows = _plain(records, store, task)
+        if records.column("key").null_count:
+            records = records.filter(pc.is_valid(records.column("key")))
+        check_lengths(records, store, task)
+        if store.kept is None or store.kept.kind in _ROW_BY_KEY:
+            rows = _rows_by_key(records, store)
         else:
             with opened(readers.get(task)) as view:
                 rows = _kept(records, store, view, task)
-        found[task] = end - begin, rows
-        begin = end
+        found[task] = count, rows
     return found
 
 
-def _plain(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Rows:
-    rows: Rows = {}
-    for key, value, timestamp, _, offset in records:
-        if key is not None:
-            problem = _wrong_width(store, key, value)
-            if problem is not None:
-                raise _unreadable(store, task, offset, problem)
-            rows[key] = timestamp.to_bytes(8, "big", signed=True) + value if store.timestamped and value is not None else value
-    return rows
+def _rows_by_key(records: pa.Table, store: StoreSpec) -> Rows:
+    """A row for each key, by its last record."""
+    is_timed = store.timestamped if store.kept is None else _ROW_BY_KEY[store.kept.kind]
+    values = records.column("value")
+    if is_timed:
+        values = pc.binary_join_element_wise(big_endian(longs(records, "ts")), values, b"")
+    return sorted_rows(records.column("key"), values)
 
 
-def _kept(records: Iterator[Record], store: StoreSpec, view: StoreView, task: TaskId) -> Rows:
+def _kept(records: pa.Table, store: StoreSpec, view: StoreView, task: TaskId) -> Rows:
     written = Written()
     rows = TaskRows(store.name, logged=False)
     rows.begin(view, written)
     assert store.kept is not None
+    if are_in_segments(store.kept):
+        return {**rows_in_segments(records, store, task, rows), **written.rows}
     kept = store_of(store.kept, rows, KeyValueSerdes(key=Serdes.bytes(), value=Serdes.bytes()))
-    for key, value, timestamp, headers, offset in records:
-        if key is not None:
-            try:
-                _check_key(store.kept, key)
-                problem = _wrong_width(store, key, value)
-                if problem is not None:
-                    raise ValueError(problem)
-                kept.restore(key, value, timestamp, tuple(unpacked(headers) or ()))
-            except CorruptStateError:  # of what was restored before, not of this record
-                raise
-            except _NOT_OURS as refused:
-                raise _unreadable(store, task, offset, str(refused)) from refused
+    columns = (records.column(name).to_pylist() for name in ("key", "value", "ts", "headers", "off"))
+    for key, value, timestamp, headers, offset in zip(*columns, strict=True):
+        try:
+            check_key(store.kept, key)
+            kept.restore(key, value, timestamp, () if headers is None else tuple(unpacked(headers) or ()))
+        except CorruptStateError:  # of what was restored before, not of this record
+            raise
+        except _NOT_OURS as refused:
+            raise unreadable(store, task, offset, str(refused)) from refused
     return written.rows
 
 
-def _processed(records: Iterator[Record], store: StoreSpec, task: TaskId) -> Iterator[Record]:
+def _processed(records: pa.Table, store: StoreSpec, task: TaskId) -> pa.Table:
     """Records of a source topic as the table processed them: all that its serdes can read."""
     assert store.key_serde is not None
     assert store.value_serde is not None
-    given = list(records)
+    offsets = records.column("off")
     try:
-        _, no_keys = read_each(store.key_serde.deserialize, [key for key, *_ in given])
-        _, no_values = read_each(store.value_serde.deserialize, [value for _, value, *_ in given])
+        _, no_keys = read_each(store.key_serde.deserialize, records.column("key").to_pylist())
+        _, no_values = read_each(store.value_serde.deserialize, records.column("value").to_pylist())
     except DeserializerEndedError as ended:
-        topic, offset = store.source_topic or "", given[ended.at][-1]
+        topic, offset = store.source_topic or "", offsets[ended.at].as_py()
         what = f"store {store.name}: {ended}"
         raise RecordError(what, task=str(task), topic=topic, partition=task.partition, offset=offset) from ended
-    misread = {*no_keys, *no_values}
-    yield from (record for at, record in enumerate(given) if at not in misread)
-    left_out = [given[at][-1] for at in sorted(misread)]
-    if left_out:
-        log.warning(
-            LogEvent(
-                "restored-without", task=task, store=store.name, changelog=f"{store.source_topic}-{task.partition}",
-                records=len(left_out), first_offset=left_out[0],
-                problem="its serdes can't read them, so they were skipped when they were processed, too",
-            )
-        )  # fmt: skip
-
-
-def _wrong_width(store: StoreSpec, key: bytes, value: bytes | None) -> str | None:
-    """The problem with a changelog record whose key or value is a number of fixed width; None if there is none."""
-    behind = 0 if store.kept is None else _BEHIND_KEYS.get(store.kept.kind)
-    if behind is None:
-        return None
-    sides = [("key", len(key) - behind, store.key_serde)]
-    if value is not None:
-        sides.append(("value", len(value), store.value_serde))
-    for side, length, serde in sides:
-        width = _WIDTHS.get(getattr(serde, "name", ""))
-        if width is not None and length != width:
-            return f"its {side} has {length} bytes, expected {width}"
-    return None
-
-
-def _check_key(store: Store, key: bytes) -> None:
-    least, numbers = _NUMBERS_IN_KEYS.get(store.kind, (0, ()))
-    if len(key) < least:
-        raise ValueError(f"its key has {len(key)} bytes, expected {least} or more")
-    if any(key[at] & 0x80 for at in numbers):
-        raise ValueError("a time or a sequence in its key is negative")
-    if store.kind in _OF_WINDOWS and not store.retain_duplicates and key[-4:] != bytes(4):
-        raise ValueError("its key has a sequence, which only stores of a stream-stream join have")
-    if store.kind is StoreKind.SESSION and key[-16:-8] < key[-8:]:
-        raise ValueError("its session ends before it begins")
-
-
-def _unreadable(store: StoreSpec, task: TaskId, offset: int, found: str) -> StopError:
-    topic = store.changelog or store.source_topic
-    return StopError(
-        f"task {task}: the record at offset {offset} of {topic}-{task.partition} is none of store {store.name} ({found}): "
-        "something else writes to the changelog, or another version of the application has. Take its right to write away, and "
-        "reset the application (tidemill reset) or give the store another name"
-    )
+    misread = sorted({*no_keys, *no_values})
+    if not misread:
+        return records
+    log.warning(
+        LogEvent(
+            "restored-without", task=task, store=store.name, changelog=f"{store.source_topic}-{task.partition}",
+            records=len(misread), first_offset=offsets[misread[0]].as_py(),
+            problem="its serdes can't read them, so they were skipped when they were processed, too",
+        )
+    )  # fmt: skip
+    is_read = np.ones(len(offsets), np.bool_)
+    is_read[misread] = False
+    return records.filter(pa.array(is_read))

@@ -23,6 +23,12 @@ def longs(table: pa.Table, name: str) -> Longs:
     return table.column(name).combine_chunks().to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
+def big_endian(numbers: Longs) -> pa.Array:
+    """Each number in eight bytes, as stores have times."""
+    packed = pa.py_buffer(numbers.astype(">i8").tobytes())
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(8), len(numbers), [None, packed]).cast(pa.binary())
+
+
 def coded_keys(table: pa.Table, serde: Serde) -> tuple[Longs, list[bytes]]:
     """The key of each row as a number, -1 for null, and the bytes of each; numbered in the order of their bytes."""
     fixed = fixed_width(serde.sql_type)

@@ -1,0 +1,72 @@
+"""What is left of a changelog in a store: of each key its last record, however the records have come."""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from tidemill import Serdes
+from tidemill.errors import StopError
+from tidemill.ids import TaskId
+from tidemill.steps.commit.restored import restored_writes
+from tidemill.steps.rows.schema import SCHEMA
+from tidemill.steps.step_spec import StoreSpec
+from tidemill.topology.nodes import Store, StoreKind
+
+STRING = Serdes.string()
+VECTORISED = StoreSpec(
+    name="rows", tag=7, subtopology=0, changelog="app-rows-changelog", timestamped=True, persistent=True, logged=True,
+    key_serde=STRING, value_serde=STRING,
+)  # fmt: skip
+
+
+def _of_operators(kind: StoreKind) -> StoreSpec:
+    return replace(VECTORISED, kept=Store(name="rows", kind=kind, key_serde=STRING, value_serde=STRING))
+
+
+STORES = {
+    "a table's": (VECTORISED, True),
+    "without times": (replace(VECTORISED, timestamped=False), False),
+    "an operator's": (_of_operators(StoreKind.TIMESTAMPED_KEY_VALUE), True),
+    "an operator's without times": (_of_operators(StoreKind.KEY_VALUE), False),
+    "of subscriptions": (_of_operators(StoreKind.SUBSCRIPTIONS), True),
+    "a source topic's": (replace(VECTORISED, changelog=None, source_topic="in"), True),
+}
+
+
+@pytest.mark.parametrize(("spec", "is_timed"), STORES.values(), ids=STORES.keys())
+def test_of_each_key_the_last_record_is_the_row(spec: StoreSpec, is_timed: bool) -> None:
+    for seed in range(5):
+        chance = random.Random(seed)
+        records = [
+            {
+                "part": chance.choice([1, 4]), "off": at, "ts": chance.choice([0, 5, 2**62]),
+                "key": chance.choice([None, b"", b"k", b"k\x00", b"\xc3\xa9", b"long" * 200]),
+                "value": chance.choice([None, b"", b"v", b"value %d" % at]),
+            }
+            for at in range(40)
+        ]  # fmt: skip
+        rows: dict[int, dict[bytes, bytes | None]] = {1: {}, 4: {}}
+        for record in records:
+            key, value = record["key"], record["value"]
+            if key is not None:
+                stamp = struct.pack(">q", record["ts"]) if is_timed else b""
+                rows[record["part"]][key] = None if value is None else stamp + value
+        counts = {part: sum(record["part"] == part for record in records) for part in rows}
+        chance.shuffle(records)
+        found = restored_writes(pa.Table.from_pylist(records, schema=SCHEMA), spec, {})
+        assert found == {TaskId(0, part): (counts[part], rows[part]) for part in rows}
+        for _, made in found.values():
+            assert list(made) == sorted(made), "LMDB takes sorted keys in half the time"
+
+
+def test_the_first_record_that_is_none_of_the_stores_is_named() -> None:
+    spec = replace(VECTORISED, key_serde=Serdes.long())
+    lengths = {3: 8, 5: 8, 6: 7, 8: 9, 9: 8}
+    records = [{"part": 2, "off": at, "ts": 5, "key": bytes(length), "value": b"v"} for at, length in lengths.items()]
+    with pytest.raises(StopError, match=r"offset 6 of app-rows-changelog-2 is none of store rows \(its key has 7 bytes, exp"):
+        restored_writes(pa.Table.from_pylist(records[::-1], schema=SCHEMA), spec, {})
