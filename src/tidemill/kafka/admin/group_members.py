@@ -26,7 +26,7 @@ from tidemill.kafka.group.protocol import MemberAssignment, MemberSubscription, 
 from tidemill.printable import printable
 
 _PAUSE_S = 0.1
-_CLIENT_ID = "tidemill-assign-explain"
+_CLIENT_ID = "tidemill-group-members"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
