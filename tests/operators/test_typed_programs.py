@@ -20,7 +20,8 @@ import pytest
 from tests.operators import harness, step_harness
 from tests.operators.harness import ALL, Run, start, without_caches
 from tests.operators.step_harness import APPLICATION, StepRun
-from tests.operators.typed_programs import VALUE, Case, Step, key_serde, text_of, topology_of
+from tests.operators.typed_functions import VALUE, Step, text_of
+from tests.operators.typed_programs import Case, key_serde, topology_of
 from tidemill.topology.graph import subtopologies
 from tidemill.topology.nodes import Store, StoreKind, Topology
 
