@@ -301,7 +301,8 @@ class Program:
     def _suppress(self, step: Step, _kind: str) -> Any:
         if step["ms"] is None:
             return self._of(step).suppress(Suppressed.until_window_closes())
-        return self._of(step).suppress(Suppressed.until_time_limit(step["ms"], max_records=step.get("max"), max_bytes=step.get("bytes")))
+        limits = {"max_records": step.get("max"), "max_bytes": step.get("bytes")}
+        return self._of(step).suppress(Suppressed.until_time_limit(step["ms"], **limits))
 
     def _tgroup(self, step: Step, kind: str) -> Any:
         return self._of(step).group_by(grouping(step), key=key_serde(kind), value=VALUE)
