@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pandas
@@ -128,6 +129,20 @@ def test_operators_on_python_values_take_the_function_inside_a_udf() -> None:
     assert operation(topology, "peeked") == op.Peek(longer)
     assert operation(topology, "reduced") == op.Reduce("s", longer)
     assert operation(topology, "mapped") != op.MapValues(shout)  # a Column function: Spark calls it as a UDF
+
+
+def test_a_partial_takes_what_is_left_of_its_function_s_arguments() -> None:
+    def tagged(tag: str, one: Any, other: Any) -> Any:
+        return tag, one, other
+
+    builder = StreamsBuilder()
+    stream, everywhere = builder.stream("in", key=STRING, value=STRING), builder.global_table("g", key=STRING, value=STRING)
+    left, right = (builder.table(topic, key=STRING, value=STRING) for topic in "lr")
+    left.join(right, partial(tagged, "t"), foreign_key=partial(getattr, "text"))
+    stream.join(right, partial(tagged, "t")).join(everywhere, partial(tagged, "t"), selector=lambda key, value: value)
+    nodes = (node for node in builder.build().nodes.values() if isinstance(node, ProcessorNode))
+    takes_key = [node.operation.takes_key for node in nodes if hasattr(node.operation, "takes_key")]
+    assert takes_key == [False] * 4  # the foreign key's function and three joiners
 
 
 def test_a_udf_of_whole_batches_is_refused_where_single_values_are_passed() -> None:

@@ -346,6 +346,26 @@ def test_a_transformer_answers_for_rows_that_are_looked_up() -> None:
     assert pipe(run, ("k", "x", 2), ("j", "x", 2)) == [("x", "abab")]
 
 
+def test_a_row_that_is_looked_up_has_no_origin() -> None:
+    """Kafka Streams' lookup has the row's timestamp, and no topic, partition or offset: the record at hand is another one."""
+
+    class Tells:
+        def init(self, context: ProcessorContext) -> None:
+            self.context = context
+
+        def transform(self, _key: str, _value: str | None) -> str:
+            origin = self.context.record_metadata
+            return f"{None if origin is None else origin.topic} {self.context.timestamp}"
+
+    builder = StreamsBuilder()
+    table = builder.table("t").transform_values(Tells, value=STRING)
+    builder.stream("in").join(table, per_record(lambda v, row: repr((v, row)), STRING)).to("out", value=STRING)
+    table.to_stream().map_values(per_record(repr, STRING)).to("changes", value=STRING)
+    run = start(builder.build())
+    assert pipe(run, ("k", "ab", 1), topic="t") == ["t 1"]
+    assert pipe(run, ("k", "x", 5)) == [("x", "None 1")]
+
+
 class _Schedules:
     """Says its name, and the time, every 2 s of stream time; the first one twice."""
 

@@ -57,16 +57,23 @@ def joiner_of(joiner: JoinFunction, operator: str) -> tuple[JoinFunction, bool]:
 
 def python_joiner(joiner: UserFunction, operator: str) -> tuple[UserFunction, bool]:
     """A joiner of ``(left, right)`` or ``(key, left, right)``, called with Python values; and whether it takes the key."""
-    takes_three = _takes_three(joiner.function if isinstance(joiner, PerRecord) else getattr(joiner, "func", joiner), operator)
+    takes_three = _takes_three(_inner(joiner), operator)
     return python_function(joiner, ("key", "left", "right") if takes_three else ("left", "right"), operator), takes_three
 
 
 def takes_both_keys(joiner: JoinFunction, operator: str) -> bool:
     """True if a joiner with a global table is one of ``(stream key, selected key, left, right)`` (KIP-1340): it takes four
     arguments, and neither two nor three."""
-    inner = joiner.function if isinstance(joiner, (PerRecord, OfColumns)) else getattr(joiner, "func", joiner)
-    signature = _signature(inner, ("left", "right"), operator)
+    signature = _signature(_inner(joiner), ("left", "right"), operator)
     return _accepts(signature, 4) and not _accepts(signature, 2) and not _accepts(signature, 3)
+
+
+def _inner(function: JoinFunction) -> UserFunction:
+    """The function whose arguments count: that inside ``per_record``, ``of_columns`` or a UDF. A ``functools.partial`` has a
+    ``func``, too, but is called as it is."""
+    if isinstance(function, (PerRecord, OfColumns)):
+        return function.function
+    return function.func if hasattr(function, "evalType") else function  # type: ignore[attr-defined]
 
 
 def _takes_three(inner: UserFunction, operator: str) -> bool:
@@ -79,8 +86,7 @@ def _takes_three(inner: UserFunction, operator: str) -> bool:
 
 def python_value_function(function: UserFunction, operator: str) -> tuple[UserFunction, bool]:
     """A function of ``(value)`` or ``(key, value)``, called with Python values; and whether it takes the key."""
-    inner = function.function if isinstance(function, PerRecord) else getattr(function, "func", function)
-    with_key = takes_key(inner, operator)
+    with_key = takes_key(_inner(function), operator)
     return python_function(function, ("key", "value") if with_key else ("value",), operator), with_key
 
 

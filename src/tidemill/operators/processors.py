@@ -102,7 +102,9 @@ class ProcessorContext(Spelled):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Topic, partition and offset of the source record that is being handled; None in a punctuator."""
+        """Topic, partition and offset of the source record that is being handled; None in a punctuator, and in a transformer of
+        values whose row is looked up.
+        """
         origin = self._context.origin
         return None if origin.offset is None else origin
 
@@ -335,6 +337,14 @@ class GlobalUpdate:
             close_processor(self._processor, self._seen)
 
 
+class _LookUpContext(ProcessorContext):
+    """While a row is looked up: the record that is being handled is not the row's, whose origin nobody knows any more."""
+
+    @property
+    def record_metadata(self) -> None:
+        return None
+
+
 class TransformedTable:
     """KTABLE-TRANSFORMVALUES: the user's transformer makes each new value, of deletions too.
 
@@ -356,7 +366,7 @@ class TransformedTable:
             above = context.table_as_of(context.parents[0])
             self.get = self._looked_up
             self.get_as_of = None if above is None else self._looked_up_as_of
-            self._looking_at = ProcessorContext(context, connected, forwards=False)
+            self._looking_at = _LookUpContext(context, connected, forwards=False)
             self._supplier = operation.supplier
 
     def process(self, record: Record) -> None:
