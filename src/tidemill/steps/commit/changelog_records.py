@@ -66,6 +66,7 @@ def _require(
 
 
 def check_key(store: Store, key: bytes) -> None:
+    """ValueError if the store has not written such a key, whose length is right."""
     _, numbers = _NUMBERS_IN_KEYS.get(store.kind, (0, ()))
     if any(key[at] & 0x80 for at in numbers):
         raise ValueError("a time or a sequence in its key is negative")
