@@ -338,7 +338,7 @@ class GlobalUpdate:
 
 
 class _LookUpContext(ProcessorContext):
-    """While a row is looked up: the record that is being handled is not the row's, whose origin nobody knows any more."""
+    """While a row is looked up: the record that is being handled is not the row's, whose origin is not kept."""
 
     @property
     def record_metadata(self) -> None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import kafka.errors as kafka_errors
 from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
@@ -25,6 +26,7 @@ from tidemill.kafka.group.coordinator import PROTOCOL_NAME, PROTOCOL_TYPE
 from tidemill.kafka.group.protocol import MemberAssignment, MemberSubscription, decode_assignment, read_subscription
 from tidemill.printable import printable
 
+_Answer = TypeVar("_Answer")
 _PAUSE_S = 0.1
 _CLIENT_ID = "tidemill-group-members"
 
@@ -53,20 +55,9 @@ def live_group(settings: GroupClientSettings, group: str, *, limit_s: float = 15
     EnvironmentProblem if there is no such group, it is empty, its members don't speak Kafka Streams' protocol, or
     it is not stable, or no broker answers, within the limit.
     """
-    deadline, found = Deadline.after(limit_s), "no broker describes it"
-    with _client(settings, group, limit_s) as client:
-        try:
-            while not deadline.is_over:
-                try:
-                    described = _described(client, group)
-                    if described.group_state == "Stable":
-                        return LiveGroup(members=_members(described), partition_counts=_partition_counts(client))
-                    found = f"it is {described.group_state}"
-                except UnreachableError as error:
-                    found = f"no broker describes it: {error}"
-                time.sleep(min(_PAUSE_S, deadline.left_s))
-        except ClientClosedError:
-            found += ", and does not answer any more"
+    found = _asked(settings, group, limit_s, _stable)
+    if isinstance(found, LiveGroup):
+        return found
     raise EnvironmentProblem(
         f"consumer group {group!r} was not found stable within {limit_s:g} s ({found}): a group shows its "
         "members between rebalances only. Check that the brokers can be reached, and ask again"
@@ -78,19 +69,31 @@ def member_hosts(settings: GroupClientSettings, group: str, *, limit_s: float) -
 
     RetriableError if no broker answers within the limit.
     """
-    deadline, found = Deadline.after(limit_s), "no broker answers"
+    found = _asked(settings, group, limit_s, _hosts)
+    if isinstance(found, str):
+        raise RetriableError(f"describing group {group}: not done after {limit_s:g} s: {found}")
+    return found
+
+
+def _asked(
+    settings: GroupClientSettings, group: str, limit_s: float, ask: Callable[[GroupClient, str], _Answer | str]
+) -> _Answer | str:
+    """The answer as soon as there is one; a text: why there was none within the limit."""
+    deadline = Deadline.after(limit_s)
+    found: _Answer | str = "no broker describes it"
     with _client(settings, group, limit_s) as client:
         try:
             while not deadline.is_over:
                 try:
-                    described = _answer(client, group)
-                    return {} if described is None else {member.member_id: member.client_host for member in described.members}
+                    found = ask(client, group)
+                    if not isinstance(found, str):
+                        return found
                 except UnreachableError as error:
-                    found = str(error)
+                    found = f"no broker describes it: {error}"
                 time.sleep(min(_PAUSE_S, deadline.left_s))
-        except ClientClosedError:  # the limit
-            pass
-    raise RetriableError(f"describing group {group}: not done after {limit_s:g} s: {found}")
+        except ClientClosedError:
+            found = f"{found}, and does not answer any more"
+    return found
 
 
 @contextmanager
@@ -124,6 +127,18 @@ def _answer(client: GroupClient, group: str) -> DescribeGroupsResponse.Described
             raise UnreachableError(error.__name__)
         raise EnvironmentProblem(f"consumer group {group!r} can't be described: {error.__name__}: {error.description}")
     return described
+
+
+def _hosts(client: GroupClient, group: str) -> dict[str, str]:
+    described = _answer(client, group)
+    return {} if described is None else {member.member_id: member.client_host for member in described.members}
+
+
+def _stable(client: GroupClient, group: str) -> LiveGroup | str:
+    described = _described(client, group)
+    if described.group_state != "Stable":
+        return f"it is {described.group_state}"
+    return LiveGroup(members=_members(described), partition_counts=_partition_counts(client))
 
 
 def _described(client: GroupClient, group: str) -> DescribeGroupsResponse.DescribedGroup:

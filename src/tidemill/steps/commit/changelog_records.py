@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
 from tidemill.steps.step_spec import StoreSpec
-from tidemill.topology.nodes import Store, StoreKind
+from tidemill.topology.nodes import StoreKind
 
-_NUMBERS_IN_KEYS: Mapping[StoreKind, tuple[int, tuple[int, ...]]] = {
+_NUMBERS_IN_KEYS: Mapping[StoreKind | None, tuple[int, tuple[int, ...]]] = {
     StoreKind.WINDOW: (12, (-12, -4)),
     StoreKind.TIMESTAMPED_WINDOW: (12, (-12, -4)),
     StoreKind.SESSION: (16, (-16, -8)),
@@ -39,41 +39,47 @@ _BEHIND_KEYS: Mapping[StoreKind, int] = {
 _WIDTHS = {"long": 8, "double": 8, "integer": 4, "float": 4, "short": 2, "boolean": 1}
 
 
-def check_lengths(records: pa.Table, store: StoreSpec, task: TaskId) -> None:
-    """StopError for the first record whose key is too short for the store, or whose key or value is a number of fixed width and
-    has another."""
-    if store.kept is not None:
-        least, _ = _NUMBERS_IN_KEYS.get(store.kept.kind, (0, ()))
-        if least:
-            _require(records, store, task, "key", f"{least} or more", lambda lengths: pc.greater_equal(lengths, least))
-    behind = 0 if store.kept is None else _BEHIND_KEYS.get(store.kept.kind)
-    if behind is None:
-        return
-    for side, serde, more in (("key", store.key_serde, behind), ("value", store.value_serde, 0)):
-        width = _WIDTHS.get(getattr(serde, "name", ""))
-        if width is not None:
-            _require(records, store, task, side, str(width), partial(pc.equal, width), more)
+def check_records(records: pa.Table, store: StoreSpec, task: TaskId) -> None:
+    """StopError for the first record whose key is too short for the store or has what it never writes there, or whose key or
+    value is a number of fixed width and has another. ``records``: in the order of their offsets, none without a key."""
+    keys = records.column("key")
+    kind = None if store.kept is None else store.kept.kind
+    least, numbers = _NUMBERS_IN_KEYS.get(kind, (0, ()))
+    _require_length(records, store, task, "key", f"{least} or more", lambda lengths: pc.less(lengths, least))
+    behind = 0 if kind is None else _BEHIND_KEYS.get(kind)
+    if behind is not None:
+        for side, serde, more in (("key", store.key_serde, behind), ("value", store.value_serde, 0)):
+            width = _WIDTHS.get(getattr(serde, "name", ""))
+            if width is not None:
+                _require_length(records, store, task, side, str(width), partial(pc.not_equal, width), more)
+    for at in numbers:
+        is_negative = pc.greater(pc.binary_slice(keys, at, at + 1), b"\x7f")
+        _refuse(records, store, task, is_negative, "a time or a sequence in its key is negative")
+    if kind in _OF_WINDOWS and store.kept is not None and not store.kept.retain_duplicates:
+        has_sequence = pc.not_equal(pc.binary_slice(keys, -4, None), bytes(4))
+        _refuse(records, store, task, has_sequence, "its key has a sequence, which only stores of a stream-stream join have")
+    if kind is StoreKind.SESSION:
+        ends_early = pc.less(pc.binary_slice(keys, -16, -8), pc.binary_slice(keys, -8, None))
+        _refuse(records, store, task, ends_early, "its session ends before it begins")
 
 
-def _require(
-    records: pa.Table, store: StoreSpec, task: TaskId, side: str, expected: str, fits: Callable[[Any], Any], behind: int = 0
+def _require_length(
+    records: pa.Table, store: StoreSpec, task: TaskId, side: str, expected: str, is_wrong: Callable[[Any], Any], behind: int = 0
 ) -> None:
     lengths = pc.subtract(pc.binary_length(records.column(side)), behind)
-    at = pc.index(pc.fill_null(fits(lengths), fill_value=True), value=False).as_py()
+
+    def problem(at: int) -> str:
+        return f"its {side} has {lengths[at].as_py()} bytes, expected {expected}"
+
+    _refuse(records, store, task, is_wrong(lengths), problem)
+
+
+def _refuse(
+    records: pa.Table, store: StoreSpec, task: TaskId, is_wrong: pa.ChunkedArray, problem: str | Callable[[int], str]
+) -> None:
+    at = pc.index(is_wrong, value=True).as_py()
     if at >= 0:
-        problem = f"its {side} has {lengths[at].as_py()} bytes, expected {expected}"
-        raise unreadable(store, task, records.column("off")[at].as_py(), problem)
-
-
-def check_key(store: Store, key: bytes) -> None:
-    """ValueError if the store has not written such a key, whose length is right."""
-    _, numbers = _NUMBERS_IN_KEYS.get(store.kind, (0, ()))
-    if any(key[at] & 0x80 for at in numbers):
-        raise ValueError("a time or a sequence in its key is negative")
-    if store.kind in _OF_WINDOWS and not store.retain_duplicates and key[-4:] != bytes(4):
-        raise ValueError("its key has a sequence, which only stores of a stream-stream join have")
-    if store.kind is StoreKind.SESSION and key[-16:-8] < key[-8:]:
-        raise ValueError("its session ends before it begins")
+        raise unreadable(store, task, records.column("off")[at].as_py(), problem if isinstance(problem, str) else problem(at))
 
 
 def unreadable(store: StoreSpec, task: TaskId, offset: int, found: str) -> StopError:

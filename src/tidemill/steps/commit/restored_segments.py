@@ -7,15 +7,14 @@ record of a batch before they write any (``AbstractRocksDBSegmentedBytesStore.re
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemill.ids import TaskId
 from tidemill.operators.segments import Segments
-from tidemill.steps.commit.changelog_records import check_key, unreadable
 from tidemill.steps.rows.task_rows import TaskRows
-from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.vector.arrays import Longs, big_endian, longs
 from tidemill.topology.nodes import Store, StoreKind
 
@@ -32,21 +31,15 @@ def are_in_segments(store: Store) -> bool:
     return store.kind in _ENDS and not store.time_ordered
 
 
-def rows_in_segments(records: pa.Table, spec: StoreSpec, task: TaskId, rows: TaskRows) -> dict[bytes, bytes | None]:
+def rows_in_segments(records: pa.Table, store: Store, rows: TaskRows) -> dict[bytes, bytes | None]:
     """The rows to write, in the order of their keys; clocks and the deletion of what was there and has expired go to ``rows``.
-    ``records``: in the order of their offsets, none without a key, none whose key is too short.
-
-    Raises:
-        StopError: a key is none of the store's.
-    """
-    store = spec.kept
-    assert store is not None
+    ``records``: in the order of their offsets, with keys that the store has written (``changelog_records``)."""
     if not records.num_rows:
         return {}
     segments = Segments(rows, store.keeps_ms, persistent=store.persistent, time_ordered=False, reach=store.reaches_back_ms)
-    times, others = _ends_of(records, spec, task)
+    times, others = _ends_of(records.column("key"), _ENDS[store.kind])
     deletes_nothing = records.column("value").is_null().to_numpy() & store.retain_duplicates
-    moves = times if not (store.persistent and deletes_nothing.any()) else times[~deletes_nothing]
+    moves = times[~deletes_nothing] if store.persistent else times
     if len(moves):
         segments.advance(int(moves.max()))
     stamps = longs(records, "ts")
@@ -72,22 +65,9 @@ def sorted_rows(keys: pa.ChunkedArray, values: pa.ChunkedArray) -> dict[bytes, b
     return dict(zip(table.column("key").to_pylist(), table.column("value").to_pylist(), strict=True))
 
 
-def _ends_of(records: pa.Table, spec: StoreSpec, task: TaskId) -> tuple[Longs, Longs]:
+def _ends_of(keys: pa.ChunkedArray, form: np.dtype[Any]) -> tuple[Longs, Longs]:
     """(the time, the sequence or start) that each key ends with."""
-    store = spec.kept
-    assert store is not None
-    form, keys = _ENDS[store.kind], records.column("key")
     suffixes = pc.binary_slice(keys, -form.itemsize, None).combine_chunks().cast(pa.binary(form.itemsize))
     ends = np.frombuffer(suffixes.buffers()[1], form, count=len(suffixes), offset=suffixes.offset * form.itemsize)
     times, others = (ends[name].astype(np.int64) for name in form.names or ())
-    is_wrong = (times < 0) | (others < 0)
-    if store.kind is StoreKind.SESSION:
-        is_wrong |= others > times
-    elif not store.retain_duplicates:
-        is_wrong |= others != 0
-    for at in np.flatnonzero(is_wrong).tolist():
-        try:
-            check_key(store, keys[at].as_py())
-        except ValueError as problem:
-            raise unreadable(spec, task, records.column("off")[at].as_py(), str(problem)) from problem
     return times, others
