@@ -3,11 +3,11 @@ import java.time.Duration;
 import java.util.Properties;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.JoinWindows;
-import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.SessionWindows;
@@ -24,20 +24,27 @@ public class OperatorPrograms {
         }
         var strings = Serdes.String();
         StreamsBuilder builder = new StreamsBuilder();
-        KStream<String, String> left = builder.stream("left", Consumed.with(strings, strings));
+        var consumed = Consumed.with(strings, strings);
         switch (arguments[0]) {
-            case "tumbling_count" -> left.groupByKey(Grouped.with(strings, strings))
+            case "tumbling_count" -> builder.stream("left", consumed).groupByKey(Grouped.with(strings, strings))
                 .windowedBy(TimeWindows.ofSizeWithNoGrace(Duration.ofMinutes(1))).count(Materialized.as("counts")).toStream()
                 .to("out", Produced.with(WindowedSerdes.timeWindowedSerdeFrom(String.class, 60_000), Serdes.Long()));
-            case "session_count" -> left.groupByKey(Grouped.with(strings, strings))
+            case "session_count" -> builder.stream("left", consumed).groupByKey(Grouped.with(strings, strings))
                 .windowedBy(SessionWindows.ofInactivityGapAndGrace(Duration.ofMillis(500), Duration.ofSeconds(10)))
                 .count(Materialized.as("counts")).toStream()
                 .to("out", Produced.with(WindowedSerdes.sessionWindowedSerdeFrom(String.class), Serdes.Long()));
-            case "stream_table_join" -> left.join(builder.table("right", Consumed.with(strings, strings), Materialized.as("rows")),
-                (value, row) -> value + row).to("out", Produced.with(strings, strings));
-            case "stream_stream_join" -> left.join(builder.stream("right", Consumed.with(strings, strings)),
+            case "stream_table_join" -> builder.stream("left", consumed)
+                .join(builder.table("right", consumed, Materialized.as("rows")), (value, row) -> value + row)
+                .to("out", Produced.with(strings, strings));
+            case "stream_stream_join" -> builder.stream("left", consumed).join(builder.stream("right", consumed),
                 (one, other) -> one + other, JoinWindows.ofTimeDifferenceAndGrace(Duration.ofMillis(100), Duration.ofSeconds(10)),
                 StreamJoined.with(strings, strings, strings)).to("out", Produced.with(strings, strings));
+            case "grouped_table_count" -> builder.table("left", consumed)
+                .groupBy((key, value) -> KeyValue.pair(value.split(" ")[2], key), Grouped.with(strings, strings))
+                .count(Materialized.as("counts")).toStream().to("out", Produced.with(strings, Serdes.Long()));
+            case "foreign_key_join" -> builder.table("left", consumed)
+                .join(builder.table("right", consumed), value -> value.split(" ")[2], (value, row) -> value + row)
+                .toStream().to("out", Produced.with(strings, strings));
             default -> throw new IllegalArgumentException(arguments[0]);
         }
         KafkaStreams streams = new KafkaStreams(builder.build(), properties);

@@ -1,6 +1,7 @@
 """What the operators' benchmark feeds its programs, and what must come out of them: the same for every system.
 
-Records of random keys, ten a millisecond of event time, with a table's rows before them, or of two streams in turn. What is
+Records of random keys, ten a millisecond of event time, with a table's rows before them, or of two streams in turn, or of a
+table whose keys change their groups. What is
 expected is computed from the records by what the operators mean, not by anything that is measured.
 """
 
@@ -8,12 +9,15 @@ from __future__ import annotations
 
 import random
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-PROGRAMS = ("tumbling_count", "stream_table_join", "stream_stream_join", "session_count")
-KEYS = 20_000
+OF_ONE_TASK = ("tumbling_count", "stream_table_join", "stream_stream_join", "session_count")
+OF_GROUPS = ("grouped_table_count", "foreign_key_join")
+"""The values of their left table name a group, and repartition topics are between their tasks."""
+PROGRAMS = (*OF_ONE_TASK, *OF_GROUPS)
+KEYS, GROUPS = 20_000, 1_000
 PER_MS = 10
 START_MS = 1_700_000_000_000
 WINDOW_MS, GAP_MS, APART_MS = 60_000, 500, 100
@@ -45,13 +49,16 @@ def topics_of(program: str) -> tuple[str, ...]:
 def inputs(program: str, records: int) -> Iterator[Input]:
     """In the order in which they are written. A table's rows are not counted as records."""
     chance = random.Random(5)
-    if program == "stream_table_join":
-        for number in range(KEYS):
-            yield "right", str(number), f"row {number}", START_MS - 1
+    rows = {"stream_table_join": KEYS, "foreign_key_join": GROUPS}.get(program, 0)
+    for number in range(rows):
+        yield "right", str(number), f"row {number}", START_MS - 1
     two_streams = program == "stream_stream_join"
     for number in range(records):
         topic = "right" if two_streams and number % 2 else "left"
-        yield topic, str(chance.randrange(KEYS)), f"value {number}", START_MS + number // PER_MS
+        key, value = str(chance.randrange(KEYS)), f"value {number}"
+        if program in OF_GROUPS:
+            value = f"{value} {chance.randrange(GROUPS)}"
+        yield topic, key, value, START_MS + number // PER_MS
 
 
 def check(program: str, records: int, output: Mapping[tuple[bytes, bytes], int]) -> Checked:
@@ -64,7 +71,7 @@ def check(program: str, records: int, output: Mapping[tuple[bytes, bytes], int])
 
 def keeps_latest(program: str) -> bool:
     """Whether only the last value of each key of the output counts: the programs whose result is a table."""
-    return program.endswith("_count")
+    return program.endswith("_count") or program in OF_GROUPS
 
 
 _Pairs = dict[tuple[bytes, bytes], int]
@@ -96,6 +103,18 @@ def _rows_looked_up(given: list[Input]) -> _Pairs:
     return {(key.encode(), f"{value}row {key}".encode()): 1 for topic, key, value, _ in given if topic == "left"}
 
 
+def _grouped_table(given: list[Input]) -> _Pairs:
+    rows = {key: value.split()[2] for _, key, value, _ in given}
+    counts = Counter({value.split()[2]: 0 for _, _, value, _ in given})
+    counts.update(rows.values())
+    return {(group.encode(), struct.pack(">q", count)): 1 for group, count in counts.items()}
+
+
+def _foreign_rows(given: list[Input]) -> _Pairs:
+    rows = {key: value for topic, key, value, _ in given if topic == "left"}
+    return {(key.encode(), f"{value}row {value.split()[2]}".encode()): 1 for key, value in rows.items()}
+
+
 def _pairs(given: list[Input]) -> _Pairs:
     sides: dict[str, tuple[list[tuple[int, str]], list[tuple[int, str]]]] = defaultdict(lambda: ([], []))
     for topic, key, value, time in given:
@@ -114,4 +133,6 @@ _EXPECTED = {
     "session_count": _sessions,
     "stream_table_join": _rows_looked_up,
     "stream_stream_join": _pairs,
+    "grouped_table_count": _grouped_table,
+    "foreign_key_join": _foreign_rows,
 }

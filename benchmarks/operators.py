@@ -3,9 +3,10 @@
     python benchmarks/operators.py [--records 1000000] [--programs tumbling_count,...] [--systems tidemill,kafka-streams]
 
 Each program runs on a broker of its own, four partitions and two threads, exactly once, each system with its defaults. A run
-begins just before the process is started and ends when the group's committed offsets have reached the inputs' ends. Rates of
-the whole run have the start of the process in them; those of the second half, from when half of the records were committed,
-do not. All output is compared with what the records must give (``operator_inputs``). Prints a table in Markdown, Tidemill's
+begins just before the process is started and ends when the group's committed offsets have reached the inputs' ends and nothing
+more is written: what a repartition topic holds comes later. Rates of the whole run have the start of the process in them; those
+of the second half, from when half of the records were committed, do not. All output is compared with what the records must give
+(``operator_inputs``). Prints a table in Markdown, Tidemill's
 rate and CPU time by Kafka Streams', and one JSON line; exits 1 if a run failed.
 """
 
@@ -43,6 +44,8 @@ PARTITIONS, THREADS = 4, 2
 _APPLICATION = "operators"
 _LIMIT_S = 300.0
 _POLL_S = 0.05
+_QUIET_S = 8.0
+"""As long as this nothing more was written: the run has ended with the last record."""
 _READ_S = 5.0
 _LATE = 0.8
 """Where more than this was committed at once, the second half's rate is not told."""
@@ -187,6 +190,12 @@ class _Group:
             return sum(max(at.offset, 0) for at in self._consumer.committed(self._asked, _CALL_S) if at.error is None)
         return 0
 
+    def written(self) -> int:
+        """Where the topics that the application writes end, all together."""
+        own = [name for name in self._consumer.list_topics(timeout=_CALL_S).topics if name.startswith(f"{_APPLICATION}-")]
+        at = [TopicPartition(topic, number) for topic in (*own, "out") for number in range(PARTITIONS)]
+        return sum(self._consumer.get_watermark_offsets(each, _CALL_S)[1] for each in at)
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -194,10 +203,15 @@ class _Group:
 def _watch(group: _Group, instance: Instance, began: float, system: System) -> list[tuple[float, int]]:
     """(when, records committed by then), to the end."""
     steps: list[tuple[float, int]] = []
+    written = -1
     while True:
         count = group.committed()
-        steps.append((time.time(), count))
-        if count >= group.total:
+        if count < group.total:
+            steps.append((time.time(), count))
+        elif (now := group.written()) != written:
+            written = now
+            steps.append((time.time(), count))
+        elif time.time() - steps[-1][0] > _QUIET_S:
             return steps
         instance.check()
         if time.time() - began > _LIMIT_S:

@@ -60,6 +60,7 @@ def dividing() -> StreamsBuilder:
 def send(graph: TaskGraph, *values: Any) -> list[tuple[str, Any]]:
     for offset, value in enumerate(values):
         graph.process(SOURCE, Record("k", value, 5, (("h", b"1"),)), RecordMetadata("in", 0, offset))
+        graph.flush()
     return [(made.topic, made.record.value) for made in graph.take_produced()]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.operators import programs_more_joins
-from tests.operators.harness import ALL, VECTORS, Run, start
+from tests.operators.harness import ALL, VECTORS, Run, start, without_caches
 from tests.operators.step_harness import mixes_waiting_records, outputs, run_in_steps
 from tidemill import StreamsBuilder
 
@@ -30,7 +30,7 @@ def _cases() -> dict[str, list[dict[str, Any]]]:
 def _run(case: dict[str, Any]) -> Run:
     builder = StreamsBuilder()
     getattr(programs_more_joins, case["program"])(builder)
-    run = start(builder.build(optimization=case["optimization"]), 1_000_000, case["emit_interval_ms"])
+    run = start(without_caches(builder.build(optimization=case["optimization"])), 1_000_000, case["emit_interval_ms"])
     for at, given in enumerate(case["inputs"]):
         if len(given) == 1:
             run.advance_wall_clock(at, given[0])

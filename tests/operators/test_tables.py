@@ -137,7 +137,8 @@ def _rows(
     """What a store holds after records of (topic, key, value, timestamp)."""
     if in_steps:
         steps = StepRun(topology)
-        steps.pipe([(*record, ()) for record in records], one_by_one=True)
+        for record in records:
+            steps.pipe([(*record, ())], one_by_one=True)
         return list(steps.store(store).all())
     graph = start(topology)
     for at, record in enumerate(records):

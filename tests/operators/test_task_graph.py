@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from tests.operators.harness import MemoryRows, Run, start
 from tidemill import Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
+from tidemill.dsl.materialized import Materialized
 from tidemill.dsl.stores import Stores
 from tidemill.errors import RecordError, StopError
 from tidemill.ids import TaskId
@@ -109,7 +110,8 @@ def test_a_negative_timestamp_without_an_extractor_is_an_error() -> None:
 
 
 def test_nodes_outside_get_their_records_handed_over_in_order() -> None:
-    topology = built(lambda b: b.stream("in").group_by_key().count(store="c").to_stream().to("out", value=LONG))
+    every = Materialized(name="c", caching=False)
+    topology = built(lambda b: b.stream("in").group_by_key().count(store=every).to_stream().to("out", value=LONG))
     aggregate = next(name for name in topology.nodes if name.startswith("KSTREAM-AGGREGATE"))
     to_stream = topology.children(aggregate)[0]
     graph = graph_of(topology, nodes={aggregate}, exits={to_stream: KeyValueSerdes(key=STRING, value=LONG)})

@@ -25,7 +25,8 @@ class AggregateByKey:
     def __init__(
         self, store: str, context: Context, initializer: Callable[[], Value], following: Callable[[Key, Value, Value], Value]
     ) -> None:
-        self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
+        self._drop, self._sends_old = context.drop, context.sends_old
+        self._changed = context.changed(store)
         table = context.store(store)
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
         self.get_as_of: AsOfGetter | None = table.get_as_of
@@ -51,7 +52,8 @@ class AggregateByKey:
         if is_latest is None:
             self._drop()
             return
-        self._forward(record_of((key, change_of((new, old if self._sends_old else None, is_latest)), timestamp, headers)))
+        change = change_of((new, old if self._sends_old else None, is_latest))
+        self._changed(raw, record_of((key, change, timestamp, headers)), found is None)
 
     def _unshared(self, raw: bytes, old: Value) -> Value:
         """The stored aggregate for the function, which may change it in place: the old one is still to be sent as it was."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Protocol
 
 from tidemill.ids import TaskId
@@ -29,11 +29,12 @@ BETWEEN_BATCHES = RecordMetadata("", -1, None)
 
 
 class WaitedRecord(NamedTuple):
-    """A record that had waited in an operator's store. ``data``: its key and value as they are there."""
+    """A record that had waited in an operator's store. ``data``: its key and value as they are there; None: it has waited no
+    longer than a batch, in which its source record is at hand."""
 
     record: Record
     origin: RecordMetadata
-    data: tuple[bytes | None, bytes | None]
+    data: tuple[bytes | None, bytes | None] | None
 
 
 Getter = Callable[[Key], "TableRow | None"]
@@ -42,6 +43,10 @@ Getter = Callable[[Key], "TableRow | None"]
 
 AsOfGetter = Callable[[Key, int], "TableRow | None"]
 """Looks a versioned table's row up by key and timestamp."""
+
+
+Changed = Callable[[Hashable, Record, bool], None]
+"""Takes what knows the row in its store, a record whose value is the ``Change``, and if there was no such row before it."""
 
 
 class Subscriber(Protocol):
@@ -124,6 +129,10 @@ class Context(Protocol):
 
     def drop(self, count: int = 1) -> None:
         """Counts dropped records (dropped-records-total)."""
+
+    def changed(self, store: str) -> Changed:
+        """Forwards the changes of this node's table, which ``store`` keeps, each at once, or the last of each row when the batch
+        ends: see ``record_cache``. Asked for once."""
 
     def store(self, name: str) -> Any:
         """The store of that name, of the type that belongs to its kind (``stores``)."""

@@ -123,7 +123,7 @@ class TimestampedKeyValueStore:
         ``headers`` and ``came``, the time of the record being processed if that is not ``timestamp``, are logged with deletions
         (headers in a store of the format with headers).
         """
-        return self.put_at(self._key(key), value, timestamp, headers, came)
+        return self.put_at(self.key_bytes(key), value, timestamp, headers, came)
 
     def put_at(
         self, raw: bytes, value: object, timestamp: int, headers: Headers = (), came: int | None = None
@@ -144,8 +144,8 @@ class TimestampedKeyValueStore:
 
     def range(self, low: object = None, high: object = None, *, reverse: bool = False) -> Iterator[tuple[object, TableRow]]:
         """(key, (value, timestamp)) from ``low`` to ``high``, both included; None is no bound."""
-        above = None if high is None else self._key(high) + b"\x00"
-        return self._decoded(self._rows.scan(None if low is None else self._key(low), above, reverse=reverse))
+        above = None if high is None else self.key_bytes(high) + b"\x00"
+        return self._decoded(self._rows.scan(None if low is None else self.key_bytes(low), above, reverse=reverse))
 
     def prefix_scan(self, prefix: object, serde: Serde, *, reverse: bool = False) -> Iterator[tuple[object, TableRow]]:
         """(key, (value, timestamp)) of the keys whose bytes begin with those of ``prefix``."""
@@ -160,7 +160,8 @@ class TimestampedKeyValueStore:
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         self._put(key, None if value is None else _pack(timestamp) + value)
 
-    def _key(self, key: object) -> bytes:
+    def key_bytes(self, key: object) -> bytes:
+        """The bytes of ``key``, which ``get_at`` and ``put_at`` take; SerdeError where it has none."""
         return require_key(self.encode_key(key), "key-value")
 
     def _decoded(self, rows: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[object, TableRow]]:

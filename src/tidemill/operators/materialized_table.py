@@ -1,4 +1,5 @@
-"""A table in a store: what is put, and the change that is forwarded of it (TimestampedTupleForwarder).
+"""A table in a store: what is put, and the change that is forwarded of it, at once or by the store's record cache
+(TimestampedTupleForwarder, TimestampedCacheFlushListener).
 
 A put that a versioned store refuses as too old is dropped and counted.
 """
@@ -14,9 +15,10 @@ class MaterializedTable:
     """The rows of one table node."""
 
     def __init__(self, store: str, context: Context) -> None:
-        self._context, self._forward, self._sends_old = context, context.forward, context.sends_old
+        self._context, self._sends_old = context, context.sends_old
+        self._changed = context.changed(store)
         table = context.store(store)
-        self.get, self._put = table.get, table.put
+        self.get, self._key_bytes, self._put = table.get, table.key_bytes, table.put_at
         self.get_as_of: AsOfGetter | None = table.get_as_of
 
     def before(self, key: Key) -> Value:
@@ -29,8 +31,10 @@ class MaterializedTable:
     ) -> None:
         """Puts ``new`` and forwards that it replaces ``old``. ``came``: the time of the record that is handled, where
         ``timestamp``, of the row, is another one."""
-        is_latest = self._put(key, new, timestamp, headers, came)
+        raw, sends_old = self._key_bytes(key), self._sends_old
+        is_latest = self._put(raw, new, timestamp, headers, came)
         if is_latest is None:
             self._context.drop()
             return
-        self._forward(record_of((key, change_of((new, old if self._sends_old else None, is_latest)), timestamp, headers)))
+        change = change_of((new, old if sends_old else None, is_latest))
+        self._changed(raw, record_of((key, change, timestamp, headers)), sends_old and old is None)

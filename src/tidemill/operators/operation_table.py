@@ -26,7 +26,7 @@ from tidemill.topology import join_operations as join_op
 from tidemill.topology import operations as op
 from tidemill.topology import spark_operations as spark_op
 from tidemill.topology.functions import PerRecord, UserFunction
-from tidemill.topology.nodes import ProcessorNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, Topology
 
 
 class Runs(Enum):
@@ -130,6 +130,8 @@ class OperationEntry:
     """Set where it makes a table whose rows are its own, or made of the rows above; None of suppress, which holds both kinds."""
     takes_changes: bool = True
     """Below a table it needs changes, old value and new; else the new value is enough."""
+    takes_last_change: bool = False
+    """Set where of several changes of a row the last is enough for it, though it runs record by record only."""
     keeps_global_store: bool = False
     behind_a_layer: bool = False
     """A layer merges what the step before has found, before this one runs."""
@@ -265,7 +267,7 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         value=_stored,
     ),
     op.TableSelect: OperationEntry(
-        kafka="KTableRepartitionMap", operator=table_groups.table_select, runs=_graph, key=_own
+        kafka="KTableRepartitionMap", operator=table_groups.table_select, runs=_graph, takes_last_change=True, key=_own
     ),
     op.TableAggregate: OperationEntry(
         kafka="KTableAggregate", operator=table_groups.TableAggregate, runs=_graph, stores=_STORE, table=_kept, value=_stored
@@ -300,7 +302,7 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         value=_arriving,
     ),
     join_op.ForeignKeySubscribe: OperationEntry(
-        kafka="SubscriptionSendProcessor", operator=foreign_key.ForeignKeySubscribe, runs=_graph, key=_own
+        kafka="SubscriptionSendProcessor", operator=foreign_key.ForeignKeySubscribe, runs=_graph, takes_last_change=True, key=_own
     ),
     join_op.ForeignKeyReceive: OperationEntry(
         kafka="SubscriptionReceiveProcessor", operator=foreign_key.ForeignKeyReceive, runs=_graph, stores=_STORE, key=_own
@@ -309,7 +311,8 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         kafka="SubscriptionJoinProcessor", operator=foreign_key.ForeignKeyLookup, runs=_graph, tables=("table",), key=_own
     ),
     join_op.ForeignKeyChange: OperationEntry(
-        kafka="ForeignTableJoinProcessor", operator=foreign_key.ForeignKeyChange, runs=_graph, stores=_STORE, key=_own
+        kafka="ForeignTableJoinProcessor", operator=foreign_key.ForeignKeyChange, runs=_graph, stores=_STORE,
+        takes_last_change=True, key=_own,
     ),
     join_op.ForeignKeyResolve: OperationEntry(
         kafka="ResponseJoinProcessor", operator=foreign_key.ForeignKeyResolve, runs=_graph, tables=("table",)
@@ -385,6 +388,22 @@ def value_leaves(operation: op.Operation) -> Leaves:
 
 
 _Kind = TypeVar("_Kind")
+
+
+def needs_last_changes(topology: Topology, name: str) -> bool:
+    """True if below a table's node only the last of several changes of a row counts: they go to topics, by way of nodes that
+    handle each record by itself. A record cache may hold the earlier ones back."""
+    below = ((child, topology.nodes[child]) for child in topology.children(name))
+    return all(
+        isinstance(node, SinkNode)
+        or (isinstance(node, ProcessorNode) and _takes_last_change(node.operation) and needs_last_changes(topology, child))
+        for child, node in below
+    )
+
+
+def _takes_last_change(operation: op.Operation) -> bool:
+    is_stateless = kept_store(operation) is None and runs(operation) in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+    return is_stateless or entry_of(operation).takes_last_change
 
 
 def operations_of(topology: Topology, kind: type[_Kind]) -> dict[str, _Kind]:

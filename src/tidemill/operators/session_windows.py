@@ -30,8 +30,8 @@ class SessionAggregate:
         self._begin, self._add, self._merge = steps_of(operation.aggregation)
         self._store: SessionStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
-        self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
-        self._is_cached = context.is_cached(operation.store)
+        self._drop, self._sends_old = context.drop, context.sends_old
+        self._changed, self._is_cached = context.changed(operation.store), context.is_cached(operation.store)
         self._rounds = (
             CloseRounds(context, self._clock, operation.store, self._store, _closing) if operation.emit_final else None
         )
@@ -66,7 +66,7 @@ class SessionAggregate:
         self, record: Record, raw: bytes, start: int, end: int, aggregate: object, joined: list[tuple[int, int, object]]
     ) -> None:
         key, value, timestamp, headers = record
-        store, forward, emits_updates = self._store, self._forward, self._rounds is None
+        store, emits_updates = self._store, self._rounds is None
         replaced, sent_headers = None, headers if self._is_cached else ()
         if start == end == timestamp:
             replaced = joined[0][2] if joined else None
@@ -75,13 +75,13 @@ class SessionAggregate:
                 store.remove_at(raw, first, last, timestamp, headers)
                 if emits_updates:
                     change = Change(None, old if self._sends_old else None)
-                    forward(Record(Windowed(key, first, last), change, last, sent_headers))
+                    self._changed((raw, first, last), Record(Windowed(key, first, last), change, last, sent_headers), False)
         aggregate = self._add(key, value, aggregate)
         if not store.put_at(raw, start, end, aggregate, timestamp, headers):
             self._drop()
         if emits_updates:
             change = Change(aggregate, replaced if self._sends_old and self._is_cached else None)
-            forward(Record(Windowed(key, start, end), change, end, sent_headers))
+            self._changed((raw, start, end), Record(Windowed(key, start, end), change, end, sent_headers), replaced is None)
 
     def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a session: (value, its end)."""

@@ -52,8 +52,9 @@ class SlidingWindowAggregate:
         self._begin, self._add, _ = steps_of(operation.aggregation)
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
-        self._forward, self._drop, self._sends_old = context.forward, context.drop, context.sends_old
+        self._drop, self._sends_old = context.drop, context.sends_old
         self._sends_initial = context.sends_old and not context.is_cached(operation.store)
+        self._changed = context.changed(operation.store)
         self._rounds = (
             CloseRounds(context, self._clock, operation.store, self._store, self._closing) if operation.emit_final else None
         )
@@ -167,7 +168,7 @@ class SlidingWindowAggregate:
             self._drop()
         if self._rounds is None:
             old = before if self._sends_initial or (self._sends_old and not is_new) else None
-            self._forward(Record(Windowed(key, start, end), Change(new, old), updated, headers))
+            self._changed((self._raw, start), Record(Windowed(key, start, end), Change(new, old), updated, headers), is_new)
 
     def _unshared(self, before: Value, start: int | None) -> Value:
         """The aggregate for the function, which may change it in place: those before are still needed as they were. ``start``:
@@ -185,7 +186,7 @@ class SlidingWindowAggregate:
             self._drop()
         if self._rounds is None:
             windowed = Windowed(record.key, start, min(start + self._difference, LONG_MAX))
-            self._forward(Record(windowed, Change(value), latest, record.headers))
+            self._changed((self._raw, start), Record(windowed, Change(value), latest, record.headers), True)
 
     def get(self, windowed: Windowed) -> TableRow | None:
         """The row of a window: (value, timestamp)."""

@@ -45,6 +45,7 @@ from tidemill.operators.record import (
     extracted_time,
     invalid_timestamp,
 )
+from tidemill.operators.record_cache import RecordCache
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
@@ -122,6 +123,7 @@ class TaskGraph:
         self.defers = False
         """Nothing that waits is forwarded, and no punctuator is called, in a batch that is not committed."""
         self.partition_times: dict[tuple[str, int], int] = {}
+        self.caches: list[RecordCache] = []
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
         self.default_serdes = default_serdes
         self._rows, self._stores, self._operators = rows, dict[str, Any](), dict[str, Operator]()
@@ -219,8 +221,9 @@ class TaskGraph:
         return taken
 
     def flush(self) -> None:
-        """The end of a batch: operators, then stores, write what they collected (``flush()`` of those that have it)."""
-        for flushed in (*self._operators.values(), *self._stores.values()):
+        """The end of a batch: caches forward, operators, then stores, write what they collected (``flush()`` of those that have
+        it)."""
+        for flushed in (*self.caches, *self._operators.values(), *self._stores.values()):
             flush = getattr(flushed, "flush", None)
             if flush is not None:
                 flush()

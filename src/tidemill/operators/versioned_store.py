@@ -65,7 +65,7 @@ class VersionedStore:
         self, key: object, value: object, timestamp: int, _headers: Headers = (), _came: int | None = None
     ) -> bool | None:
         """Adds a version, None for a deletion. True: it is the newest; False: a newer one is there; None: refused, too old."""
-        return self.put_at(self._raw(key), value, timestamp)
+        return self.put_at(self.key_bytes(key), value, timestamp)
 
     def put_at(
         self, raw: bytes, value: object, timestamp: int, _headers: Headers = (), _came: int | None = None
@@ -78,7 +78,7 @@ class VersionedStore:
 
     def get(self, key: object) -> TableRow | None:
         """The newest version, (value, valid from); None if the key was deleted or never put."""
-        return self.get_at(self._raw(key))
+        return self.get_at(self.key_bytes(key))
 
     def get_at(self, raw: bytes) -> TableRow | None:
         """``get`` for the bytes of a key."""
@@ -87,7 +87,7 @@ class VersionedStore:
 
     def get_as_of(self, key: object, timestamp: int) -> TableRow | None:
         """The version that was valid at ``timestamp``; None if there was none, or if it lies behind the history retention."""
-        raw = self._raw(key)
+        raw = self.key_bytes(key)
         newest = self._rows.get(_NEWEST + raw)
         if newest is None:
             return None
@@ -106,7 +106,7 @@ class VersionedStore:
 
         Of a ``last`` behind the history retention, the newest version only, if it was valid then.
         """
-        raw = self._raw(key)
+        raw = self.key_bytes(key)
         if last < max(first, 0):
             return []
         versions = []
@@ -212,7 +212,8 @@ class VersionedStore:
                 rows.put(version, None)
             rows.put(entry, None)
 
-    def _raw(self, key: object) -> bytes:
+    def key_bytes(self, key: object) -> bytes:
+        """The bytes of ``key``, which ``get_at`` and ``put_at`` take; SerdeError where it has none."""
         return require_key(self.encode_key(key), "versioned")
 
 

@@ -1,0 +1,158 @@
+"""Record caches: of a row's changes in a batch the last goes on, in the order of the last changes, and none of a row that has
+come and gone again; every change where the store has no cache or a node below needs each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.operators.test_exception_handlers import graph_of
+from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows
+from tidemill.dsl.functions import per_record
+from tidemill.dsl.materialized import Materialized
+from tidemill.errors import RecordError
+from tidemill.operators.context import RecordMetadata
+from tidemill.operators.exception_handlers import ExceptionResponse
+from tidemill.operators.record import Change
+
+STRING = Serdes.string()
+Given = tuple[str, "str | None", int]
+
+
+class Batches:
+    """A program that is given batches, and what it sends to "out" in each: (key, value, timestamp)."""
+
+    def __init__(self, make: Callable[[StreamsBuilder], None], **handlers: Any) -> None:
+        builder = StreamsBuilder()
+        make(builder)
+        self.graph = graph_of(builder, **handlers)
+        self._sources = {node.topics[0]: name for name, node in self.graph.topology.nodes.items() if hasattr(node, "topics")}
+        self._offset = -1
+
+    def batch(self, *records: Given, topic: str = "in") -> list[tuple[Any, Any, int]]:
+        for key, value, timestamp in records:
+            self._offset += 1
+            data = None if value is None else value.encode()
+            origin = RecordMetadata(topic, 0, self._offset)
+            self.graph.read(self._sources[topic], origin, key.encode(), data, timestamp, (("h", str(timestamp).encode()),))
+        self.graph.flush()
+        made = [one.record for one in self.graph.take_produced()]
+        self.headers = [record.headers for record in made]
+        return [(record.key, record.value, record.timestamp) for record in made]
+
+
+def last_of_group(b: StreamsBuilder) -> None:
+    b.stream("in").group_by_key().reduce(lambda _so_far, value: None if value == "-" else value).to_stream().to("out")
+
+
+def test_the_last_change_of_each_row_goes_on_in_the_order_of_the_last_changes() -> None:
+    run = Batches(last_of_group)
+    assert run.batch(("a", "1", 5), ("b", "2", 6), ("a", "3", 7)) == [("b", "2", 6), ("a", "3", 7)]
+    assert run.headers == [(("h", b"6"),), (("h", b"7"),)]
+    assert run.batch() == []
+    assert run.batch(("a", "4", 8)) == [("a", "4", 8)]
+
+
+def test_a_row_that_has_come_and_gone_again_is_not_spoken_of() -> None:
+    run = Batches(last_of_group)
+    assert run.batch(("a", "1", 5), ("a", "-", 6), ("b", "2", 7)) == [("b", "2", 7)]
+    assert run.batch(("b", "-", 8)) == [("b", None, 8)]
+    assert run.batch(("b", "1", 9)) == [("b", "1", 9)]
+    assert run.batch(("b", "-", 10), ("b", "2", 11), ("b", "-", 12)) == [("b", None, 12)]
+
+
+def test_a_table_that_is_grouped_subtracts_the_row_before_the_batch() -> None:
+    def make(b: StreamsBuilder) -> None:
+        grouped = b.table("in").group_by(per_record(lambda key, value: (value, key)), key=STRING, value=STRING)
+        grouped.reduce(max, min)
+
+    run = Batches(make)
+    assert run.batch(("k", "x", 5), ("l", "x", 6), ("k", "y", 7)) == [("x", Change("l"), 6), ("y", Change("k"), 7)]
+    moved = [("y", Change(None, "k"), 9), ("x", Change("k"), 9), ("x", Change(None, "l"), 10)]
+    assert run.batch(("k", "z", 8), ("k", "x", 9), ("l", None, 10), ("m", "x", 11), ("m", None, 12)) == moved
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_a_store_without_a_cache_forwards_every_change(caching: bool) -> None:
+    def make(b: StreamsBuilder) -> None:
+        store = Materialized(name="last", caching=caching)
+        b.stream("in").group_by_key().reduce(lambda _so_far, value: value, store=store).to_stream().to("out")
+
+    found = Batches(make).batch(("a", "1", 5), ("a", "2", 6))
+    assert found == ([] if caching else [("a", "1", 5)]) + [("a", "2", 6)]
+
+
+def test_a_node_below_that_needs_each_change_gets_each() -> None:
+    seen: list[Any] = []
+
+    class Seeing:
+        def process(self, record: Any) -> None:
+            seen.append(record.value)
+
+    def make(b: StreamsBuilder) -> None:
+        table = b.stream("in").group_by_key().reduce(lambda _so_far, value: value)
+        table.to_stream().process(Seeing)
+        table.to_stream().to("out")
+
+    assert Batches(make).batch(("a", "1", 5), ("a", "2", 6)) == [("a", "1", 5), ("a", "2", 6)]
+    assert seen == ["1", "2"]
+
+
+WINDOWS = {
+    "tumbling": (TimeWindows.of_size(10), [("a@0", "13", 7), ("b@0", "2", 6), ("a@20", "4", 25)]),
+    "sliding": (SlidingWindows.of_time_difference(1), [("a@4", "1", 5), ("b@5", "2", 6), ("a@6", "3", 7), ("a@24", "4", 25)]),
+    "sessions": (SessionWindows.of_inactivity_gap(2), [("b@6", "2", 6), ("a@5", "13", 7), ("a@25", "4", 25)]),
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_each_window_is_a_row(kind: str) -> None:
+    windows, expected = WINDOWS[kind]
+
+    def make(b: StreamsBuilder) -> None:
+        windowed = b.stream("in").group_by_key().windowed_by(windows)
+        kept = windowed.reduce(lambda so_far, value: so_far + value).to_stream()
+        kept.select_key(per_record(lambda window, _value: f"{window.key}@{window.start}", STRING)).to("out")
+
+    found = Batches(make).batch(("a", "1", 5), ("b", "2", 6), ("a", "3", 7), ("a", "4", 25))
+    assert sorted(found) == sorted(expected)
+
+
+def test_a_session_that_was_there_before_the_batch_is_taken_back() -> None:
+    def make(b: StreamsBuilder) -> None:
+        windowed = b.stream("in").group_by_key().windowed_by(SessionWindows.of_inactivity_gap(2))
+        kept = windowed.reduce(lambda so_far, value: so_far + value).to_stream()
+        kept.select_key(per_record(lambda window, _value: f"{window.start}-{window.end}", STRING)).to("out")
+
+    run = Batches(make)
+    assert run.batch(("a", "1", 5)) == [("5-5", "1", 5)]
+    assert run.batch(("a", "2", 7), ("a", "3", 8)) == [("5-5", None, 5), ("5-8", "123", 8)]
+
+
+@pytest.mark.parametrize("response", [ExceptionResponse.FAIL, ExceptionResponse.DEAD_LETTER])
+def test_a_function_that_fails_below_names_the_record_of_the_last_change(response: ExceptionResponse) -> None:
+    def make(b: StreamsBuilder) -> None:
+        table = b.stream("in").group_by_key().reduce(lambda _so_far, value: value)
+        table.to_stream().map_values(per_record(lambda value: str(10 // int(value)), STRING)).to("out")
+
+    run = Batches(make, processing=response)
+    records = [("a", "1", 5), ("a", "0", 6), ("b", "5", 7)]
+    if response is ExceptionResponse.FAIL:
+        with pytest.raises(RecordError, match="ZeroDivisionError") as failure:
+            run.batch(*records)
+        assert (failure.value.topic, failure.value.offset) == ("in", 1)
+        return
+    assert run.batch(*records) == [("b", "2", 7)]
+    (refused,) = run.graph.take_refused()
+    assert (refused.context.topic, refused.context.offset, refused.data) == ("in", 1, None)
+
+
+def test_a_foreign_key_join_subscribes_the_row_after_the_batch() -> None:
+    def make(b: StreamsBuilder) -> None:
+        left, right = b.table("in"), b.table("right")
+        left.join(right, lambda one, other: one + other, foreign_key=per_record(lambda value: value[0])).to_stream().to("out")
+
+    run = Batches(make)
+    assert [key for key, _, _ in run.batch(("k", "x1", 5), ("k", "y1", 6), ("l", "x1", 7), ("k", "x2", 8))] == ["x", "x"]
