@@ -1,8 +1,8 @@
 """What the operators' benchmark feeds its programs, and what must come out of them: the same for every system.
 
 Records of random keys, ten a millisecond of event time, with a table's rows before them, or of two streams in turn, or of a
-table whose keys change their groups. What is
-expected is computed from the records by what the operators mean, not by anything that is measured.
+table whose keys change their groups. What is expected is computed from the records by what the operators mean, not by anything
+that is measured.
 """
 
 from __future__ import annotations

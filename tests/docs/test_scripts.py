@@ -25,5 +25,5 @@ def test_the_python_steps_of_each_program_send_its_output(
     names = runpy.run_path(str(script), run_name="imported")
     names["main"](["--records", "2000", "--batch", "500"])
     rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
-    assert [row[0] for row in rows] == list(names["PROGRAMS"])
+    assert [row[0] for row in rows] == list(names["OF_ONE_TASK"])
     assert all(int(row[-1]) >= 1000 for row in rows)
