@@ -156,3 +156,12 @@ def test_a_foreign_key_join_subscribes_the_row_after_the_batch() -> None:
 
     run = Batches(make)
     assert [key for key, _, _ in run.batch(("k", "x1", 5), ("k", "y1", 6), ("l", "x1", 7), ("k", "x2", 8))] == ["x", "x"]
+
+
+def test_what_is_counted_behind_a_repartition_topic_is_each_change() -> None:
+    def make(b: StreamsBuilder) -> None:
+        table = b.stream("in").group_by_key().reduce(lambda _so_far, value: value, store=Materialized(name="last", headers=True))
+        changes = table.to_stream().group_by(per_record(lambda _key, value: value, STRING))
+        changes.count().to_stream().to("out", value=Serdes.long())
+
+    assert len(Batches(make).batch(("a", "1", 5), ("a", "2", 6))) == 2

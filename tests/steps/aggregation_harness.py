@@ -128,10 +128,10 @@ class PerRecord:
         for part, key, value, timestamp, header in given:
             graph = self.graphs[part]
             graph.process("in", Record(key, value, timestamp, _headers(header)), RecordMetadata("in", part, 0))
+        for part, graph in self.graphs.items():
+            graph.flush()
             for made in graph.take_produced():
                 self.sent[part, made.key] = made.value, made.record.timestamp, made.record.headers
-        for graph in self.graphs.values():
-            graph.flush()
 
     @property
     def dropped(self) -> int:

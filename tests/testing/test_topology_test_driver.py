@@ -485,6 +485,21 @@ def test_functions_of_columns_see_where_a_window_of_ones_own_ends(topology_test_
     assert driver.create_output_topic("python", TEXT, LONG).read_key_values() == expected
 
 
+@pytest.mark.parametrize("looked_up", [False, True])
+def test_a_table_forwards_the_last_change_of_a_row_unless_each_is_looked_up(topology_test_driver: Any, looked_up: bool) -> None:
+    builder = StreamsBuilder()
+    table = builder.table("in", key=TEXT, value=TEXT, store="rows")
+    if looked_up:
+        events = builder.stream("events", key=TEXT, value=TEXT)
+        events.join(table, per_record(lambda event, row: f"{event} {row}", TEXT)).to("joined")
+    table.to_stream().to("out", key=TEXT, value=TEXT)
+    driver = topology_test_driver(builder)
+    rows = [TestRecord("a", "1", 5), TestRecord("b", "2", 6), TestRecord("a", "3", 7)]
+    driver.create_input_topic("in", TEXT, TEXT).pipe_records(rows, batch=None)
+    every = [("a", "1"), ("b", "2"), ("a", "3")]
+    assert driver.create_output_topic("out", TEXT, TEXT).read_key_values() == (every if looked_up else every[1:])
+
+
 def test_a_reduce_of_columns_makes_what_one_of_python_values_makes(topology_test_driver: Any) -> None:
     scores = Serdes.json("best bigint, words string")
 

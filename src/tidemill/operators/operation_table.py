@@ -391,19 +391,22 @@ _Kind = TypeVar("_Kind")
 
 
 def needs_last_changes(topology: Topology, name: str) -> bool:
-    """True if below a table's node only the last of several changes of a row counts: they go to topics, by way of nodes that
-    handle each record by itself. A record cache may hold the earlier ones back."""
-    below = ((child, topology.nodes[child]) for child in topology.children(name))
-    return all(
-        isinstance(node, SinkNode)
-        or (isinstance(node, ProcessorNode) and _takes_last_change(node.operation) and needs_last_changes(topology, child))
-        for child, node in below
-    )
-
-
-def _takes_last_change(operation: op.Operation) -> bool:
-    is_stateless = kept_store(operation) is None and runs(operation) in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
-    return is_stateless or entry_of(operation).takes_last_change
+    """True if below a table's node only the last of several changes of a row counts, so that a record cache may hold the earlier
+    ones back: they go to topics, by way of nodes that handle each record by itself, or to a node that ``takes_last_change``.
+    Not to a repartition topic as records of a stream, behind which they may be counted."""
+    for child in topology.children(name):
+        node = topology.nodes[child]
+        if isinstance(node, SinkNode):
+            if node.topic in topology.repartition_topics:
+                return False
+            continue
+        assert isinstance(node, ProcessorNode)
+        if entry_of(node.operation).takes_last_change:
+            continue
+        is_stateless = kept_store(node.operation) is None and runs(node.operation) in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+        if not is_stateless or not needs_last_changes(topology, child):
+            return False
+    return True
 
 
 def operations_of(topology: Topology, kind: type[_Kind]) -> dict[str, _Kind]:

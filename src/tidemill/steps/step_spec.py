@@ -107,6 +107,8 @@ class NodeSpec:
     """True if it forwards old values, too."""
     drops_null_changes: bool = False
     """A filter that forwards nothing if neither old nor new value passes (KTableFilter with old values)."""
+    forwards_last: bool = False
+    """A table that forwards the last change of each row and batch, as a record cache does."""
     lookup_store: str | None = None
     """The store of a stream-table join's table, which the node ``operation.table`` writes."""
     lookup_key_serde: Serde | None = None

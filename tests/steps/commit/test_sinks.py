@@ -62,7 +62,8 @@ def test_an_answer_goes_to_the_partition_that_its_subscription_came_from() -> No
 def test_a_subscription_of_version_0_stays_one_and_its_answers_go_by_the_key() -> None:
     run = joined_by_foreign_key()
     old = b"\x00\x02" + bytes(16) + b"order"
-    run.pipe([*sent("customers", "ada", value=b"Ada"), (SUBSCRIPTIONS, b"ada", old, 5, ())])
+    run.pipe(sent("customers", "ada", value=b"Ada"))
+    run.pipe([(SUBSCRIPTIONS, b"ada", old, 5, ())])
     ((_topic, _key, value, *_),) = [row for row in run.logged if row[0].endswith("subscription-store-changelog")]
     assert value == old
     run.pipe(sent("customers", "ada", value=b"Lady Ada"))

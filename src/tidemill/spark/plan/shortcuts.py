@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.operators.operation_table import Shortcut, entry_of, kept_store
+from tidemill.operators.operation_table import Shortcut, entry_of, kept_store, needs_last_changes, tables_of
 from tidemill.steps.step_spec import GraphEntry, GraphSpec, JoinSide, WindowJoin
 from tidemill.steps.vector.retained_rows import IMMUTABLE
 from tidemill.topology.join_operations import JoinWindowed, StreamStreamJoin, StreamTableJoin
@@ -82,6 +82,16 @@ def lookup_store(topology: Topology, node: ProcessorNode) -> str | None:
             return None
 
 
+def forwards_last_changes(topology: Topology, table: ProcessorNode) -> bool:
+    """True if a step may forward the last change of each row only, as a record cache does. A join that looks rows up takes the
+    changes of a batch from what the table has forwarded, and needs each."""
+    store = kept_store(table.operation)
+    if store is None or not topology.stores[store].caching or not needs_last_changes(topology, table.name):
+        return False
+    nodes = (node for node in topology.nodes.values() if isinstance(node, ProcessorNode))
+    return not any(table.name in tables_of(node.operation) for node in nodes)
+
+
 def _sources(topology: Topology, name: str) -> set[str]:
     """The sources that a node's records come from."""
     parents = topology.parents[name]
@@ -109,20 +119,7 @@ def _is_seen_by_streams(topology: Topology, node: ProcessorNode) -> bool:
     """True if the serde of the results' keys is known, and there are only streams below."""
     children = [topology.nodes[child] for child in topology.children(node.name)]
     are_streams = all(isinstance(c, ProcessorNode) and isinstance(c.operation, TableToStream) for c in children)
-    return node.key_serde is not None and are_streams and _only_passed_on(topology, node.name)
-
-
-def _only_passed_on(topology: Topology, name: str) -> bool:
-    for child in topology.children(name):
-        node = topology.nodes[child]
-        if isinstance(node, SinkNode):
-            if node.topic in topology.repartition_topics:
-                return False
-            continue
-        passes = isinstance(node, ProcessorNode) and entry_of(node.operation).is_stateless
-        if not passes or not _only_passed_on(topology, child):
-            return False
-    return True
+    return node.key_serde is not None and are_streams and needs_last_changes(topology, node.name)
 
 
 # --- a part that is one join of two streams ----------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.graph_plan import graph_spec
 from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.serde_rules import other_serdes, require, writes_the_same
-from tidemill.spark.plan.shortcuts import lookup_store, tables_first
+from tidemill.spark.plan.shortcuts import forwards_last_changes, lookup_store, tables_first
 from tidemill.spark.plan.stages import inline_targets, only_forwards, outer_targets, parents_first, runs_vectorised
 from tidemill.steps.rows.intake import intake_of
 from tidemill.steps.step_spec import (
@@ -184,6 +184,7 @@ class StepSpecs:
             topics=self._topics_of[part.id],
             sends_old=node.sends_old,
             drops_null_changes=drops_null_changes(topology, node),
+            forwards_last=forwards_last_changes(topology, node),
             lookup_store=looked_up,
             lookup_key_serde=None if writes_the_same(entering.key, stored) else stored,
         )

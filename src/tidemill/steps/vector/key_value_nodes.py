@@ -186,8 +186,8 @@ def with_held(node: NodeSpec, operation: HeldAggregates, records: Records, state
 def keep_latest(
     node: NodeSpec, operation: MergedAggregates | TableSource | TableFilter | TableMapValues, records: Records, state: StepState
 ) -> Records:
-    """Forwards every update, except tombstones of a filter for keys that did not pass before; stores the last one; drops null
-    keys."""
+    """Forwards every update, or the last of each key as the record caches of operators do (``operators.record_cache``), except
+    tombstones of a filter for keys that did not pass before; stores the last one; drops null keys."""
     store = operation.store
     assert store is not None
     out = Records.empty(olds=node.sends_old)
@@ -196,6 +196,8 @@ def keep_latest(
         times: dict[bytes, int] = {}
         headers: dict[bytes, Headers | None] = {}
         held = _held(task, store, [records.keys[at] for at in indexes], state) if node.sends_old else {}
+        changes: dict[bytes, tuple[int, bytes | None]] = {}
+        """Of each key its last change, and the value before the first, where that is known."""
         for at in indexes:
             key, value = records.keys[at], records.values[at]
             if key is None:
@@ -208,7 +210,13 @@ def keep_latest(
             timestamp = records.timestamps[at]
             rows[key] = None if value is None else _pack(timestamp) + value
             times[key], headers[key] = timestamp, records.header(at)
-            _forward(out, task, key, value, timestamp, records, at, old)
+            if node.forwards_last:
+                changes[key] = at, changes.pop(key)[1] if key in changes else old
+            else:
+                _forward(out, task, key, value, timestamp, records, at, old)
+        for key, (at, old) in changes.items():
+            if not node.sends_old or old is not None or records.values[at] is not None:
+                _forward(out, task, key, records.values[at], records.timestamps[at], records, at, old)
         state.put_many(task, store, list(rows), list(rows.values()), list(times.values()), list(headers.values()))
     return out
 
