@@ -8,18 +8,9 @@ gone again is not forwarded. Which stores have one is ``operation_table.needs_la
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
-
 from tidemill.operators.context import Context, RecordMetadata, WaitedRecord
 from tidemill.operators.record import Record, change_of, record_of
-
-
-class _Held(NamedTuple):
-    """``is_new``: there was no such row before the batch."""
-
-    record: Record
-    origin: RecordMetadata
-    is_new: bool
+from tidemill.topology.values import Value
 
 
 class RecordCache:
@@ -27,20 +18,20 @@ class RecordCache:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._held: dict[Hashable, _Held] = {}
+        self._held: dict[Hashable, tuple[Record, RecordMetadata, Value, bool]] = {}
+        """By row: its last change, that one's source record, the value before the batch, whether there was no row then."""
 
     def put(self, row: Hashable, record: Record, is_new: bool) -> None:
         """Holds a change back (``Changed``)."""
         earlier = self._held.pop(row, None)  # so that it comes last
-        if earlier is not None:
-            key, (new, _old, is_latest), timestamp, headers = record
-            record = record_of((key, change_of((new, earlier.record[1].old, is_latest)), timestamp, headers))
-            is_new = earlier.is_new
-        self._held[row] = _Held(record, self._context.origin, is_new)
+        _record, _origin, old, was_new = earlier if earlier is not None else (None, None, record[1][1], is_new)
+        self._held[row] = record, self._context.origin, old, was_new
 
     def flush(self) -> None:
         """Forwards what it holds."""
         held, self._held = self._held, {}
-        for record, origin, is_new in held.values():
-            if not is_new or record[1].new is not None:
-                self._context.forward_as(WaitedRecord(record, origin, None), record)
+        for record, origin, old, was_new in held.values():
+            key, (new, _old, is_latest), timestamp, headers = record
+            if new is not None or not was_new:
+                made = record_of((key, change_of((new, old, is_latest)), timestamp, headers))
+                self._context.forward_as(WaitedRecord(made, origin, None), made)
