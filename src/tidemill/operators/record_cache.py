@@ -8,6 +8,7 @@ gone again is not forwarded. Which stores have one is ``operation_table.needs_la
 from __future__ import annotations
 
 from collections.abc import Hashable
+
 from tidemill.operators.context import Context, RecordMetadata, WaitedRecord
 from tidemill.operators.record import Record, change_of, record_of
 from tidemill.topology.values import Value
@@ -24,7 +25,7 @@ class RecordCache:
     def put(self, row: Hashable, record: Record, is_new: bool) -> None:
         """Holds a change back (``Changed``)."""
         earlier = self._held.pop(row, None)  # so that it comes last
-        _record, _origin, old, was_new = earlier if earlier is not None else (None, None, record[1][1], is_new)
+        old, was_new = (record[1].old, is_new) if earlier is None else earlier[2:]
         self._held[row] = record, self._context.origin, old, was_new
 
     def flush(self) -> None:
