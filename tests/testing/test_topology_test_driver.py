@@ -500,6 +500,17 @@ def test_a_table_forwards_the_last_change_of_a_row_unless_each_is_looked_up(topo
     assert driver.create_output_topic("out", TEXT, TEXT).read_key_values() == (every if looked_up else every[1:])
 
 
+def test_what_is_counted_in_columns_behind_python_values_is_each_change(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    table = builder.table("in", key=TEXT, value=TEXT, store="rows")
+    table.group_by(per_record(lambda key, value: (value, key), (TEXT, TEXT))).count(store="groups")
+    table.to_stream().map_values(F.upper).group_by_key().count(store="changes").to_stream().to("counts", value=LONG)
+    driver = topology_test_driver(builder)
+    rows = [TestRecord("a", "1", 5), TestRecord("b", "2", 6), TestRecord("a", "3", 7)]
+    driver.create_input_topic("in", TEXT, TEXT).pipe_records(rows, batch=None)
+    assert sorted(driver.create_output_topic("counts", TEXT, LONG).read_key_values()) == [("a", 2), ("b", 1)]
+
+
 def test_a_reduce_of_columns_makes_what_one_of_python_values_makes(topology_test_driver: Any) -> None:
     scores = Serdes.json("best bigint, words string")
 

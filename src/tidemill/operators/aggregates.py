@@ -26,7 +26,7 @@ class AggregateByKey:
         self, store: str, context: Context, initializer: Callable[[], Value], following: Callable[[Key, Value, Value], Value]
     ) -> None:
         self._drop, self._sends_old = context.drop, context.sends_old
-        self._changed = context.changed(store)
+        self._changed = context.changed()
         table = context.store(store)
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
         self.get_as_of: AsOfGetter | None = table.get_as_of

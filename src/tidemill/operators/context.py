@@ -130,9 +130,9 @@ class Context(Protocol):
     def drop(self, count: int = 1) -> None:
         """Counts dropped records (dropped-records-total)."""
 
-    def changed(self, store: str) -> Changed:
-        """Forwards the changes of this node's table, which ``store`` keeps, each at once, or the last of each row when the batch
-        ends: see ``record_cache``. Asked for once."""
+    def changed(self) -> Changed:
+        """Forwards the changes of this node's table, each at once, or the last of each row when the batch ends
+        (``record_cache``). Asked for once."""
 
     def store(self, name: str) -> Any:
         """The store of that name, of the type that belongs to its kind (``stores``)."""

@@ -16,7 +16,7 @@ class MaterializedTable:
 
     def __init__(self, store: str, context: Context) -> None:
         self._context, self._sends_old = context, context.sends_old
-        self._changed = context.changed(store)
+        self._changed = context.changed()
         table = context.store(store)
         self.get, self._key_bytes, self._put = table.get, table.key_bytes, table.put_at
         self.get_as_of: AsOfGetter | None = table.get_as_of

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tidemill.ids import TaskId
 from tidemill.operators.context import NO_ORIGIN, AsOfGetter, Changed, Getter, RecordMetadata, Subscriber, WaitedRecord
 from tidemill.operators.function_failures import says_where
-from tidemill.operators.operation_table import needs_last_changes
 from tidemill.operators.punctuation import first_from
 from tidemill.operators.record import Record
-from tidemill.operators.record_cache import RecordCache
 from tidemill.operators.versioned_tables import is_versioned_table
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import ProcessorNode, Topology
@@ -118,12 +116,8 @@ class NodeContext:
     def is_cached(self, store: str) -> bool:
         return self._graph.topology.stores[store].caching
 
-    def changed(self, store: str) -> Changed:
-        if not self.is_cached(store) or not needs_last_changes(self.topology, self.node):
-            return lambda _row, record, _is_new: self.forward(record)
-        cache = RecordCache(self)
-        self._graph.caches.append(cache)
-        return cache.put
+    def changed(self) -> Changed:
+        return self._graph.record_cache(self) or (lambda _row, record, _is_new: self.forward(record))
 
     def store(self, name: str) -> Any:
         return self._graph.store(name)

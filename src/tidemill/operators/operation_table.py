@@ -390,10 +390,21 @@ def value_leaves(operation: op.Operation) -> Leaves:
 _Kind = TypeVar("_Kind")
 
 
-def needs_last_changes(topology: Topology, name: str) -> bool:
-    """True if below a table's node only the last of several changes of a row counts, so that a record cache may hold the earlier
-    ones back: they go to topics, by way of nodes that handle each record by itself, or to a node that ``takes_last_change``.
-    Not to a repartition topic as records of a stream, behind which they may be counted."""
+def record_caches(topology: Topology) -> frozenset[str]:
+    """The tables that forward the last change of each row and batch: their store has a cache, and below them only that change
+    counts. Changes go to topics, by way of nodes that handle each record by itself, or to nodes that ``takes_last_change``;
+    not to a repartition topic as records of a stream, behind which they may be counted. The whole topology must be seen."""
+    return frozenset(
+        name
+        for name, node in topology.nodes.items()
+        if isinstance(node, ProcessorNode)
+        and (store := kept_store(node.operation)) is not None
+        and topology.stores[store].caching
+        and _needs_last_changes(topology, name)
+    )
+
+
+def _needs_last_changes(topology: Topology, name: str) -> bool:
     for child in topology.children(name):
         node = topology.nodes[child]
         if isinstance(node, SinkNode):
@@ -404,7 +415,7 @@ def needs_last_changes(topology: Topology, name: str) -> bool:
         if entry_of(node.operation).takes_last_change:
             continue
         is_stateless = kept_store(node.operation) is None and runs(node.operation) in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
-        if not is_stateless or not needs_last_changes(topology, child):
+        if not is_stateless or not _needs_last_changes(topology, child):
             return False
     return True
 

@@ -29,11 +29,20 @@ from typing import Any, NamedTuple, cast
 from tidemill.config.values import KafkaExtractor
 from tidemill.errors import RecordError, RetriableError, SerdeError, StopError
 from tidemill.ids import TaskId, why_no_topic
-from tidemill.operators.context import BETWEEN_BATCHES, NO_ORIGIN, AsOfGetter, Getter, Operator, RecordMetadata, Subscriber
+from tidemill.operators.context import (
+    BETWEEN_BATCHES,
+    NO_ORIGIN,
+    AsOfGetter,
+    Changed,
+    Getter,
+    Operator,
+    RecordMetadata,
+    Subscriber,
+)
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, HandlerFailedError, Refused
 from tidemill.operators.function_failures import function_failure
 from tidemill.operators.node_context import NodeContext
-from tidemill.operators.operation_table import operator_of
+from tidemill.operators.operation_table import operator_of, record_caches
 from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import (
     LATEST_TIME,
@@ -93,6 +102,7 @@ class TaskGraph:
     """The operators of ``nodes`` (default: all) of one task, and their stores, made at their first use by ``rows(name)``.
 
     ``exits``: the serdes of records for the nodes outside that get some.
+    ``caching``: the tables that have a record cache, where ``topology`` is not all of it.
     ``emitted``: up to which close times the windows of stores were emitted, as the task's commits say.
     ``partition_times``: the highest timestamp so far of each (topic, partition), given to timestamp extractors.
     """
@@ -111,6 +121,7 @@ class TaskGraph:
         emit_interval_ms: int = 0,
         emitted: Mapping[str, int] = MappingProxyType({}),
         handlers: ExceptionHandlers = FAILING,
+        caching: Collection[str] | None = None,
     ) -> None:
         self.topology, self.task, self._handlers = topology, task, handlers
         self.origin, self.stream_time, self.wall_clock, self.dropped = NO_ORIGIN, stream_time, wall_clock, 0
@@ -123,7 +134,8 @@ class TaskGraph:
         self.defers = False
         """Nothing that waits is forwarded, and no punctuator is called, in a batch that is not committed."""
         self.partition_times: dict[tuple[str, int], int] = {}
-        self.caches: list[RecordCache] = []
+        self._caching = record_caches(topology) if caching is None else caching
+        self._caches: list[RecordCache] = []
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
         self.default_serdes = default_serdes
         self._rows, self._stores, self._operators = rows, dict[str, Any](), dict[str, Operator]()
@@ -223,7 +235,7 @@ class TaskGraph:
     def flush(self) -> None:
         """The end of a batch: caches forward, operators, then stores, write what they collected (``flush()`` of those that have
         it)."""
-        for flushed in (*self.caches, *self._operators.values(), *self._stores.values()):
+        for flushed in (*self._caches, *self._operators.values(), *self._stores.values()):
             flush = getattr(flushed, "flush", None)
             if flush is not None:
                 flush()
@@ -263,6 +275,14 @@ class TaskGraph:
             made = operator_of(described.operation, context) if described.wrapped is None else WrappedOperator(described, context)
             found = self._operators[node] = made
         return found
+
+    def record_cache(self, context: NodeContext) -> Changed | None:
+        """What takes the changes of the table that a node makes, if it has a record cache."""
+        if context.node not in self._caching:
+            return None
+        cache = RecordCache(context)
+        self._caches.append(cache)
+        return cache.put
 
     def table(self, node: str) -> Getter:
         """Looks up rows of the table that ``node`` makes."""

@@ -207,6 +207,8 @@ class GraphSpec:
     """The stores of its topology that such a graph keeps."""
     default_serdes: KeyValueSerdes
     """The application's, as far as operators ask for them."""
+    caching: frozenset[str] = frozenset()
+    """The tables that have a record cache: what is below the part decides it, too."""
     window_join: WindowJoin | None = None
     """Set where the graph is one join of two streams, which has a shortcut."""
 

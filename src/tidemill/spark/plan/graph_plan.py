@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tidemill.dsl.serdes import Serdes
+from tidemill.operators.operation_table import record_caches
 from tidemill.spark.plan.graph_parts import GraphPart, entered_by_columns, left_to_columns
 from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.serde_rules import PartSerdes, exit_edge, of_foreign_key_join, require, sink_edge
@@ -71,6 +72,7 @@ def graph_spec(
         writes_alone=not cut.exits and _writes_alone(topology, cut.nodes, cut.parents),
         is_global=part.is_global,
         global_stores=frozenset(shared),
+        caching=record_caches(topology).intersection(part.nodes),
         default_serdes=default.otherwise(KeyValueSerdes(key=Serdes.bytes(), value=Serdes.bytes())),
     )
     return replace(spec, window_join=window_join_of(spec))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.operators.operation_table import Shortcut, entry_of, kept_store, needs_last_changes, tables_of
+from tidemill.operators.operation_table import Shortcut, entry_of, kept_store, record_caches, tables_of
 from tidemill.steps.step_spec import GraphEntry, GraphSpec, JoinSide, WindowJoin
 from tidemill.steps.vector.retained_rows import IMMUTABLE
 from tidemill.topology.join_operations import JoinWindowed, StreamStreamJoin, StreamTableJoin
@@ -33,8 +33,8 @@ def has_shortcut(topology: Topology, name: str) -> bool:
 
 def _counts_windows(topology: Topology, node: ProcessorNode) -> bool:
     match node.operation:
-        case WindowAggregate(windows=TimeWindows(), aggregation=Counting(), emit_final=False, store=kept):
-            return topology.stores[kept].caching and keeps_longs(topology, node) and _is_seen_by_streams(topology, node)
+        case WindowAggregate(windows=TimeWindows(), aggregation=Counting(), emit_final=False):
+            return keeps_longs(topology, node) and _is_seen_by_streams(topology, node)
         case _:
             return False
 
@@ -42,8 +42,7 @@ def _counts_windows(topology: Topology, node: ProcessorNode) -> bool:
 def _folds_sessions(topology: Topology, node: ProcessorNode) -> bool:
     match node.operation:
         case SessionAggregate(emit_final=False, store=kept):
-            store = topology.stores[kept]
-            return store.caching and not store.logs_headers and _is_seen_by_streams(topology, node)
+            return not topology.stores[kept].logs_headers and _is_seen_by_streams(topology, node)
         case _:
             return False
 
@@ -85,8 +84,7 @@ def lookup_store(topology: Topology, node: ProcessorNode) -> str | None:
 def forwards_last_changes(topology: Topology, table: ProcessorNode) -> bool:
     """True if a step may forward the last change of each row only, as a record cache does. A join that looks rows up takes the
     changes of a batch from what the table has forwarded, and needs each."""
-    store = kept_store(table.operation)
-    if store is None or not topology.stores[store].caching or not needs_last_changes(topology, table.name):
+    if table.name not in record_caches(topology):
         return False
     nodes = (node for node in topology.nodes.values() if isinstance(node, ProcessorNode))
     return not any(table.name in tables_of(node.operation) for node in nodes)
@@ -116,10 +114,10 @@ def keeps_longs(topology: Topology, node: ProcessorNode) -> bool:
 
 
 def _is_seen_by_streams(topology: Topology, node: ProcessorNode) -> bool:
-    """True if the serde of the results' keys is known, and there are only streams below."""
+    """True if the serde of the results' keys is known, and below are only streams that may get the last changes."""
     children = [topology.nodes[child] for child in topology.children(node.name)]
     are_streams = all(isinstance(c, ProcessorNode) and isinstance(c.operation, TableToStream) for c in children)
-    return node.key_serde is not None and are_streams and needs_last_changes(topology, node.name)
+    return node.key_serde is not None and are_streams and node.name in record_caches(topology)
 
 
 # --- a part that is one join of two streams ----------------------------------------------------------------------------

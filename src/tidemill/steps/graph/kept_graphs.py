@@ -129,6 +129,7 @@ def _made(
         rows=rows_of,
         default_serdes=spec.default_serdes,
         nodes=spec.inside,
+        caching=spec.caching,
         exits={name: KeyValueSerdes(key=given.key_serde, value=given.value_serde) for name, given in spec.exits.items()},
         wall_clock=now_ms,
         stream_time=time.ms,
