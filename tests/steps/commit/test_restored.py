@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from tidemill import Serdes
+from tidemill.dsl.serdes import DoubleSerde
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
 from tidemill.steps.commit.restored import restored_writes
@@ -70,3 +71,29 @@ def test_the_first_record_that_is_none_of_the_stores_is_named() -> None:
     records = [{"part": 2, "off": at, "ts": 5, "key": bytes(length), "value": b"v"} for at, length in lengths.items()]
     with pytest.raises(StopError, match=r"offset 6 of app-rows-changelog-2 is none of store rows \(its key has 7 bytes, exp"):
         restored_writes(pa.Table.from_pylist(records[::-1], schema=SCHEMA), spec, {})
+
+
+class _AsText(DoubleSerde):
+    """A double as text, under the name of the serde from which it is derived."""
+
+    def serialize(self, value: object) -> bytes | None:
+        return None if value is None else f"{value}".encode()
+
+    def deserialize(self, data: bytes | None) -> float | None:
+        return None if data is None else float(data)
+
+
+class _Long:
+    name, sql_type = "long", "bigint"
+
+    def serialize(self, value: int | None) -> bytes | None:
+        return None if value is None else f"{value}".encode()
+
+    def deserialize(self, data: bytes | None) -> int | None:
+        return None if data is None else int(data)
+
+
+def test_a_serde_that_has_the_name_of_a_number_s_may_write_what_it_wants() -> None:
+    spec = replace(VECTORISED, key_serde=_Long(), value_serde=_AsText(), timestamped=False)
+    records = [{"part": 2, "off": 1, "ts": 5, "key": b"17", "value": b"21.5"}]
+    assert restored_writes(pa.Table.from_pylist(records, schema=SCHEMA), spec, {}) == {TaskId(0, 2): (1, {b"17": b"21.5"})}
