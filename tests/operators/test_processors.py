@@ -284,6 +284,23 @@ def test_a_session_store_keeps_values_by_bounds() -> None:
     assert pipe(run, ("k", "a", 20), ("k", "b", 40)) == [("a", 1), ("b", 2)]
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "why"), [(5, 3, "ends before it begins"), (-1, 3, "-1"), (-5, -1, "-[15]")]
+)
+@pytest.mark.parametrize("write", ["put", "remove"])
+def test_a_session_that_could_not_be_restored_is_not_written(write: str, start: int, end: int, why: str) -> None:
+    """Java's constructor of a window refuses it."""
+
+    def call(s: Any, r: Record) -> None:
+        session = Windowed(r.key, start, end)
+        s.put(session, r.value) if write == "put" else s.remove(session)
+
+    run = using(Stores.session_store("s", 60_000), call)
+    with pytest.raises(RecordError, match=why):
+        pipe(run, ("k", "a", 20))
+    assert run.logged == []
+
+
 class _KeepsUpper:
     def init(self, context: ProcessorContext) -> None:
         self.kept = context.store("g")

@@ -230,14 +230,12 @@ class SessionAccess(_Access):
 
     def put(self, session: Windowed, value: object) -> None:
         """Sets the session's value; None removes it. What has expired is dropped and counted."""
-        for time in (session.start, session.end):
-            _time(time)
-        if not self._store.put(session, value, self._now.timestamp):
+        if not self._store.put(_session(session), value, self._now.timestamp):
             self._now.drop()
 
     def remove(self, session: Windowed) -> None:
         """Removes a session."""
-        self._store.remove(session, self._now.timestamp)
+        self._store.remove(_session(session), self._now.timestamp)
 
 
 def _time(given: int) -> int:
@@ -249,6 +247,17 @@ def _time(given: int) -> int:
     problem = why_no_timestamp(given)
     if problem:
         raise ValueError(f"can't write to the store: {problem}")
+    return given
+
+
+def _session(given: Windowed) -> Windowed:
+    """A session that can be kept, as Java's constructor of a window wants it.
+
+    Raises:
+        ValueError: it ends before it begins, or a time of it can't be kept.
+    """
+    if _time(given.end) < _time(given.start):
+        raise ValueError(f"can't write to the store: the session {given} ends before it begins")
     return given
 
 

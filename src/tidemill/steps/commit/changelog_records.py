@@ -13,10 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemill.dsl.serdes import BooleanSerde, DoubleSerde, FloatSerde, WholeNumberSerde
 from tidemill.errors import StopError
 from tidemill.ids import TaskId
+from tidemill.steps.rows.codecs_wire import fixed_width
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.topology.nodes import StoreKind
+from tidemill.topology.values import Serde
 
 _NUMBERS_IN_KEYS: Mapping[StoreKind | None, tuple[int, tuple[int, ...]]] = {
     StoreKind.WINDOW: (12, (-12, -4)),
@@ -36,7 +39,8 @@ _BEHIND_KEYS: Mapping[StoreKind, int] = {
     StoreKind.SESSION: 16,
 }
 """Stores whose changelogs hold what the serdes write, and how many bytes follow the key's there."""
-_WIDTHS = {"long": 8, "double": 8, "integer": 4, "float": 4, "short": 2, "boolean": 1}
+_OF_FIXED_WIDTH = (WholeNumberSerde, DoubleSerde, FloatSerde, BooleanSerde)
+"""Of exactly these classes: one that is derived from them, or has such a name, may write others."""
 
 
 def check_records(records: pa.Table, store: StoreSpec, task: TaskId) -> None:
@@ -49,7 +53,7 @@ def check_records(records: pa.Table, store: StoreSpec, task: TaskId) -> None:
     behind = 0 if kind is None else _BEHIND_KEYS.get(kind)
     if behind is not None:
         for side, serde, more in (("key", store.key_serde, behind), ("value", store.value_serde, 0)):
-            width = _WIDTHS.get(getattr(serde, "name", ""))
+            width = _width_of(serde)
             if width is not None:
                 _require_length(records, store, task, side, str(width), partial(pc.not_equal, width), more)
     for at in numbers:
@@ -61,6 +65,14 @@ def check_records(records: pa.Table, store: StoreSpec, task: TaskId) -> None:
     if kind is StoreKind.SESSION:
         ends_early = pc.less(pc.binary_slice(keys, -16, -8), pc.binary_slice(keys, -8, None))
         _refuse(records, store, task, ends_early, "its session ends before it begins")
+
+
+def _width_of(serde: Serde | None) -> int | None:
+    """None if what it writes has no fixed width."""
+    if serde is None or type(serde) not in _OF_FIXED_WIDTH:
+        return None
+    fixed = fixed_width(serde.sql_type)
+    return None if fixed is None else fixed.width
 
 
 def _require_length(

@@ -139,22 +139,24 @@ def _processed(records: pa.Table, store: StoreSpec, task: TaskId) -> pa.Table:
     assert store.value_serde is not None
     offsets = records.column("off")
     try:
-        _, no_keys = read_each(store.key_serde.deserialize, records.column("key").to_pylist())
-        _, no_values = read_each(store.value_serde.deserialize, records.column("value").to_pylist())
+        keys, no_keys = read_each(store.key_serde.deserialize, records.column("key").to_pylist())
+        values, no_values = read_each(store.value_serde.deserialize, records.column("value").to_pylist())
     except DeserializerEndedError as ended:
         topic, offset = store.source_topic or "", offsets[ended.at].as_py()
         what = f"store {store.name}: {ended}"
         raise RecordError(what, task=str(task), topic=topic, partition=task.partition, offset=offset) from ended
     misread = sorted({*no_keys, *no_values})
-    if not misread:
-        return records
-    log.warning(
-        LogEvent(
-            "restored-without", task=task, store=store.name, changelog=f"{store.source_topic}-{task.partition}",
-            records=len(misread), first_offset=offsets[misread[0]].as_py(),
-            problem="its serdes can't read them, so they were skipped when they were processed, too",
-        )
-    )  # fmt: skip
-    is_read = np.ones(len(offsets), np.bool_)
+    if misread:
+        log.warning(
+            LogEvent(
+                "restored-without", task=task, store=store.name, changelog=f"{store.source_topic}-{task.partition}",
+                records=len(misread), first_offset=offsets[misread[0]].as_py(),
+                problem="its serdes can't read them, so they were skipped when they were processed, too",
+            )
+        )  # fmt: skip
+    # Bytes may also be read as null: such a key was skipped, such a value deleted its row.
+    is_read = np.array([key is not None for key in keys], np.bool_)
     is_read[misread] = False
-    return records.filter(pa.array(is_read))
+    has_value = pa.array([value is not None for value in values], pa.bool_())
+    kept = pc.if_else(has_value, records.column("value"), None)
+    return records.set_column(records.column_names.index("value"), "value", kept).filter(pa.array(is_read))
