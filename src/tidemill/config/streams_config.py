@@ -247,8 +247,8 @@ class StreamsConfig(Spelled):
     )  # fmt: skip
     statestore_cache_max_bytes: int = _setting(
         "statestore.cache.max.bytes", whole_number(0), 10 * 1024 * 1024,
-        "0: every update of a table or an aggregate is forwarded. Else the last one of a key and batch may be: a batch takes the place of a "
-        "cache, whatever the number.",
+        "0: every update of a table or an aggregate is forwarded. Else the last one of a key and batch may be: a batch takes the "
+        "place of a cache, whatever the number.",
     )  # fmt: skip
     replication_factor: int = _setting(
         "replication.factor", replicas, -1, "Replicas of internal topics; -1: the broker's default."
