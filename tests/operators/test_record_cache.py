@@ -15,6 +15,7 @@ from tidemill.dsl.materialized import Materialized
 from tidemill.errors import RecordError
 from tidemill.operators.context import RecordMetadata
 from tidemill.operators.exception_handlers import ExceptionResponse
+from tidemill.operators.operation_table import record_caches
 from tidemill.operators.record import Change
 
 STRING = Serdes.string()
@@ -165,3 +166,11 @@ def test_what_is_counted_behind_a_repartition_topic_is_each_change() -> None:
         changes.count().to_stream().to("out", value=Serdes.long())
 
     assert len(Batches(make).batch(("a", "1", 5), ("a", "2", 6))) == 2
+
+
+def test_a_foreign_key_join_gets_each_change_of_the_right_table_in_its_place() -> None:
+    """Held back, it would come behind later subscriptions, and give their results its own, earlier timestamp."""
+    b = StreamsBuilder()
+    left, right = b.table("in", name="left"), b.table("right", name="right")
+    left.join(right, lambda one, other: one + other, foreign_key=per_record(lambda value: value[0])).to_stream().to("out")
+    assert record_caches(b.build()) == {"left"}

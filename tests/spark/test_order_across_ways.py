@@ -10,11 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemill import KStream, Serdes, StreamsBuilder, per_record
+from tidemill import KStream, Materialized, Serdes, StreamsBuilder, per_record
 from tidemill.testing import TestRecord, TopologyTestDriver
 
 pytestmark = pytest.mark.spark
 TEXT = Serdes.string()
+EVERY = Materialized(name="kept", caching=False)
 SENT = ("a", "bb", "c", "dd")
 
 
@@ -46,7 +47,7 @@ WAYS: dict[str, Callable[[KStream], KStream]] = {
     "a way past the step": lambda s: long_ones(s).merge(upper(s)),
     "then a step of Python": lambda s: processed((lambda p: long_ones(p).merge(upper(p)))(processed(s))),
     "then a table": lambda s: (
-        (lambda p: long_ones(p).merge(upper(p)))(processed(s)).to_table(key=TEXT, value=TEXT, store="kept").to_stream()
+        (lambda p: long_ones(p).merge(upper(p)))(processed(s)).to_table(key=TEXT, value=TEXT, store=EVERY).to_stream()
     ),
 }
 

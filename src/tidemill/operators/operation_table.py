@@ -311,8 +311,7 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         kafka="SubscriptionJoinProcessor", operator=foreign_key.ForeignKeyLookup, runs=_graph, tables=("table",), key=_own
     ),
     join_op.ForeignKeyChange: OperationEntry(
-        kafka="ForeignTableJoinProcessor", operator=foreign_key.ForeignKeyChange, runs=_graph, stores=_STORE,
-        takes_last_change=True, key=_own,
+        kafka="ForeignTableJoinProcessor", operator=foreign_key.ForeignKeyChange, runs=_graph, stores=_STORE, key=_own
     ),
     join_op.ForeignKeyResolve: OperationEntry(
         kafka="ResponseJoinProcessor", operator=foreign_key.ForeignKeyResolve, runs=_graph, tables=("table",)
