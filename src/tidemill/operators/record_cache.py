@@ -7,9 +7,9 @@ gone again is not forwarded. Which tables have one is ``operation_table.record_c
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
-from tidemill.operators.context import Context, WaitedRecord
+from tidemill.operators.context import Context, RecordMetadata, WaitedRecord
 from tidemill.operators.record import Record, change_of, record_of
 from tidemill.topology.values import Key, Value, is_immutable
 
@@ -28,14 +28,15 @@ class RecordCache:
         old, was_new = (record[1].old, is_new) if earlier is None else earlier[1:]
         self._held[row] = WaitedRecord(record, self._context.origin, self._context.waited), old, was_new
 
-    def flush(self) -> None:
-        """Forwards what it holds."""
+    def flush(self) -> Iterator[RecordMetadata]:
+        """Forwards what it holds; yields behind each change the source record that has made it."""
         held, self._held = self._held, {}
         for waited, old, was_new in held.values():
             key, (new, _old, is_latest), timestamp, headers = waited.record
             if new is not None or not was_new:
                 change = change_of((self._as_stored(key, new), old, is_latest))
                 self._context.forward_as(waited, record_of((key, change, timestamp, headers)))
+                yield waited.origin
 
     def _as_stored(self, key: Key, new: Value) -> Value:
         """The new value as it was when it was put: the program may have changed the object since, as for another key."""
