@@ -188,5 +188,5 @@ def test_a_sink_that_fails_on_a_change_that_was_held_back_names_the_source_recor
     kept = merged.windowed_by(SlidingWindows.of_time_difference(1)).reduce(lambda so_far, value: so_far + value)
     kept.to_stream().to("out", partitioner=failing)
     run = StepRun(builder.build())
-    with pytest.raises(AssertionError, match="in-0 at offset 1: .*the partitioner failed"):
+    with pytest.raises(AssertionError, match=r"in-0 at offset 1: .*the partitioner failed"):
         run.pipe([("first", b"k", b"a", 1, ()), *(("in", key, value, 1, ()) for key, value in ((b"l", b"b"), (b"l", b"x")))])
