@@ -235,13 +235,24 @@ def joined_with_grace() -> StreamsBuilder:
     return builder
 
 
-@pytest.mark.parametrize("program", [suppressed, joined_with_grace])
+def joined_with_grace_into_a_table() -> StreamsBuilder:
+    """The table's record cache holds the record until the batch ends."""
+    builder = StreamsBuilder()
+    table = builder.table("table", store=Materialized(name="rows", history_retention=100))
+    joined = builder.stream("in").left_join(table, per_record(lambda v, _row: v), joined=Joined(grace=5))
+    kept = joined.to_table(store="kept").to_stream()
+    kept.map_values(per_record(lambda v: failing_on_bad(v, ""))).to("out")
+    return builder
+
+
+@pytest.mark.parametrize("program", [suppressed, joined_with_grace, joined_with_grace_into_a_table])
 def test_the_letter_of_a_record_that_had_waited_and_fails_below_has_its_key_and_value(
     program: Callable[[], StreamsBuilder],
 ) -> None:
     run = TwoTopics(program())
     run.send("in", "bad", 1)
     run.send("in", "b", 20, "l")  # lets the one before it go
+    run.graph.flush()
     assert run.asked == [("in", 0, Record("k", "bad", 1, (("h", b"1"),)))]
     assert [refused.data for refused in run.graph.take_refused()] == [(b"k", b"bad")]
 

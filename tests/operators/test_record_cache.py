@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.operators.step_harness import StepRun
 from tests.operators.test_exception_handlers import graph_of
 from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows
 from tidemill.dsl.functions import per_record
@@ -174,3 +175,18 @@ def test_a_foreign_key_join_gets_each_change_of_the_right_table_in_its_place() -
     left, right = b.table("in", name="left"), b.table("right", name="right")
     left.join(right, lambda one, other: one + other, foreign_key=per_record(lambda value: value[0])).to_stream().to("out")
     assert record_caches(b.build()) == {"left"}
+
+
+def test_a_sink_that_fails_on_a_change_that_was_held_back_names_the_source_record() -> None:
+    def failing(_topic: str, _key: Any, value: Any, _partitions: int) -> int:
+        if "x" in value:
+            raise ValueError("no")
+        return 0
+
+    builder = StreamsBuilder()
+    merged = builder.stream("first").merge(builder.stream("in")).group_by_key()
+    kept = merged.windowed_by(SlidingWindows.of_time_difference(1)).reduce(lambda so_far, value: so_far + value)
+    kept.to_stream().to("out", partitioner=failing)
+    run = StepRun(builder.build())
+    with pytest.raises(AssertionError, match=r"in-0 at offset 1: .*the partitioner failed"):
+        run.pipe([("first", b"k", b"a", 1, ()), *(("in", key, value, 1, ()) for key, value in ((b"l", b"b"), (b"l", b"x")))])

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from tests.operators.harness import start
+from tests.operators.step_harness import StepRun
 from tidemill import Serdes, StreamsBuilder
+from tidemill.dsl.materialized import Materialized
 from tidemill.dsl.stores import Stores
 from tidemill.operators.processors import ProcessorContext
 from tidemill.operators.record import Record
@@ -57,3 +59,24 @@ def test_what_was_put_and_forwarded_does_not_change_with_the_value(
     assert [json.loads(value)["words"] for _topic, _key, value, *_rest in run.written if value is not None] == [
         ["a"], ["a", "b"], ["a", "b", "not-put"], ["a", "b", "c"],
     ]  # fmt: skip
+
+
+def test_a_record_cache_forwards_the_value_that_was_stored() -> None:
+    """And not the object, which the processor has changed for other keys before the batch ends."""
+
+    class Collects:
+        def init(self, context: ProcessorContext) -> None:
+            self.context, self.seen = context, {"words": list[str]()}
+
+        def process(self, record: Record) -> None:
+            self.seen["words"].append(record.value)
+            self.context.forward(record.with_value(self.seen))
+
+    builder = StreamsBuilder()
+    seen = builder.stream("in", key=STRING, value=STRING).process_values(Collects, value=SEEN)
+    seen.to_table(store=Materialized(name="last", key=STRING, value=SEEN)).to_stream().to("out", value=SEEN)
+    run = StepRun(builder.build())
+    run.pipe([("in", key, word, 1, ()) for key, word in ((b"k", b"a"), (b"l", b"b"), (b"k", b"c"), (b"m", b"d"))])
+    sent = [(key, json.loads(value or b"")["words"]) for _topic, key, value, *_rest in run.written]
+    assert sent == [(b"l", ["a", "b"]), (b"k", ["a", "b", "c"]), (b"m", ["a", "b", "c", "d"])]
+    assert dict(sent) == {key.encode(): row["words"] for key, (row, _time) in run.store("last").all()}

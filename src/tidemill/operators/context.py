@@ -82,6 +82,10 @@ class Context(Protocol):
     def origin(self) -> RecordMetadata: ...
 
     @property
+    def waited(self) -> tuple[bytes | None, bytes | None] | None:
+        """Key and value of the record that is handled, as an operator's store has them, if it had waited there."""
+
+    @property
     def stream_time(self) -> int:
         """The highest timestamp that the task has read, -1 before the first (currentStreamTimeMs)."""
 

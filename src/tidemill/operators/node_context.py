@@ -57,6 +57,10 @@ class NodeContext:
         return self._graph.origin
 
     @property
+    def waited(self) -> tuple[bytes | None, bytes | None] | None:
+        return self._graph.waited
+
+    @property
     def stream_time(self) -> int:
         return self._graph.stream_time
 

@@ -7,11 +7,11 @@ gone again is not forwarded. Which tables have one is ``operation_table.record_c
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 
 from tidemill.operators.context import Context, RecordMetadata, WaitedRecord
 from tidemill.operators.record import Record, change_of, record_of
-from tidemill.topology.values import Value
+from tidemill.topology.values import Key, Value, is_immutable
 
 
 class RecordCache:
@@ -19,20 +19,26 @@ class RecordCache:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._held: dict[Hashable, tuple[Record, RecordMetadata, Value, bool]] = {}
-        """By row: its last change, that one's source record, the value before the batch, whether there was no row then."""
+        self._held: dict[Hashable, tuple[WaitedRecord, Value, bool]] = {}
+        """By row: its last change and where that one is from, the value before the batch, whether there was no row then."""
 
     def put(self, row: Hashable, record: Record, is_new: bool) -> None:
         """Holds a change back (``Changed``)."""
         earlier = self._held.pop(row, None)  # so that it comes last
-        old, was_new = (record[1].old, is_new) if earlier is None else earlier[2:]
-        self._held[row] = record, self._context.origin, old, was_new
+        old, was_new = (record[1].old, is_new) if earlier is None else earlier[1:]
+        self._held[row] = WaitedRecord(record, self._context.origin, self._context.waited), old, was_new
 
-    def flush(self) -> None:
-        """Forwards what it holds."""
+    def flush(self) -> Iterator[RecordMetadata]:
+        """Forwards what it holds; yields behind each change the source record that has made it."""
         held, self._held = self._held, {}
-        for record, origin, old, was_new in held.values():
-            key, (new, _old, is_latest), timestamp, headers = record
+        for waited, old, was_new in held.values():
+            key, (new, _old, is_latest), timestamp, headers = waited.record
             if new is not None or not was_new:
-                made = record_of((key, change_of((new, old, is_latest)), timestamp, headers))
-                self._context.forward_as(WaitedRecord(made, origin, None), made)
+                change = change_of((self._as_stored(key, new), old, is_latest))
+                self._context.forward_as(waited, record_of((key, change, timestamp, headers)))
+                yield waited.origin
+
+    def _as_stored(self, key: Key, new: Value) -> Value:
+        """The new value as it was when it was put: the program may have changed the object since, as for another key."""
+        row = None if is_immutable(new) else self._context.table(self._context.node)(key)
+        return new if row is None else row[0]  # none: a window that has expired meanwhile

@@ -20,7 +20,7 @@ After a batch that was not committed the graph is discarded and created again: o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -235,11 +235,18 @@ class TaskGraph:
     def flush(self) -> None:
         """The end of a batch: caches forward, operators, then stores, write what they collected (``flush()`` of those that have
         it)."""
-        for flushed in (*self._caches, *self._operators.values(), *self._stores.values()):
+        for _ in self.flush_caches():
+            pass
+        for flushed in (*self._operators.values(), *self._stores.values()):
             flush = getattr(flushed, "flush", None)
             if flush is not None:
                 flush()
         self.origin = BETWEEN_BATCHES
+
+    def flush_caches(self) -> Iterator[RecordMetadata]:
+        """The first part of ``flush``: yields the source record of each change when it has been forwarded."""
+        for cache in self._caches:
+            yield from cache.flush()
 
     def close(self) -> None:
         """Closes the processors (``close()`` of those that have it): all of them, whichever fails; the last failure is raised."""

@@ -59,7 +59,7 @@ class GraphOutput:
     def put(
         self, task: TaskId, produced: Iterable[Produced], handed_over: Iterable[HandedOver], sequence: int, offset: int | None
     ) -> None:
-        """Adds the results of one record, or of punctuators and caches (``offset`` None)."""
+        """Adds the results of one record, or of punctuators (``offset`` None)."""
         partition = task.partition
         offset = -1 if offset is None else offset  # None means summed
         for made in produced:

@@ -20,7 +20,7 @@ from tidemill.steps.graph.graph_output import GraphOutput
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.rows.decoded import DecodedRows, source_bytes
 from tidemill.steps.rows.merged import Merged
-from tidemill.steps.rows.order import LAST_SEQUENCE
+from tidemill.steps.rows.order import LAST_SEQUENCE, flushed_sequence
 from tidemill.steps.rows.task_rows import opened
 from tidemill.steps.step_spec import GraphSpec, WindowJoin
 from tidemill.steps.step_state import StepState
@@ -55,11 +55,11 @@ def run_graph(
             _run_task(graph, task, merged, output)
             graph.advance_stream_time(ends)  # records that came to no node here count as well
             graph.advance_wall_clock(request.now_ms)
+            if not spec.writes_alone:
+                _flush_caches(graph, task, output)
             graph.flush()
             if spec.writes_alone:
                 output.put_all(task, graph.take_produced())
-            else:
-                output.put(task, graph.take_produced(), graph.take_handed_over(), LAST_SEQUENCE, None)
             state.dropped += graph.dropped - before
             for refused in graph.take_refused():
                 at = refused.context
@@ -119,6 +119,15 @@ def _run_task(graph: TaskGraph, task: TaskId, merged: Merged, output: GraphOutpu
         produced, handed_over = take_produced(), take_handed_over()
         if produced or handed_over:
             put(task, produced, handed_over, sequences[at], offset)
+
+
+def _flush_caches(graph: TaskGraph, task: TaskId, output: GraphOutput) -> None:
+    """Takes the results of punctuators, then what caches forward, with the source record of each change."""
+    output.put(task, graph.take_produced(), graph.take_handed_over(), LAST_SEQUENCE, None)
+    topics = next((entry.topics for entry in output.spec.entries.values()), ())
+    for at, (topic, _partition, offset) in enumerate(graph.flush_caches()):
+        place = flushed_sequence(at, topics.index(topic) if topic in topics else 0)
+        output.put(task, graph.take_produced(), graph.take_handed_over(), place, offset)
 
 
 def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:

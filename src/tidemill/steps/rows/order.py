@@ -36,8 +36,14 @@ def sequences(first: int, topic_indexes: Sequence[int]) -> npt.NDArray[np.int64]
     return (numbers << _TOPIC_BITS) | np.asarray(topic_indexes, np.int64)
 
 
-LAST_SEQUENCE = sequence(_LAST_NUMBER, 0)
+_AFTER_RECORDS = _LAST_NUMBER - (1 << 32)
+LAST_SEQUENCE = sequence(_AFTER_RECORDS, 0)
 """``seq`` of what no record has caused, such as what punctuators make: behind all that records have."""
+
+
+def flushed_sequence(at: int, topic_index: int) -> int:
+    """``seq`` of the change that caches forward in this place when a batch ends: behind LAST_SEQUENCE."""
+    return sequence(_AFTER_RECORDS + 1 + at, topic_index)
 
 
 def topic_index(sequence: int) -> int:
