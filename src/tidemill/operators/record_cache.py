@@ -2,7 +2,8 @@
 (CachingKeyValueStore, ThreadCache, NamedCache).
 
 Decides the order, that of the rows' last changes, and the old value, that of the row before the batch. A row that has come and
-gone again is not forwarded. Which tables have one is ``operation_table.record_caches``'s; rows and changelog are the store's.
+gone again is not forwarded, where that is known. Which tables have one is ``operation_table.record_caches``'s; rows and
+changelog are the store's.
 """
 
 from __future__ import annotations
