@@ -6,8 +6,8 @@ Each program runs on a broker of its own, four partitions and two threads, exact
 begins just before the process is started and ends when the group's committed offsets have reached the inputs' ends and nothing
 more is written: what a repartition topic holds comes later. Rates of the whole run have the start of the process in them; those
 of the second half, from when half of the records were committed, do not. All output is compared with what the records must give
-(``operator_inputs``). Prints a table in Markdown, Tidemill's
-rate and CPU time by Kafka Streams', and one JSON line; exits 1 if a run failed.
+(``operator_inputs``). Prints a table in Markdown, Tidemill's rate and CPU time by Kafka Streams', and one JSON line; exits 1 if a
+run failed.
 """
 
 from __future__ import annotations
