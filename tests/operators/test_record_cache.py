@@ -18,6 +18,7 @@ from tidemill.operators.context import RecordMetadata
 from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.operators.operation_table import record_caches
 from tidemill.operators.record import Change
+from tidemill.operators.task_graph import Produced
 
 STRING = Serdes.string()
 Given = tuple[str, "str | None", int]
@@ -175,6 +176,86 @@ def test_a_foreign_key_join_gets_each_change_of_the_right_table_in_its_place() -
     left, right = b.table("in", name="left"), b.table("right", name="right")
     left.join(right, lambda one, other: one + other, foreign_key=per_record(lambda value: value[0])).to_stream().to("out")
     assert record_caches(b.build()) == {"left"}
+
+
+class ForeignKeyJoin:
+    """Tables "in" and "right", joined to "out"; what is on its way between the two arrives when the test says so."""
+
+    def __init__(self, kind: str) -> None:
+        b = StreamsBuilder()
+        left, right = b.table("in", name="left"), b.table("right")
+        of = per_record(lambda value: value[0])
+        getattr(left, kind)(right, lambda one, other: f"{one}+{other}", foreign_key=of).to_stream().to("out")
+        assert "left" in record_caches(b.build())
+        self.graph = graph_of(b)
+        self.results: dict[Any, Any] = {}
+        self._sources = {node.topics[0]: name for name, node in self.graph.topology.nodes.items() if hasattr(node, "topics")}
+        self._offset = -1
+
+    def change(self, topic: str, key: str, value: str | None) -> None:
+        data = None if value is None else value.encode()
+        self.graph.read(self._sources[topic], self._origin(topic), key.encode(), data, 5)
+
+    def arrive(self, *sent: Produced) -> list[Produced]:
+        for one in sent:
+            self.graph.process(self._sources[one.topic], one.record, self._origin(one.topic))
+        return self._sent()
+
+    def end_batch(self) -> list[Produced]:
+        self.graph.flush()
+        return self._sent()
+
+    def settle(self, *sent: Produced) -> None:
+        """Batch by batch, until nothing is on its way."""
+        while sent:
+            sent = (*self.arrive(*sent), *self.end_batch())
+
+    def _sent(self) -> list[Produced]:
+        produced = self.graph.take_produced()
+        self.results |= {one.record.key: one.record.value for one in produced if one.topic == "out"}
+        return [one for one in produced if one.topic != "out"]
+
+    def _origin(self, topic: str) -> RecordMetadata:
+        self._offset += 1
+        return RecordMetadata(topic, 0, self._offset)
+
+
+@pytest.mark.parametrize("kind", ["join", "left_join"])
+@pytest.mark.parametrize("has_right", [True, False])
+def test_the_answer_of_a_foreign_key_join_meets_no_left_row_that_goes_again_with_its_batch(kind: str, has_right: bool) -> None:
+    run = ForeignKeyJoin(kind)
+    run.change("right", "x", "r")
+    if has_right:
+        run.change("right", "y", "s")
+    run.change("in", "k", "x1")
+    run.settle(*run.end_batch())
+    assert run.results == {"k": "x1+r"}
+    run.change("in", "k", None)
+    answers = [*run.arrive(*run.end_batch()), *run.end_batch()]
+    run.change("in", "k", "y2")
+    sent = run.arrive(*answers)
+    run.change("in", "k", None)
+    run.settle(*sent, *run.end_batch())
+    assert run.results == {"k": None}
+
+
+def test_the_answer_of_a_foreign_key_join_meets_no_left_row_that_is_as_before_when_its_batch_ends() -> None:
+    run = ForeignKeyJoin("join")
+    run.change("right", "x", "r")
+    run.change("right", "z", "s")
+    run.change("in", "k", "x1")
+    run.settle(*run.end_batch())
+    assert run.results == {"k": "x1+r"}
+    run.change("in", "k", "x2")
+    late = run.end_batch()
+    run.change("right", "x", None)
+    answers = run.end_batch()
+    late = [*run.arrive(*late), *run.end_batch()]
+    run.change("in", "k", "z3")
+    sent = run.arrive(*answers)
+    run.change("in", "k", "x2")
+    run.settle(*late, *sent, *run.end_batch())
+    assert run.results == {"k": None}
 
 
 def test_a_sink_that_fails_on_a_change_that_was_held_back_names_the_source_record() -> None:

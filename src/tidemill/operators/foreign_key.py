@@ -5,8 +5,9 @@
 
 Decides, with Kafka Streams' rules, what a change of the left table asks for (a changed foreign key ends the old subscription
 first), which answers are given, and when a result is a tombstone. An answer to a left row that has changed since is dropped:
-that change brings an answer of its own. The hash that tells is Murmur3's, of the left value's bytes. Leaves the bytes of
-subscriptions and answers to their serdes.
+that change brings an answer of its own. So answers wait until the left table's record cache has forwarded: of changes that it
+holds back nothing may be left. The hash that tells is Murmur3's, of the left value's bytes. Leaves the bytes of subscriptions
+and answers to their serdes.
 
 An inner join gets no answer where an earlier answer must have taken the last result back already, by Kafka Streams' rules. They
 take for granted that this answer came before the left row changed again. Where it comes later, it is dropped, and the last result

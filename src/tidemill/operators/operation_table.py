@@ -9,7 +9,7 @@ the three places how they do it: the classes named here, ``steps.vector.vector_s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, TypeVar
@@ -132,6 +132,8 @@ class OperationEntry:
     """Below a table it needs changes, old value and new; else the new value is enough."""
     takes_last_change: bool = False
     """Set where of several changes of a row the last is enough for it, though it runs record by record only."""
+    waits_for_changes: bool = False
+    """Set where a record must not meet a row whose change a record cache holds back: it waits until that has been forwarded."""
     keeps_global_store: bool = False
     behind_a_layer: bool = False
     """A layer merges what the step before has found, before this one runs."""
@@ -314,7 +316,8 @@ OPERATIONS: Mapping[type, OperationEntry] = {
         kafka="ForeignTableJoinProcessor", operator=foreign_key.ForeignKeyChange, runs=_graph, stores=_STORE, key=_own
     ),
     join_op.ForeignKeyResolve: OperationEntry(
-        kafka="ResponseJoinProcessor", operator=foreign_key.ForeignKeyResolve, runs=_graph, tables=("table",)
+        kafka="ResponseJoinProcessor", operator=foreign_key.ForeignKeyResolve, runs=_graph, tables=("table",),
+        waits_for_changes=True,
     ),
     # --- the Processor API -----------------------------------------------------------------------------------------
     op.ProcessRecords: OperationEntry(kafka="Processor", operator=processors.ProcessorOperator, runs=_graph),
@@ -417,6 +420,21 @@ def _needs_last_changes(topology: Topology, name: str) -> bool:
         if not is_stateless or not _needs_last_changes(topology, child):
             return False
     return True
+
+
+def waits_for_changes(topology: Topology, node: ProcessorNode, caching: Collection[str]) -> bool:
+    """True if the node's records wait until the record caches of the tables in ``caching`` have forwarded what they hold."""
+    entry = entry_of(node.operation)
+    return entry.waits_for_changes and any(_is_made_of(topology, table, caching) for table in tables_of(node.operation))
+
+
+def _is_made_of(topology: Topology, table: str, caching: Collection[str]) -> bool:
+    """True if the rows of ``table`` are those of one in ``caching``, or are computed from them."""
+    if table in caching:
+        return True
+    node = topology.nodes[table]
+    is_derived = isinstance(node, ProcessorNode) and kept_store(node.operation) is None
+    return is_derived and any(_is_made_of(topology, parent, caching) for parent in topology.parents[table])
 
 
 def operations_of(topology: Topology, kind: type[_Kind]) -> dict[str, _Kind]:

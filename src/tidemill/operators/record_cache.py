@@ -3,7 +3,7 @@
 
 Decides the order, that of the rows' last changes, and the old value, that of the row before the batch. A row that has come and
 gone again is not forwarded, where that is known. Which tables have one is ``operation_table.record_caches``'s; rows and
-changelog are the store's.
+changelog are the store's. Records that must not meet a row whose change has not been forwarded yet wait here for that.
 """
 
 from __future__ import annotations
@@ -43,3 +43,22 @@ class RecordCache:
         """The new value as it was when it was put: the program may have changed the object since, as for another key."""
         row = None if is_immutable(new) else self._context.table(self._context.node)(key)
         return new if row is None else row[0]  # none: a window that has expired meanwhile
+
+
+class WaitingRecords:
+    """Of one node that ``waits_for_changes``."""
+
+    def __init__(self, context: Context) -> None:
+        """``context``: forwards to the node itself."""
+        self._context = context
+        self._waiting: list[WaitedRecord] = []
+
+    def put(self, record: Record) -> None:
+        self._waiting.append(WaitedRecord(record, self._context.origin, self._context.waited))
+
+    def flush(self) -> Iterator[RecordMetadata]:
+        """Hands them over in their order; yields behind each the source record that it comes of."""
+        waiting, self._waiting = self._waiting, []
+        for waited in waiting:
+            self._context.forward_as(waited, waited.record)
+            yield waited.origin

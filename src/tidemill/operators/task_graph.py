@@ -42,7 +42,7 @@ from tidemill.operators.context import (
 from tidemill.operators.exception_handlers import FAILING, ErrorContext, ExceptionHandlers, HandlerFailedError, Refused
 from tidemill.operators.function_failures import function_failure
 from tidemill.operators.node_context import NodeContext
-from tidemill.operators.operation_table import operator_of, record_caches
+from tidemill.operators.operation_table import operator_of, record_caches, waits_for_changes
 from tidemill.operators.punctuation import Punctuations
 from tidemill.operators.record import (
     LATEST_TIME,
@@ -54,7 +54,7 @@ from tidemill.operators.record import (
     extracted_time,
     invalid_timestamp,
 )
-from tidemill.operators.record_cache import RecordCache
+from tidemill.operators.record_cache import RecordCache, WaitingRecords
 from tidemill.operators.rows import Rows
 from tidemill.operators.stores import store_of
 from tidemill.operators.wrapped import WrappedOperator
@@ -135,7 +135,8 @@ class TaskGraph:
         """Nothing that waits is forwarded, and no punctuator is called, in a batch that is not committed."""
         self.partition_times: dict[tuple[str, int], int] = {}
         self._caching = record_caches(topology) if caching is None else caching
-        self._caches: list[RecordCache] = []
+        self._caches: list[RecordCache | WaitingRecords] = []
+        """In the order of the topology: what one forwards may come to the next."""
         self.by_stream_time, self.by_wall_clock = Punctuations(), Punctuations()
         self.default_serdes = default_serdes
         self._rows, self._stores, self._operators = rows, dict[str, Any](), dict[str, Operator]()
@@ -156,9 +157,7 @@ class TaskGraph:
                 context.wire(tuple((child, self._entries[child]) for child in topology.children(name)))
         self._enter: dict[str, Callable[[Record], None]] = {}
         for name in inside:
-            gate = NodeContext(self, name)  # forwards to the node itself, so that errors in it are named too
-            gate.wire(((name, self._entries[name]),))
-            self._enter[name] = gate.forward
+            self._enter[name] = self._gate(name, self._entries[name]).forward
 
     # --- records in ---
 
@@ -244,7 +243,8 @@ class TaskGraph:
         self.origin = BETWEEN_BATCHES
 
     def flush_caches(self) -> Iterator[RecordMetadata]:
-        """The first part of ``flush``: yields the source record of each change when it has been forwarded."""
+        """The first part of ``flush``: yields the source record of each change, or of what has waited for one, when it has been
+        forwarded."""
         for cache in self._caches:
             yield from cache.flush()
 
@@ -374,7 +374,18 @@ class TaskGraph:
             return self._contexts[name].forward
         if isinstance(node, SinkNode):
             return self._sink(node)
-        return self.operator(name).process
+        process = self.operator(name).process
+        if not waits_for_changes(self.topology, node, self._caching):
+            return process
+        waiting = WaitingRecords(self._gate(name, process))
+        self._caches.append(waiting)
+        return waiting.put
+
+    def _gate(self, name: str, process: Callable[[Record], None]) -> NodeContext:
+        """Forwards to the node itself, so that errors in it are named too."""
+        gate = NodeContext(self, name)
+        gate.wire(((name, process),))
+        return gate
 
     def _serdes(self, node: SourceNode | SinkNode) -> KeyValueSerdes:
         named = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
