@@ -19,7 +19,7 @@ from tidemill.config.values import ProcessingGuarantee, RebalanceProtocol
 from tidemill.control.channel import ControlServer
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
-from tidemill.kafka.admin.group_members import member_hosts
+from tidemill.kafka.admin.groups import member_hosts
 from tidemill.kafka.data.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, DataValue, data_client_settings, group_client_settings

@@ -14,23 +14,23 @@ from tests.freezing import freeze, thaw
 from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import EnvironmentProblem, RetriableError
-from tidemill.kafka.admin import group_members
+from tidemill.kafka.admin import groups
 from tidemill.kafka.admin.client import Admin, TopicSpec
-from tidemill.kafka.admin.group_members import live_group, member_hosts
+from tidemill.kafka.admin.groups import live_group, member_hosts
 
 
 @pytest.fixture
 def freezing(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmbeddedBroker]:
     """A broker that stops once it is known as the group's coordinator, before it describes the group."""
     with EmbeddedBroker(environ=os.environ, start_limit_s=240) as broker:
-        answer: Callable[..., Any] = group_members._answer
+        answer: Callable[..., Any] = groups._answer
 
-        def asked(client: group_members.GroupClient, group: str) -> Any:
+        def asked(client: groups.GroupClient, group: str) -> Any:
             client.coordinator()
             freeze(broker.pid)
             return answer(client, group)
 
-        monkeypatch.setattr(group_members, "_answer", asked)
+        monkeypatch.setattr(groups, "_answer", asked)
         yield broker
         thaw(broker.pid)
 
@@ -70,13 +70,13 @@ def test_a_coordinator_that_is_killed_while_it_describes_a_group_ends_no_process
 ) -> None:
     """As librdkafka's admin client would (its issue 4605)."""
     broker = private_broker()
-    answer: Callable[..., Any] = group_members._answer
+    answer: Callable[..., Any] = groups._answer
 
-    def asked(client: group_members.GroupClient, group: str) -> Any:
+    def asked(client: groups.GroupClient, group: str) -> Any:
         client.coordinator()
         broker.kill()
         return answer(client, group)
 
-    monkeypatch.setattr(group_members, "_answer", asked)
+    monkeypatch.setattr(groups, "_answer", asked)
     with pytest.raises(RetriableError, match=r"describing group words: not done after 3 s"):
         member_hosts({"bootstrap_servers": broker.bootstrap_servers}, "words", limit_s=3)
