@@ -73,12 +73,14 @@ def reset(
     from tidemill.config.slices import ClientsConfig, TopicsConfig
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.kafka.admin.client import Admin
-    from tidemill.kafka.security.clients import ClientRole, data_client_settings
+    from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
     from tidemill.runtime.reset import Target, carry_out, plan_reset
 
     topology, merged = load_application(app, outside_settings(settings, config, bootstrap_server))
     known = StreamsConfig.of(merged)
-    admin = Admin(data_client_settings(known.slice(ClientsConfig), ClientRole.ADMIN))
+    clients = known.slice(ClientsConfig)
+    admin = Admin(data_client_settings(clients, ClientRole.ADMIN))
+    groups = group_client_settings(clients)
     target = Target(
         to_latest=to_latest,
         to_offset=to_offset,
@@ -87,15 +89,16 @@ def reset(
     )
     state_dir = given_state_dir or (known.state_dir if local_state else None)
     plan = plan_reset(
-        topology, known.slice(TopicsConfig), admin, target, inputs=_names(input_topics), intermediate=_names(intermediate_topics),
-        state_dir=None if state_dir is None else Path(state_dir), with_earlier=earlier_topics,
+        topology, known.slice(TopicsConfig), admin, groups, target, inputs=_names(input_topics),
+        intermediate=_names(intermediate_topics), state_dir=None if state_dir is None else Path(state_dir),
+        with_earlier=earlier_topics,
     )  # fmt: skip
     for line in plan_lines(plan):
         typer.echo(line)
     if not execute:
         typer.echo("nothing was done: add --execute to do it")
         return
-    carry_out(plan, admin)
+    carry_out(plan, admin, groups)
     typer.echo("done")
 
 

@@ -225,10 +225,12 @@ class GroupClient:
                 log.info(LogEvent("coordinator-found", group=self._group_id, node=found))
             return found
 
-    def not_allowed(self, error: type[Exception], doing: str, topic: str = "") -> TidemillError:
+    def not_allowed(
+        self, error: type[Exception], doing: str, topic: str = "", *, on_group: Operation = Operation.READ
+    ) -> TidemillError:
         """The right that is missing on the group, or on a topic that its members read."""
         if issubclass(error, kafka_errors.GroupAuthorizationFailedError):
-            right = Right.of(Resource.GROUP, self._group_id, Operation.READ)
+            right = Right.of(Resource.GROUP, self._group_id, on_group)
         elif issubclass(error, kafka_errors.TopicAuthorizationFailedError):
             right = Right.of(Resource.TOPIC, topic, Operation.READ)
         else:
