@@ -390,17 +390,17 @@ _Kind = TypeVar("_Kind")
 
 
 def record_caches(topology: Topology) -> frozenset[str]:
-    """The tables that forward the last change of each row and batch: their store has a cache, and below them only that change
+    """The nodes that have a record cache. The whole topology must be seen."""
+    return frozenset(name for name in topology.nodes if has_record_cache(topology, name))
+
+
+def has_record_cache(topology: Topology, name: str) -> bool:
+    """True of a table that forwards the last change of each row and batch: its store has a cache, and below it only that change
     counts. Changes go to topics, by way of nodes that handle each record by itself, or to nodes that ``takes_last_change``;
     not to a repartition topic as records of a stream, behind which they may be counted. The whole topology must be seen."""
-    return frozenset(
-        name
-        for name, node in topology.nodes.items()
-        if isinstance(node, ProcessorNode)
-        and (store := kept_store(node.operation)) is not None
-        and topology.stores[store].caching
-        and _needs_last_changes(topology, name)
-    )
+    node = topology.nodes[name]
+    store = kept_store(node.operation) if isinstance(node, ProcessorNode) else None
+    return store is not None and topology.stores[store].caching and _needs_last_changes(topology, name)
 
 
 def _needs_last_changes(topology: Topology, name: str) -> bool:
