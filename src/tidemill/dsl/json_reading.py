@@ -204,7 +204,7 @@ def _is_unicode(value: Value) -> bool:
 # --- readers of types -------------------------------------------------------------------------------------------------
 
 
-def reader_of(kind: JsonType, *, non_finite: bool = False) -> Reader:
+def reader_of(kind: JsonType, *, non_finite: bool) -> Reader:
     """A function that turns what ``json`` has parsed into a value of ``kind``; it raises Misfit.
 
     ``non_finite``: a number may be one of the texts NON_FINITE.

@@ -471,7 +471,7 @@ class KStream(Spelled):
         return self._at(node, made, key=self.key_serde, value=value)
 
     def _rekeyed(
-        self, prefix: str, operation: op.Operation, name: str | None, *, key: Serde | None = None, value: Serde | None = None
+        self, prefix: str, operation: op.Operation, name: str | None, *, key: Serde | None, value: Serde | None
     ) -> KStream:
         made = self.recorder.node_name(prefix, name)
         effect = Process(operation=operation, key_serde=key, value_serde=value)

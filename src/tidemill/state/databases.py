@@ -46,7 +46,7 @@ def require_sound(environment: SharedEnvironment, page_limit: int | None = PAGES
         raise fault
 
 
-def require_made(environment: SharedEnvironment, whose: StateIdentity | None = None) -> None:
+def require_made(environment: SharedEnvironment, whose: StateIdentity | None) -> None:
     """For a reader: StateError while the owner is making the state, CorruptStateError for one of another format,
     ForeignStateError for another task's."""
     with environment.read(META) as (transaction, (meta_db,)):

@@ -39,7 +39,7 @@ class LoadTree(Generic[Load]):
                 return
             tree[node] = least
 
-    def first_at_most(self, limit: Load, start: int = 0) -> int | None:
+    def first_at_most(self, limit: Load, start: int) -> int | None:
         """The first place from ``start`` on whose load is at most ``limit``."""
         tree = self._tree
         if start >= self._length or tree[1] > limit:
