@@ -21,7 +21,7 @@ _folders: dict[str, int | None] = {}
 _writers: dict[str, subprocess.Popen[bytes]] = {}
 _END_LIMIT_S = 5.0
 _LEFT_BEHIND_S = 300.0
-"""A folder that is not locked may be just about to be, or its maker's JVM may still be ending: so long it is left alone."""
+"""Age from which a folder without a lock is removed: before, its maker may be about to lock it, or its JVM may still end."""
 os.register_at_fork(after_in_child=_folders.clear)  # a child's copies of the files go with it
 
 

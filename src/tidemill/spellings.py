@@ -112,7 +112,7 @@ _BY_ARGUMENT = {
 }  # fmt: skip
 """What a part of Java's names is as an argument."""
 _SHORT = 4
-"""A name of so few characters is in others by chance."""
+"""A name of at most this many characters is part of others by chance."""
 _LONG = 300
 """Characters of a function's arguments that a message shows."""
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _ASK_LIMIT_S = 10.0
 _BEGIN_LIMIT_S = 60.0
-"""A group that rebalances is asked again so long."""
+"""Time for which a group that rebalances is asked again."""
 _PAUSE_S = 0.5
 _SILENCE_LIMIT_S = 15.0
 _END_LIMIT_S = 120.0
-"""So long an instance that has nothing left may take to end."""
+"""Time that an instance without tasks may take to end."""
 MOST_NAMED = 3
 
 Timeout = Annotated[

@@ -33,8 +33,8 @@ _BAR = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartView:
-    """``group_wait_s``: so long the group has owed the answer to a join; None if no thread waits for one. ``most_left``: the most
-    offsets that were left to restore since RESTORE began."""
+    """``group_wait_s``: time since the join that the group has not answered yet; None if no thread waits. ``most_left``: the most
+    offsets that were missing since RESTORE began."""
 
     times: PhaseTimes = field(default_factory=PhaseTimes)
     now_s: float = 0.0

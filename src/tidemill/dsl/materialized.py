@@ -43,7 +43,7 @@ class Materialized(Spelled):
     retention: Duration | None = None
     """Retention of windows and sessions, in ms or a timedelta, if longer than size and grace require."""
     history_retention: Duration | None = None
-    """Makes the store a versioned one (KIP-889): lookups as of earlier times, for so long, in ms or a timedelta."""
+    """Makes the store a versioned one (KIP-889): rows can be looked up as of times up to this long ago, in ms or a timedelta."""
     headers: bool | None = None
     """Rows carry the headers of the record that made them; None: as ``dsl.store.format`` says."""
 

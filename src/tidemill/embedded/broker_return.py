@@ -28,8 +28,8 @@ from tidemill.errors import EnvironmentProblem
 
 _SESSION_MS = 500
 _NOTHING_TO_FENCE = 10
-"""NoOpRecords, one in half a second: so many sessions later, by what the controller has done and not by the clock of a busy
-machine, no registration is left to be fenced."""
+"""NoOpRecords that the controller has written since, one in half a second. That is as many sessions, counted by what it has done
+and not by the clock of a busy machine: every stale registration is fenced by then."""
 _REGISTRATION_CHANGE, _NO_OP = b"\x01\x11", b"\x01\x14"
 """How records begin in the metadata log: version of the frame and key of the type (KIP-631, KIP-835)."""
 _END_LIMIT_S = 10.0

@@ -51,8 +51,8 @@ def interval_of(retention_ms: int) -> int:
 class Segments:
     """The segments of one store of one task, from ``min_live`` on; ``floor`` is its first time, in bytes.
 
-    ``time_ordered``: keeps an index by time. ``shows_one_more``: what is one ms older is shown, too. ``reach``: so long rows are
-    kept and shown in any case; the segments' length is the ``retention``'s.
+    ``time_ordered``: keeps an index by time. ``shows_one_more``: rows are shown for one ms more. ``reach``: rows are kept and
+    shown for this time (ms) at least, while the segments' length follows from ``retention``.
     """
 
     __slots__ = (

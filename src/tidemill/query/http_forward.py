@@ -37,7 +37,7 @@ _SMALLER: Mapping[str, int] = {
 }  # fmt: skip
 """What is less, by the first part of its path: several times what an instance with 10,000 tasks says."""
 _BYTES_OF_A_VALUE = 16
-"""A document has fewer values than one for so many bytes of its limit: Python takes most time and memory for small ones."""
+"""Bytes of a document's limit for each value that it may have: small values take Python most time and memory."""
 _PART_BYTES = 65_536
 _MOST_TEXT = 300
 _T = TypeVar("_T")

@@ -50,7 +50,7 @@ def class_of(session: SparkSession, name: str) -> JavaObject:
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """True if its context was stopped, by whom ever, or its JVM is gone."""
+    """True if its context was stopped, by anyone, or its JVM is gone."""
     context = session.sparkContext._jsc
     try:
         return context is None or bool(context.sc().isStopped())

@@ -39,7 +39,7 @@ def stores_in(environment: SharedEnvironment) -> list[str]:
 
 
 def require_sound(environment: SharedEnvironment, page_limit: int | None = PAGES_CHECKED_AT_OPEN) -> None:
-    """CorruptStateError if a page, of the first so many, is not what LMDB can follow; None: all of the file."""
+    """CorruptStateError if one of the first ``page_limit`` pages (None: of all) is one that LMDB can't follow."""
     with environment.write():  # No other process can commit meanwhile; nothing is written.
         fault = find_fault(environment.directory / DATA_FILE, page_limit=page_limit)
     if fault is not None:

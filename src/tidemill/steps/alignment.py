@@ -32,7 +32,7 @@ _HELD_WAIT_MS = 100
 NEVER_IDLE = -1
 Messages = Sequence[FetchedRecord]
 Group = tuple[int | str, int]
-"""A task: sub-topology and partition. An input whose records wait for no others: topic and partition."""
+"""A task, by sub-topology and partition; an input whose records wait for no others, by topic and partition."""
 
 
 class EndingReader(SourceReader, Protocol):
@@ -122,7 +122,7 @@ class AlignedReader:
         self, group: Group, inputs: dict[TopicPartition, list[FetchedRecord]], ended: frozenset[TopicPartition], most: int,
         request: BatchRequest,
     ) -> list[FetchedRecord]:  # fmt: skip
-        """Takes from the queues what a task may have, at most so many."""
+        """Takes from the queues the records that a task may have, at most ``most``."""
         sizes = [len(queue) for queue in inputs.values()]
         if not any(sizes):
             return []

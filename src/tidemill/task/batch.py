@@ -82,7 +82,7 @@ class TaskRun:
 
     @property
     def owner(self) -> str:
-        """For whom operators keep in memory what they have seen: a copy, and an active task after it, are another one."""
+        """The owner of what operators keep in memory: another one for a copy and for the active task that it becomes."""
         return f"{self.epoch}/{self.demotions}"
 
 
@@ -271,7 +271,7 @@ class CommittingMember:
     incarnation: int
     may_commit: bool
     confirmed_for_s: float = math.inf
-    """For so long from the question on the group gives its partitions to no other; infinite where the broker fences."""
+    """Seconds from the question on for which the group gives the partitions to nobody else; infinite where the broker fences."""
 
 
 def times_after(times: Times, stats: Mapping[TopicPartition, PartitionStats]) -> dict[TopicPartition, PartitionTime]:

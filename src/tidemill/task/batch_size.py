@@ -64,10 +64,10 @@ class BatchSize:
 
     most: int | None = None
     suspects: int = 0
-    """One of so many records that come next, of the inputs in ``until``, makes a function raise."""
+    """One of this many next records of the inputs in ``until`` makes a function raise."""
     until: Positions = field(default_factory=dict)
     below: int | None = None
-    """A batch of so many records has died or taken too long."""
+    """The workers of a batch of this many records have died or taken too long."""
     restored: int | None = None
     """``most`` for what tasks restore, and standbys follow."""
     patience: int = 1

@@ -67,7 +67,7 @@ def next_due(
 
 
 def has_backlog(report: BatchReport, *, before: bool, runs: bool) -> bool:
-    """True if so much waits behind a batch that the next one is better run as a job of its own; ``before``: as this one was.
+    """True if enough records wait behind a batch for the next one to be a job of its own; ``before``: this one was.
 
     ``runs``: tasks run, which a copy that catches up must not hold up by the start of such a job."""
     records = report.records_in + (0 if runs else report.records_restored)

@@ -28,13 +28,13 @@ from tidemill.assignment.task_load import COUNT_BOUND, CountBounds, count_bounds
 from tidemill.ids import TaskId
 
 TOLERANCE = 0.1
-"""A client may carry so much more than the average per thread before running tasks are moved for it."""
+"""Fraction of the average per thread that a client may carry in addition before running tasks are moved for it."""
 LEAST_GAIN = 0.01
-"""A step must lower the greater load by so much of the average."""
+"""Fraction of the average by which a step must lower the greater load."""
 FAR_MORE = 0.25
-"""A client may carry so much more than the average per thread before state is restored for it."""
+"""Fraction of the average per thread that a client may carry in addition before state is restored for it."""
 LEAST_RESTORE_GAIN = 0.1
-"""A step that restores state must lower the greater load by so much of the average."""
+"""Fraction of the average by which a step that restores state must lower the greater load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ class FirstJoin:
     """One for the threads of an instance; used by each of them."""
 
     def __init__(self, application_id: str, threads: int, hosts: Callable[[float], Mapping[str, str]]) -> None:
-        """``hosts``: those of the group's members, asked for within so many seconds."""
+        """``hosts(limit_s)``: hosts of the group's members."""
         self._application_id, self._threads, self._hosts = application_id, threads, hosts
         self._lock = threading.Lock()
         self._is_at_once: bool | None = None

@@ -77,7 +77,7 @@ class ShownRows:
         return found
 
     def added(self, count: int, segments: Segments) -> None:
-        """Says that a batch has added so many rows, and is over."""
+        """Ends a batch that has added ``count`` rows."""
         self._count += count
         since = segments.oldest_shown
         if not self.is_complete and since > self._after and self._count <= self._limit:
