@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.arguments import python_function
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger, Reducer
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, window_store_of
@@ -113,9 +113,7 @@ class TimeWindowedKStream(Spelled):
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
-        asked = materialized(
-            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
-        )
+        asked = materialized(store, "aggregate", key=key, value=value)
         kept = window_store_of(
             self.grouped.recorder, asked, _COUNT, self.windows, key=self.grouped.key_serde, value=given
         )
@@ -187,9 +185,7 @@ class SessionWindowedKStream(Spelled):
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
         merger = python_function(merger, ("key", "first", "second"), "aggregate: merger")
-        asked = materialized(
-            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
-        )
+        asked = materialized(store, "aggregate", key=key, value=value)
         kept = window_store_of(
             self.grouped.recorder, asked, _COUNT, self.windows, key=self.grouped.key_serde, value=given
         )
