@@ -43,6 +43,11 @@ class Runs(Enum):
     DRIVER = "driver"
     """Runs in the driver: the plan has a sink in its place."""
 
+    @property
+    def is_by_batch(self) -> bool:
+        """True if a whole batch of records is at hand at once: in a layer, or in a vectorised step."""
+        return self in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+
 
 class Shortcut(Enum):
     """Vectorised forms of operations that run record by record elsewhere; ``spark.plan.shortcuts`` decides where they are
@@ -143,7 +148,7 @@ class OperationEntry:
     @property
     def is_stateless(self) -> bool:
         """True if each record is handled by itself, in the JVM or a batch at a time."""
-        return not self.stores and self.runs in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+        return not self.stores and self.runs.is_by_batch
 
 
 _columns, _forwards, _step, _graph = Runs.COLUMNS, Runs.FORWARDS, Runs.STEP, Runs.GRAPH
@@ -390,9 +395,10 @@ _Kind = TypeVar("_Kind")
 
 
 def record_caches(topology: Topology) -> frozenset[str]:
-    """The tables that forward the last change of each row and batch: their store has a cache, and below them only that change
-    counts. Changes go to topics, by way of nodes that handle each record by itself, or to nodes that ``takes_last_change``;
-    not to a repartition topic as records of a stream, behind which they may be counted. The whole topology must be seen."""
+    """The tables that forward the last change of each row and batch: those whose store has a cache, and below which only that
+    change counts. That is so where every way leads, through nodes without state, to a sink or to a node that
+    ``takes_last_change``; not to the sink of a repartition topic of streams, behind which each change may be counted.
+    ``topology``: the whole one, not a part."""
     return frozenset(
         name
         for name, node in topology.nodes.items()
@@ -413,7 +419,7 @@ def _needs_last_changes(topology: Topology, name: str) -> bool:
         assert isinstance(node, ProcessorNode)
         if entry_of(node.operation).takes_last_change:
             continue
-        is_stateless = kept_store(node.operation) is None and runs(node.operation) in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+        is_stateless = kept_store(node.operation) is None and runs(node.operation).is_by_batch
         if not is_stateless or not _needs_last_changes(topology, child):
             return False
     return True
