@@ -1,9 +1,9 @@
 """Rows that expire with time, in segments: the common part of window and session stores.
 
 A row's key begins with the number of its segment (8 bytes), which its time decides: ``time // interval``. Decides what is live
-and what may still be seen, with Kafka Streams' rules: stream time is the highest time that was written; what lies in a segment
-older than stream time - retention is refused and deleted; what is older than stream time - retention, to the millisecond, is not
-shown. A store that is not persistent refuses by the millisecond as well. The stores decide what a row means.
+and what may still be seen, with Kafka Streams' rules. Stream time is the highest time that was written. What lies in a segment
+older than stream time - retention is refused and deleted. What is older than stream time - retention, to the millisecond, is not
+shown; a store that is not persistent refuses it, too. The stores decide what a row means.
 
 After the segments (no segment's number begins with 0xfe or 0xff) come rows that have no changelog: an index by time for
 emit on window close, and the clocks. A restored store has no clocks: its operator's begins where its changelog's timestamps

@@ -1,7 +1,7 @@
 """The static sides of ``join_dataframe``: what a plan broadcasts, as of the last refresh.
 
-Decides the form of a side (one row for each key, with all rows of that key, so that a join never multiplies rows by itself) and
-that a refresh reads all of it before any plan sees it: kept on Spark's disk, cut off from where it came from. Each refresh of
+Decides the form of a side: one row for each key, with all rows of that key, so that a join never multiplies rows by itself. A
+refresh reads all of it before any plan sees it, and keeps it on Spark's disk, independent of where it came from. Each refresh of
 any side is a new version; when plans change to it is the refresher's.
 """
 
