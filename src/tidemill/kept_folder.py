@@ -17,7 +17,7 @@ import time
 from contextlib import suppress
 
 _folders: dict[str, int | None] = {}
-"""Those of this process, with the open file that locks them where the file system has locks."""
+"""The folders of this process, each with the open file that locks it; None on a file system without locks."""
 _writers: dict[str, subprocess.Popen[bytes]] = {}
 _END_LIMIT_S = 5.0
 _LEFT_BEHIND_S = 300.0

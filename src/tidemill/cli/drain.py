@@ -84,7 +84,7 @@ class DrainView:
 
 
 def drain_view(group: GroupDocument) -> DrainView:
-    """Of the instance that was asked for the group's document."""
+    """The drain of the instance that was asked for the group's document."""
     own = next((one.reported for one in group.instances if one.host == group.asked and one.reported is not None), None)
     if own is None:
         return DrainView(drain=None)

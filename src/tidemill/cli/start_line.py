@@ -113,7 +113,7 @@ class StartLine:
         return start_line(self._view)
 
     def summary(self) -> str:
-        """Of the start that is over."""
+        """The line about a start that is over."""
         return summary_line(self._phases.times)
 
     def _seen(self) -> StartView:

@@ -102,7 +102,7 @@ class PreparedRebalance:
 
     @property
     def internal_topics(self) -> tuple[TopicToEnsure, ...]:
-        """To be made, or found with just these numbers of partitions, before ``complete``."""
+        """The topics that must be there, with these numbers of partitions, before ``complete``."""
         return self.plan.internal_topics
 
     @property

@@ -38,7 +38,7 @@ class Clock:
 
 
 def emitted_in(rows: Mapping[bytes, bytes | None]) -> int:
-    """Up to which close time an operator has emitted, as the rows say that a batch has written; -1: they say nothing of it."""
+    """The close time up to which an operator has emitted, by the rows that a batch has written; -1: they don't say it."""
     found = (row for key, row in rows.items() if key[:1] == _META and key != _META)
     return max((_TWO_LONGS.unpack(row)[1] for row in found if row is not None), default=-1)
 

@@ -37,7 +37,7 @@ NEWEST_END = _OLDER
 
 
 def newest_row_key(key: bytes) -> bytes:
-    """Of the row with the newest version of a key; rows are in the order of their keys."""
+    """The key of the row with the newest version of ``key``; these rows are in the order of ``key``'s bytes."""
     return _NEWEST + key
 
 

@@ -69,7 +69,7 @@ class TaskRun:
     task: TaskId
     directory: str
     epoch: str
-    """Of the stores, which stay open from batch to batch as long as it is the same."""
+    """The stores stay open from batch to batch as long as their epoch is the same."""
     demotions: int = 0
     """How often the task has become a standby in this epoch. What operators keep in memory is not what the stores hold then."""
     changelog: Mapping[str, int] | None = None
@@ -237,7 +237,7 @@ class BatchReport:
     records_in: int = 0
     records_restored: int = 0
     restored: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
-    """The same by task and store, standbys included."""
+    """Restored records by task and store, standbys included."""
     records_out: int = 0
     dropped: int = 0
     skipped: int = 0

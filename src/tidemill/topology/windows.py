@@ -233,7 +233,7 @@ class SessionWindows(Spelled):
 
 
 AnyWindows = Windows | SlidingWindows | SessionWindows
-"""Those of aggregations."""
+"""The windows of aggregations."""
 
 
 def own_windows(windows: AnyWindows) -> Windows | None:

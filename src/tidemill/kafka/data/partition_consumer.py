@@ -85,7 +85,7 @@ class PartitionConsumer:
         )
 
     def _has_trouble(self, error: KafkaError) -> None:
-        """What is not of a partition; the client's reads call it."""
+        """The client's callback for errors that are not about a partition; called within its reads."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._lost_at = time.monotonic()
         elif keeps_out(error):

@@ -33,7 +33,7 @@ class OffsetFetcher:
         self._standby_pause = self._limits_pause = Deadline.after(0.0)
 
     def fetch_bounds(self) -> bool:
-        """For the active tasks that wait for theirs; whether a task has changed its phase."""
+        """Fetches the bounds of the active tasks that wait for theirs. True if a task has changed its phase."""
         before = self._registry.now
         waiting = {name: task for name, task in before.active.items() if task.needs_bounds}
         if not waiting:

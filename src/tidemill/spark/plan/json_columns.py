@@ -117,7 +117,8 @@ def _with_types(kind: JsonType, others: Mapping[str, str]) -> JsonType:
 
 
 def _ddl(kind: JsonType) -> str:
-    """As Spark reads it whatever ``spark.sql.timestampType`` and ``spark.sql.ansi.enforceReservedKeywords`` are."""
+    """The type as DDL text that Spark reads alike whatever ``spark.sql.timestampType`` and
+    ``spark.sql.ansi.enforceReservedKeywords`` are."""
     match kind:
         case StructType(fields):
             return f"struct<{','.join(f'{in_backticks(name)}:{_ddl(inner)}' for name, inner in fields)}>"

@@ -38,7 +38,7 @@ _PAIR, _HELD, _CHANGES = "|pair", "|held", "|changes"
 
 
 def planned(topology: Topology) -> Topology:
-    """The same if nothing has another form; a planned topology stays as it is."""
+    """The planned topology; the same one if nothing has another form, as in a planned topology."""
     return with_column_joins(with_column_reduces(with_column_filters(with_batch_sinks(topology))))
 
 

@@ -80,8 +80,8 @@ class SerdeInference:
         return True
 
     def lacking(self, sources: list[str]) -> str:
-        """What to say of sources that can't be settled. Of the program's own topics, as long as there are any; else of the first
-        internal one, since what the others hold may follow from it."""
+        """The message about sources that can't be settled: about the program's own topics, as long as there are any; else about
+        the first internal one, since what the others hold may follow from it."""
         nodes = [node for node in map(self.topology.nodes.get, sources) if isinstance(node, SourceNode)]
         own = [node for node in nodes if self.topology.repartition_topics.keys().isdisjoint(node.topics)]
         if not own:

@@ -141,7 +141,7 @@ def _of_sinks(topology: Topology, name: str) -> KeyValueSerdes:
 
 
 def _of_sinks_behind(topology: Topology, name: str) -> KeyValueSerdes:
-    """The same of a node of columns, for what it passes on as it is."""
+    """``_of_sinks`` of a node of columns, for the side that it passes on as it is."""
     passed, found = [side for side in ("key", "value") if _passes_on(topology, name, side)], _of_sinks(topology, name)
     return KeyValueSerdes(key=found.key if "key" in passed else None, value=found.value if "value" in passed else None)
 
