@@ -193,7 +193,7 @@ def _return_to_previous_threads(
     load: Mapping[str, int],
     minimum: int,
 ) -> dict[TaskId, str]:
-    """Up to the minimum each; the tasks that had to be skipped, with the last thread that had them."""
+    """Gives threads back their previous tasks, up to the minimum each; returns the others, with the last thread that had them."""
     skipped: dict[TaskId, str] = {}
     for thread, tasks in previous.items():
         for task in tasks:

@@ -20,7 +20,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from tidemill.errors import RetriableError
 
 TIMEOUT_S = 10
-"""Of each request, where none is set: the client's own default is to wait without limit."""
+"""The limit of each request, where none is set: the client's own default is to wait without limit."""
 _MOST_BYTES = 16 << 20
 """Largest answer that is read; no schema is larger."""
 _OF_A_SCHEMA = frozenset({*range(40401, 40500), 409, 42201})
