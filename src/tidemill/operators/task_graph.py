@@ -61,7 +61,7 @@ from tidemill.operators.wrapped import WrappedOperator
 from tidemill.printable import repr_of, said_by
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.key_value_serdes import KeyValueSerdes
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.nodes import SinkNode, SourceNode, Topology, processor_node
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Key, Value
 
@@ -274,8 +274,7 @@ class TaskGraph:
         """The operator of a node, made at its first use; also of nodes outside, whose rows may be looked up."""
         found = self._operators.get(node)
         if found is None:
-            described = self.topology.nodes[node]
-            assert isinstance(described, ProcessorNode)
+            described = processor_node(self.topology, node)
             context = self._contexts[node]
             made: Operator
             made = operator_of(described.operation, context) if described.wrapped is None else WrappedOperator(described, context)

@@ -51,7 +51,7 @@ class ShownRows:
             self.by_key.clear()
             return
         for found in self.by_key.values():
-            found.sort(key=_order)
+            found.sort(key=shown_order)
         self.is_complete, self._count = True, count
 
     def of(self, key: bytes, segments: Segments) -> list[Shown]:
@@ -99,5 +99,6 @@ class ShownRows:
         self._sweep_at = 2 * self._count + _SLACK
 
 
-def _order(shown: Shown) -> tuple[int, int]:
+def shown_order(shown: Shown) -> tuple[int, int]:
+    """The sort key of rows of one key."""
     return shown[0], shown[1]
