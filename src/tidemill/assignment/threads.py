@@ -2,8 +2,8 @@
 
 Decides the three stages of today's form (stateful actives, standbys, stateless actives, over one shared load count) and
 the two passes of 2.7 (actives, standbys, each for itself). Invariant: a stage leaves its threads within one task of each
-other. A stateful task stays on the thread that had it, by least lag, as far as that allows. Which tasks the client has
-is left to the assignors.
+other. A stateful task stays on the thread that had it, by least lag, as far as that allows. The assignors decide
+which tasks the client has.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def make_or_require(
         ensure_dirty(environment.directory, boot_id)
         environment.create_databases(databases)
     with environment.write(*databases) as (transaction, (meta_db, *handles)):
-        ensure_dirty(environment.directory, boot_id)  # here, because the owner before may be removing the file in one of his
+        ensure_dirty(environment.directory, boot_id)  # here: the owner before removes the file within a write transaction
         if meta.is_empty(transaction, meta_db):
             meta.write_version(transaction, meta_db)
         meta.require_version(transaction, meta_db, path)

@@ -1,7 +1,7 @@
 """A tree of least loads over a row of clients: finds the least loaded client outside of ranges, and the first one below a load.
 
 Decides ties by place: the leftmost of equal loads; a caller who wants another order among them makes the loads
-different, as pairs of (load, order). What a load is, and whose place is which, is left to the caller.
+different, as pairs of (load, order). The caller knows what a load is and whose place is which.
 """
 
 from __future__ import annotations
