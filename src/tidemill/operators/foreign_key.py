@@ -8,11 +8,11 @@ first), which answers are given, and when a result is a tombstone. An answer to 
 that change brings an answer of its own. The hash that tells is Murmur3's, of the left value's bytes. Leaves the bytes of
 subscriptions and answers to their serdes.
 
-An inner join gets no answer where an earlier answer must have taken the last result back already, by Kafka Streams' rules. They
-take for granted that this answer came before the left row changed again. Where it comes later, it is dropped, and the last result
-would remain for good: so Resolve asks once more about a left row for which an answer without a right row comes too late, and
-sends a tombstone at once where that row is gone or has no foreign key. It does not where an answer to that row is sure to come,
-which is remembered in memory only: a new worker asks once too often.
+An inner join gets no answer where, by Kafka Streams' rules, an earlier answer must have taken the last result back already. The
+rules take for granted that this answer came before the left row changed again. If it comes later, it is dropped, and the last
+result would remain for good. So if an answer without a right row comes too late, Resolve asks once more about the left row, or
+sends a tombstone at once if that row is gone or has no foreign key. It does neither if an answer to that row is sure to come.
+This is remembered in memory only: a new worker asks once too often.
 
 A result's timestamp is the later one of left change and right row; after a change of the right table it is that change's.
 """

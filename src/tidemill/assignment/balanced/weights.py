@@ -1,9 +1,10 @@
 """Balance by weight: tasks change their client so that the weights per thread come closer.
 
 Decides which tasks trade places, or go to another client, when weights (input rate, state) are given. First the nearest balanced
-target is evened out by exchanges of two tasks of one sub-topology, which keep the counts: free ones, which neither move a running
-task more nor restore more state, whenever they help; others if the most loaded client carries clearly more than the average
-(``TOLERANCE``) and both tasks can run at once in their new places, so that no half of an exchange waits for the other.
+target is evened out by exchanges of two tasks of one sub-topology, which keep the counts. A free exchange neither moves another
+running task nor restores more state: it is made whenever it helps. Any other one is made only if the most loaded client carries
+clearly more than the average (``TOLERANCE``), and if both tasks can run at once in their new places: so neither waits for the
+other.
 
 Only where a client would still carry far more (``FAR_MORE``) do weights count for more than numbers of tasks. Then the running
 placement is the start, if all counts are within ``COUNT_BOUND`` of an even one, in all and in each sub-topology; tasks that run

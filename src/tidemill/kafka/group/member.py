@@ -5,11 +5,13 @@ application finishes its batches, gives partitions up and asks for another rebal
 interrupted, and no callback ever takes a partition away. ``GroupMemberConfig`` has its settings; names are
 Kafka's, in underscores.
 
-Three threads of its own: the membership thread joins, asks the application (GroupProtocol) and watches the partition counts if
-it leads; the heartbeat thread keeps the session alive meanwhile, whatever the application or the leader's assignor is doing;
-the network thread is the client library's. Invariants: heartbeats are sent from the response to JoinGroup to the next JoinGroup;
-owned partitions are claimed only while the membership in which they were assigned lasts; every request carries the Membership
-that was current when it was decided on (see ``state`` for what becomes of the answer).
+It has three threads. The membership thread joins, asks the application (GroupProtocol) and, if the member leads, watches the
+partition counts. The heartbeat thread keeps the session alive meanwhile, whatever the application or the leader's assignor is
+doing. The network thread is the client library's.
+
+Invariants: heartbeats are sent from the response to JoinGroup to the next JoinGroup. Owned partitions are claimed only while the
+membership lasts in which they were assigned. Every request carries the Membership that was current when it was decided on
+(``state`` says what becomes of the answer).
 """
 
 from __future__ import annotations
