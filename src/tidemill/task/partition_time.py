@@ -8,9 +8,9 @@ the DSL keep:
     2 | time | number of entries (int) | length of the name (int), the name in UTF-8, value (long) | ...
 
 Decides what a text means. One that can't be read means what Kafka takes it for: an unknown time, or a known one without the
-entries behind it. The processors are those that emit on window close: a store's name, and up to which close time its windows
-were emitted, which no changelog says. If several partitions of a task have an entry
-for one store, the highest counts. Entries of other processors are carried from commit to commit.
+entries behind it. The processors are those that emit on window close: a store's name, and up to which close time its windows were
+emitted, which no changelog says. If several partitions of a task have an entry for one store, the highest counts. Entries of
+other processors are carried from commit to commit.
 """
 
 from __future__ import annotations
