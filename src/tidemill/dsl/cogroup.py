@@ -162,9 +162,6 @@ class WindowedCogroupedKStream(Spelled):
         kept = window_store_of(self.cogrouped.recorder, asked, _AGGREGATE, self.windows)
 
         def effect(aggregator: AggregatorFunction) -> Process:
-            aggregation = op.Aggregating(initializer, aggregator, merger)
-            if isinstance(self.windows, SessionWindows):
-                return windowed_process(op.SessionAggregate(kept.name, self.windows, aggregation), self.windows, kept)
-            return windowed_process(op.WindowAggregate(kept.name, self.windows, aggregation), self.windows, kept)
+            return windowed_process(kept, self.windows, op.Aggregating(initializer, aggregator, merger))
 
         return self.cogrouped.into_table(effect, kept, name, queryable=queryable_name(asked))
