@@ -1,4 +1,4 @@
-"""WordCount from topic to topic: Tidemill, and in comparison Kafka Streams and Spark Structured Streaming.
+"""WordCount from topic to topic: Tidemill, compared with Kafka Streams and Spark Structured Streaming.
 
     python benchmarks/wordcount.py [--lines 2000000] [--peers] [--threads 2] [--parts a,b,c,d] [--json FILE]
 
