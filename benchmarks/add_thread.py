@@ -3,8 +3,9 @@
     python benchmarks/add_thread.py [--runs 3] [--seconds 8]
 
 WordCount with one thread on a fresh broker gets 200 lines a second; then ``add_stream_thread()`` is called. Prints a table
-(medians and all runs) and one JSON line. ``plan and workers``: until the new thread has run its plan once, while the other works; ``group``: from its join until tasks are assigned; ``tasks``: until all of them run. ``longest pause``: of any task, from
-when it was given up or assigned until it ran again.
+(medians and all runs) and one JSON line. ``plan and workers``: until the new thread has run its plan once, while the other works;
+``group``: from its join until tasks are assigned; ``tasks``: until all of them run. ``longest pause``: of any task, from when it
+was given up or assigned until it ran again.
 """
 
 from __future__ import annotations
