@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer")
 
 
 class RegistryClient(SchemaRegistryClient):
-    """``told``: an error's text as it may be told, without the credentials of the settings and these."""
+    """``told``: gives an error's text without the credentials of the settings and these."""
 
     def __init__(self, conf: dict[str, Any], told: Callable[[Exception, Sequence[str]], str]) -> None:
         super().__init__({"timeout": TIMEOUT_S, **conf})

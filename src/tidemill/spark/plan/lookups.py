@@ -127,8 +127,8 @@ def _read(name: str, join: DataFrameJoin, session: SparkSession) -> Side:
 
 def _check_names(name: str, columns: list[str], *, is_case_sensitive: bool) -> None:
     """TopologyError if Spark can't tell columns apart."""
-    told = columns if is_case_sensitive else [column.lower() for column in columns]
-    alike = [column for column, one in zip(columns, told, strict=True) if told.count(one) > 1]
+    compared = columns if is_case_sensitive else [column.lower() for column in columns]
+    alike = [column for column, one in zip(columns, compared, strict=True) if compared.count(one) > 1]
     if alike:
         raise TopologyError(
             f"{name}: Spark takes the DataFrame's columns {', '.join(map(repr, alike))} for one: give them names that"
