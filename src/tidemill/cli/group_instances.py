@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidemill.query.http_tls import HttpAccess
 
 _LEAST_DIGITS = 4
-"""Of the beginning of a process id that names an instance."""
+"""Fewest digits of the beginning of a process id that names an instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

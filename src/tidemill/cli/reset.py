@@ -51,7 +51,7 @@ def reset(
     to_datetime: Annotated[
         str | None, typer.Option(metavar="YYYY-MM-DDTHH:MM:SS[.sss][+HH:MM]", help="Inputs begin at this time (UTC by default).")
     ] = None,
-    by_duration: Annotated[str | None, typer.Option(metavar="PnDTnHnMnS", help="Inputs begin so long ago, as PT1H30M.")] = None,
+    by_duration: Annotated[str | None, typer.Option(metavar="PnDTnHnMnS", help="Inputs begin this long ago: PT1H30M.")] = None,
     shift_by: Annotated[int | None, typer.Option(help="Shift the committed offsets by this number; negative: back.")] = None,
 ) -> None:
     """Reset a stopped application: input offsets, internal topics and, on request, local state.

@@ -219,3 +219,10 @@ class Topology(Spelled):
         from tidemill.topology.drawing import to_svg
 
         return to_svg(self)
+
+
+def processor_node(topology: Topology, name: str) -> ProcessorNode:
+    """The node ``name``, of which the caller knows that it is a processor."""
+    node = topology.nodes[name]
+    assert isinstance(node, ProcessorNode)
+    return node

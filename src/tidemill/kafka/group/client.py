@@ -5,8 +5,8 @@ Decides which connection a request takes and what a failure of the connection me
 its consumer coordinator: that one ties heartbeats, joins and commits to the application's polling.
 
 Two connections lead to the coordinator, because a broker reads the next request of a connection only after it has
-answered the last: HELD carries JoinGroup and SyncGroup, which may be held for minutes until every member has come or
-the leader has assigned, and PROMPT carries what must not wait behind them (heartbeats, commits, leaving).
+answered the last. HELD carries JoinGroup and SyncGroup: brokers may hold these for minutes, until every member has come
+or the leader has assigned. PROMPT carries what must not wait behind them (heartbeats, commits, leaving).
 
 Invariant: no exception of kafka-python leaves this file. ``UnreachableError`` means that no answer came and nothing is
 known about the request: wait a little and ask again. ``ClientClosedError`` means that ``close`` was called.
