@@ -14,6 +14,11 @@ import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 
 /** The programs of operator_programs/ in Java: `java OperatorPrograms.java PROGRAM PROPERTIES`. */
 public class OperatorPrograms {
@@ -39,6 +44,13 @@ public class OperatorPrograms {
             case "stream_stream_join" -> builder.stream("left", consumed).join(builder.stream("right", consumed),
                 (one, other) -> one + other, JoinWindows.ofTimeDifferenceAndGrace(Duration.ofMillis(100), Duration.ofSeconds(10)),
                 StreamJoined.with(strings, strings, strings)).to("out", Produced.with(strings, strings));
+            case "table_table_join" -> builder.table("left", consumed)
+                .join(builder.table("right", consumed), (one, other) -> one + other)
+                .toStream().to("out", Produced.with(strings, strings));
+            case "processor_count" -> {
+                builder.addStateStore(Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("counts"), strings, Serdes.Long()));
+                builder.stream("left", consumed).process(Counting::new, "counts").to("out", Produced.with(strings, Serdes.Long()));
+            }
             case "grouped_table_count" -> builder.table("left", consumed)
                 .groupBy((key, value) -> KeyValue.pair(value.split(" ")[2], key), Grouped.with(strings, strings))
                 .count(Materialized.as("counts")).toStream().to("out", Produced.with(strings, Serdes.Long()));
@@ -51,5 +63,24 @@ public class OperatorPrograms {
         Runtime.getRuntime().addShutdownHook(new Thread(streams::close));
         streams.start();
         Thread.currentThread().join();
+    }
+
+    private static class Counting implements Processor<String, String, String, Long> {
+        private ProcessorContext<String, Long> context;
+        private KeyValueStore<String, Long> counts;
+
+        @Override
+        public void init(ProcessorContext<String, Long> context) {
+            this.context = context;
+            counts = context.getStateStore("counts");
+        }
+
+        @Override
+        public void process(Record<String, String> record) {
+            Long before = counts.get(record.key());
+            long count = before == null ? 1 : before + 1;
+            counts.put(record.key(), count);
+            context.forward(record.withValue(count));
+        }
     }
 }

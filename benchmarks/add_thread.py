@@ -3,9 +3,9 @@
     python benchmarks/add_thread.py [--runs 3] [--seconds 8]
 
 WordCount with one thread on a fresh broker gets 200 lines a second; then ``add_stream_thread()`` is called. Prints a table
-(medians and all runs) and one JSON line. ``plan and workers``: until the new thread has run its plan once, beside the work of the
-other; ``group``: from its join until tasks are assigned; ``tasks``: until all of them run. ``longest pause``: of any task, from
-when it was given up or assigned until it ran again.
+(medians and all runs) and one JSON line. ``plan and workers``: until the new thread has run its plan once, while the other works;
+``group``: from its join until tasks are assigned; ``tasks``: until all of them run. ``longest pause``: of any task, from when it
+was given up or assigned until it ran again.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _measured(streams: KafkaStreams, events: Events) -> dict[str, float]:
             break
         time.sleep(0.005)
     ended = time.time()
-    time.sleep(1.0)  # the end of the rebalance is told when the tasks have run a batch
+    time.sleep(1.0)  # the end of the rebalance is logged when the tasks have run a batch
     joined = events.named("join", began)[0][0]
     assigned = [at for at, fields in events.named("assigned", began) if fields.get("thread") == name and fields.get("tasks")]
     paused = [ms for _, fields in events.named("rebalance-over", began) for ms in fields["paused_ms"].values()]

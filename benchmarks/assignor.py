@@ -1,4 +1,4 @@
-"""How fast the high-availability assignor is, beside the figures of Kafka's own class, with the answers checked.
+"""How fast the high-availability assignor is, compared with Kafka's own class, with the answers checked.
 
     python benchmarks/assignor.py [--runs 5] [--large]
 

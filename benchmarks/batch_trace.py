@@ -5,7 +5,7 @@
 
 With the variable set, the benchmarks start Tidemill through this module, which notes every micro-batch in the file, one JSON line
 each: its seconds as the stream thread sees them, records in and out, and the steps' own timings. Called with a file it prints the
-medians as a table, batches that have read source topics beside those of repartition topics alone.
+medians as a table, batches that have read source topics apart from those of repartition topics alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an instance's memory is made of: PSS by process, and what the JVM's and the workers' is used for.
 
 Decides how a mapping or a category of the JVM's native memory tracking is named in the table. The JVM tells its categories only
-where it was started with -XX:NativeMemoryTracking=summary (``TRACKED``) and a jcmd is beside it; they are what is committed, and
+where it was started with -XX:NativeMemoryTracking=summary (``TRACKED``) and a jcmd is next to it; they are what is committed, and
 the heap what of it is resident. What is left of the JVM's PSS has no category: direct buffers of Arrow and Netty, the allocator.
 """
 

@@ -13,7 +13,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-OF_ONE_TASK = ("tumbling_count", "stream_table_join", "stream_stream_join", "session_count")
+OF_ONE_TASK = (
+    "tumbling_count", "stream_table_join", "stream_stream_join", "session_count", "table_table_join", "processor_count",
+)  # fmt: skip
 OF_GROUPS = ("grouped_table_count", "foreign_key_join")
 """The values of their left table name a group, and repartition topics are between their tasks."""
 PROGRAMS = (*OF_ONE_TASK, *OF_GROUPS)
@@ -52,9 +54,9 @@ def inputs(program: str, records: int) -> Iterator[Input]:
     rows = {"stream_table_join": KEYS, "foreign_key_join": GROUPS}.get(program, 0)
     for number in range(rows):
         yield "right", str(number), f"row {number}", START_MS - 1
-    two_streams = program == "stream_stream_join"
+    takes_turns = program in ("stream_stream_join", "table_table_join")
     for number in range(records):
-        topic = "right" if two_streams and number % 2 else "left"
+        topic = "right" if takes_turns and number % 2 else "left"
         key, value = str(chance.randrange(KEYS)), f"value {number}"
         if program in OF_GROUPS:
             value = f"{value} {chance.randrange(GROUPS)}"
@@ -71,7 +73,7 @@ def check(program: str, records: int, output: Mapping[tuple[bytes, bytes], int])
 
 def keeps_latest(program: str) -> bool:
     """Whether only the last value of each key of the output counts: the programs whose result is a table."""
-    return program.endswith("_count") or program in OF_GROUPS
+    return program.endswith("_count") or program in (*OF_GROUPS, "table_table_join")
 
 
 _Pairs = dict[tuple[bytes, bytes], int]
@@ -115,6 +117,16 @@ def _foreign_rows(given: list[Input]) -> _Pairs:
     return {(key.encode(), f"{value}row {value.split()[2]}".encode()): 1 for key, value in rows.items()}
 
 
+def _rows_of_both(given: list[Input]) -> _Pairs:
+    left, right = ({key: value for topic, key, value, _ in given if topic == side} for side in ("left", "right"))
+    return {(key.encode(), f"{value}{right[key]}".encode()): 1 for key, value in left.items() if key in right}
+
+
+def _counts(given: list[Input]) -> _Pairs:
+    counts = Counter(key for _, key, _, _ in given)
+    return {(key.encode(), struct.pack(">q", count)): 1 for key, count in counts.items()}
+
+
 def _pairs(given: list[Input]) -> _Pairs:
     sides: dict[str, tuple[list[tuple[int, str]], list[tuple[int, str]]]] = defaultdict(lambda: ([], []))
     for topic, key, value, time in given:
@@ -133,6 +145,8 @@ _EXPECTED = {
     "session_count": _sessions,
     "stream_table_join": _rows_looked_up,
     "stream_stream_join": _pairs,
+    "table_table_join": _rows_of_both,
+    "processor_count": _counts,
     "grouped_table_count": _grouped_table,
     "foreign_key_join": _foreign_rows,
 }

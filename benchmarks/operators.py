@@ -1,4 +1,4 @@
-"""How fast windows, sessions and joins work off records that wait for them, beside Kafka Streams.
+"""How fast windows, sessions and joins work off records that wait for them, compared with Kafka Streams.
 
     python benchmarks/operators.py [--records 1000000] [--programs tumbling_count,...] [--systems tidemill,kafka-streams]
 
@@ -171,7 +171,7 @@ def _java_with_a_compiler() -> str:
         if java.with_name("javac").exists():
             return str(java)
     told = ", ".join(map(str, found))
-    raise EnvironmentProblem(f"no javac beside {told}: set JAVA_HOME to a JDK, or leave Kafka Streams out (--systems tidemill)")
+    raise EnvironmentProblem(f"no javac next to {told}: set JAVA_HOME to a JDK, or leave Kafka Streams out (--systems tidemill)")
 
 
 class _Group:

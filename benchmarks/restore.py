@@ -1,4 +1,4 @@
-"""How long a store takes to be restored from its changelog, beside Kafka Streams.
+"""How long a store takes to be restored from its changelog, compared with Kafka Streams.
 
     python benchmarks/restore.py [--rows 2000000] [--systems tidemill,kafka-streams]
 

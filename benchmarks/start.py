@@ -1,4 +1,4 @@
-"""Start to first output: Tidemill, and beside it Kafka Streams and Spark Structured Streaming; Tidemill's timeline and memory.
+"""Start to first output: Tidemill, compared with Kafka Streams and Spark Structured Streaming; Tidemill's timeline and memory.
 
     python benchmarks/start.py [--peers] [--runs 3] [--threads 1] [--seconds 15] [--json FILE] [--trace FILE]
 

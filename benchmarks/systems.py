@@ -1,7 +1,7 @@
 """The systems that are measured, each as a child process that is started, watched and ended.
 
 Decides how each is set up: what its own documentation calls the defaults, exactly-once where it has it, and whatever makes a
-peer faster on a machine of two cores without changing its answer. The reasons stand beside the settings.
+peer faster on a machine of two cores without changing its answer. The reasons are next to the settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Start:
     threads: int
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Beside the benchmark's own."""
+    """Added to the benchmark's own."""
     trace: Path | None = None
     """Where Tidemill writes the timeline of its start."""
 

@@ -1,4 +1,4 @@
-"""What Tidemill is measured by: each target beside what was reached in the same run."""
+"""What Tidemill is measured by: each target, and what was reached in the same run."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _kind(event: dict[str, Any], names: dict[tuple[int, int], str]) -> str:
 
 
 def _bar(span: dict[str, Any], x: float, y: float, width: float, room: float, kind: str) -> list[str]:
-    """Its text stands in it, or beside it if there is so much ``room`` up to the next, or nowhere."""
+    """Its text stands in it, or next to it if there is so much ``room`` up to the next, or nowhere."""
     took = f"{span['dur'] / 1e6:.1f} s"
     text, title = f"{span['name']}, {took}", escape(f"{span['name']}: {took}")
     needed = len(text) * _CHARACTER + 6

@@ -1,11 +1,11 @@
-"""WordCount from topic to topic: Tidemill, and beside it Kafka Streams and Spark Structured Streaming.
+"""WordCount from topic to topic: Tidemill, compared with Kafka Streams and Spark Structured Streaming.
 
     python benchmarks/wordcount.py [--lines 2000000] [--peers] [--threads 2] [--parts a,b,c,d] [--json FILE]
 
 (a) catch-up of lines that wait, (b) latency at 1,000 lines/s for 60 s, (c) start to first output, (d) kill -9 of one of two
 instances. Every system runs as a child process on a fresh broker with the same lines, and its counts are compared with numpy's
 after every run. Prints a table, the targets with what was reached, and one JSON line; exits 1 if a count was wrong.
-docs/benchmarks.md says what is measured and how; RESULTS.md beside this file keeps what was.
+docs/benchmarks.md says what is measured and how; RESULTS.md next to this file keeps what was.
 """
 
 from __future__ import annotations

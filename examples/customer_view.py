@@ -1,7 +1,7 @@
 """A materialised view of two change streams: customers and their addresses, joined, and customers counted by town.
 
 Shows change-data-capture topics read as tables (a null value deletes), a foreign-key join of two tables, and a table that
-is grouped anew: when a customer moves, his old town loses him.
+is grouped again: when a customer moves, his old town loses him.
 """
 
 from tidemill import Serdes, StreamsBuilder, per_record

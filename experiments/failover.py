@@ -32,7 +32,7 @@ from traffic import Counts, Exactness, Feed
 
 from tidemill.embedded.broker_plan import free_port
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.admin.groups import describe_group
 
 PARTITIONS = 6
 TASKS = 2 * PARTITIONS
@@ -246,14 +246,15 @@ def _kafka_streams(report: Report, folder: Path, standbys: int, keys: int) -> li
             with report.step("three instances start"):
                 for instance in instances:
                     instance.start()
-                until(lambda: len(_owners(scene.admin, application)) == len(instances), "all of them to have tasks", pause_s=0.3)
+                everywhere = "all of them to have tasks"
+                until(lambda: len(_owners(scene.servers, application)) == len(instances), everywhere, pause_s=0.3)
             with report.step(f"{keys:,} words are counted"):
                 load.grow_to(keys)
                 time.sleep(_STEADY_S)  # for standbys: nothing outside tells how far they are
             load.feed.start()
             with report.step("killed, and waited for"):
                 time.sleep(_STEADY_S)
-                dead = _owners(scene.admin, application)[JAVA_PROCESSES["victim"]]
+                dead = _owners(scene.servers, application)[JAVA_PROCESSES["victim"]]
                 killed_s = time.time()
                 instances[-1].kill()
                 beyond_s = load.until_back(dead, killed_s)
@@ -284,9 +285,9 @@ def _restored_since(at_s: float, log: str) -> int:
     return sum(int(found[1]) for line in lines if (found := _RESTORED.search(line)) is not None)
 
 
-def _owners(admin: Admin, application: str) -> dict[str, list[int]]:
+def _owners(servers: str, application: str) -> dict[str, list[int]]:
     """Process id -> the partitions of the counts that it has."""
-    group = admin.describe_group(application)
+    group = describe_group({"bootstrap_servers": servers}, application, limit_s=30)
     found: dict[str, list[int]] = {}
     for member in group.members if group is not None else ():
         process = member.client_id.removeprefix(f"{application}-").partition("-StreamThread-")[0]

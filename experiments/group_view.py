@@ -13,7 +13,7 @@ from instances import ExperimentError, until
 from java_streams import JavaStreams
 
 from tidemill.errors import EnvironmentProblem
-from tidemill.kafka.admin.group_members import live_group
+from tidemill.kafka.admin.groups import live_group
 from tidemill.kafka.group.client import GroupClient, UnreachableError
 from tidemill.kafka.group.coordinator import GroupCoordinator
 from tidemill.kafka.group.metadata import Membership

@@ -49,7 +49,7 @@ def host_of(endpoint: str) -> HostInfo | None:
 
 
 def listed_host(endpoint: str) -> HostInfo | None:
-    """The same for a leader's list of hosts; None if it is not of the form that Kafka Streams takes, or longer than a name is."""
+    """An endpoint for a leader's list of hosts; None if it is not of Kafka Streams' form, or longer than a name is."""
     match = _FORM.match(endpoint)
     if match is None or len(match[1]) > LONGEST_NAME or int(match[2]) > 65_535:
         return None

@@ -17,11 +17,11 @@ import time
 from contextlib import suppress
 
 _folders: dict[str, int | None] = {}
-"""Those of this process, with the open file that locks them where the file system has locks."""
+"""The folders of this process, each with the open file that locks it; None on a file system without locks."""
 _writers: dict[str, subprocess.Popen[bytes]] = {}
 _END_LIMIT_S = 5.0
 _LEFT_BEHIND_S = 300.0
-"""A folder that is not locked may be just about to be, or its maker's JVM may still be ending: so long it is left alone."""
+"""Age from which a folder without a lock is removed: before, its maker may be about to lock it, or its JVM may still end."""
 os.register_at_fork(after_in_child=_folders.clear)  # a child's copies of the files go with it
 
 

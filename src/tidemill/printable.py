@@ -1,7 +1,7 @@
 """Escapes for text from outside, so that it is safe in log lines, messages and terminals.
 
-Decides that a control character (a line feed, an escape sequence), a lone surrogate or an invisible one is written as an escape,
-and that a name which is longer than any sensible one is cut: so no name forges a line or takes a terminal over.
+Control characters (a line feed, an escape sequence), lone surrogates and invisible characters are written as escapes, and a name
+that is longer than any sensible one is cut. So no name forges a line or takes a terminal over.
 """
 
 from __future__ import annotations

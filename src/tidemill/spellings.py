@@ -110,9 +110,9 @@ _WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
 _BY_ARGUMENT = {
     "in_memory": "persistent=False", "and_grace": "grace=", "timestamped_window": "timestamped=True", "backward": "reverse=True",
 }  # fmt: skip
-"""What a part of Java's names is as an argument."""
+"""Arguments that replace a part of Java's names."""
 _SHORT = 4
-"""A name of so few characters is in others by chance."""
+"""A name of at most this many characters is part of others by chance."""
 _LONG = 300
 """Characters of a function's arguments that a message shows."""
 
@@ -231,7 +231,7 @@ def _why_not(function: Callable[..., object], args: tuple[object, ...], named: M
 
 
 def _others(function: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]) -> list[str]:
-    """What takes these arguments in place of ``function``: of a class, its functions that make one; of a method, those whose
+    """The functions that take these arguments in place of ``function``: of a class, those that make one; of a method, those whose
     names begin with its own, for Java's overloads (``fetch_range`` of ``fetch(key, first, last)``)."""
     if isinstance(function, type):
         makers = {name for name, found in vars(function).items() if isinstance(found, (classmethod, staticmethod))}
@@ -323,7 +323,7 @@ class SpelledEnum(Enum, metaclass=_SpelledEnumType):
 
 
 def spelled(cls: type[Named]) -> type[Named]:
-    """For a named tuple, which can't derive from ``Spelled``."""
+    """A decorator for named tuples, which can't derive from ``Spelled``."""
 
     def refuse(self: object, name: str) -> object:
         raise UnknownNameError(type(self), name)

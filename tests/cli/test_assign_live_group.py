@@ -23,7 +23,7 @@ from tidemill.cli.assign_live_group import _topology_metadata
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import AssignmentError, EnvironmentProblem
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka.admin.group_members import LiveGroup, LiveMember
+from tidemill.kafka.admin.groups import LiveGroup, LiveMember
 from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
 from tidemill.membership.client_states import FetchedOffsets
 from tidemill.membership.leader import LeaderConfig, PreparedRebalance, complete, prepare

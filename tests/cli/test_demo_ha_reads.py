@@ -1,4 +1,4 @@
-"""Reads beside a take-over: which count as failed, and what is said of them."""
+"""Reads during a take-over: which count as failed, and what is said of them."""
 
 from __future__ import annotations
 

@@ -104,6 +104,17 @@ def test_an_instance_that_is_gone_in_the_middle_has_failed(answers: Answers, mon
         drain_at(HOST, ACCESS, 60, lambda _text: None)
 
 
+def test_an_instance_that_was_started_again_at_its_address_is_not_waited_for(
+    answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_END_LIMIT_S", 0.0)
+    answers({}, group("closing", 0, "every task has been handed over"), group(None))
+    assert drain_at(HOST, ACCESS, 1, lambda _text: None).message == "every task has been handed over"
+    answers({}, group(active=2), AWAY, group(None))
+    with pytest.raises(EnvironmentProblem, match="was started again before its drain was over"):
+        drain_at(HOST, ACCESS, 1, lambda _text: None)
+
+
 @pytest.mark.parametrize(
     ("answer", "sentence"),
     [

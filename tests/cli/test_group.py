@@ -16,7 +16,8 @@ from tests.waiting import until
 from tidemill.cli.group import COLUMNS, aligned, app, group_rows
 from tidemill.errors import ConfigError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.admin.client import Admin, GroupMemberState, GroupState, TopicSpec
+from tidemill.kafka.admin.client import Admin, TopicSpec
+from tidemill.kafka.admin.groups import GroupMemberState, GroupState
 
 
 def _member(name: str, *owned: TopicPartition) -> GroupMemberState:
@@ -27,7 +28,7 @@ def _member(name: str, *owned: TopicPartition) -> GroupMemberState:
 
 def test_rows_join_offsets_ends_and_owners_and_unknowns_are_dashes() -> None:
     a0, a1, b0, gone = (TopicPartition(*at) for at in (("a", 0), ("a", 1), ("b", 0), ("gone", 3)))
-    state = GroupState(group="g", state="STABLE", protocol="stream", members=(_member("m", a0, a1), _member("idle")))
+    state = GroupState(group="g", state="Stable", protocol="stream", members=(_member("m", a0, a1), _member("idle")))
     committed = {a0: 7, b0: 5, gone: 1}
     ends = {a0: 10, a1: 4, b0: 3}
     assert group_rows("g", state, committed, ends) == [

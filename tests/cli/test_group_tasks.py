@@ -21,7 +21,7 @@ from tidemill.cli.group_tasks import member_rows, task_rows, with_time_left
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import RetriableError
 from tidemill.ids import ProcessId, TaskId
-from tidemill.kafka.admin.group_members import LiveMember
+from tidemill.kafka.admin.groups import LiveMember
 from tidemill.kafka.group.protocol import MemberAssignment, MemberSubscription
 from tidemill.membership.wire import AssignmentInfo, HostInfo, SubscriptionInfo, encode_assignment, encode_subscription
 from tidemill.query import http_forward

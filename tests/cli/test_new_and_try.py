@@ -6,6 +6,7 @@ import io
 import sys
 from pathlib import Path
 from typing import NoReturn
+from uuid import UUID
 
 import pytest
 from pyspark.sql import SparkSession
@@ -30,7 +31,9 @@ TOPICS = {
     "orders-late": (Serdes.string(), Serdes.string()),
     "counts": (Serdes.long(), Serdes.double()),
     "bounds": (Serdes.string(), Serdes.boolean()),
+    "ids": (Serdes.uuid(), Serdes.short()),
 }
+ID = UUID("123e4567-e89b-12d3-a456-426614174000")
 
 
 # --- new -------------------------------------------------------------------------------------------------------------
@@ -133,6 +136,8 @@ def test_a_new_project_passes_its_test_and_can_be_tried(spark: SparkSession, in_
         ("@60000 orders-late: null => x", TypedRecord("orders-late", None, "x", 60_000)),
         ("  orders-late:k=>v => w ", TypedRecord("orders-late", "k", "v => w", None)),
         ("counts: 7 => 1.5", TypedRecord("counts", 7, 1.5, None)),
+        (f"ids: {ID} => 5", TypedRecord("ids", ID, 5, None)),
+        (f'ids: "{ID}" => 5', TypedRecord("ids", ID, 5, None)),
     ],
 )
 def test_a_line_is_a_record(line: str, record: TypedRecord) -> None:
@@ -150,10 +155,12 @@ def test_with_one_topic_a_line_is_a_value() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("hello", "line 3: the program reads bounds, counts, orders, orders-late, and 'hello' names none of them; write [@TIME]"),
+        ("hello", "line 3: the program reads bounds, .*, orders-late, and 'hello' names none of them; write [@TIME]"),
         ("counts: x => 1", "in.txt, line 3: key: 'x' can't be read by the serde long (.*); expected a whole number"),
         ("counts: 1 => one", "in.txt, line 3: value: 'one' can't be read by the serde double (.*); expected a number"),
         ("counts: 99999999999999999999 => 1", "key: '99999999999999999999' can't be read by the serde long"),
+        ("ids: ada => 5", "in.txt, line 3: key: 'ada' can't be read by the serde uuid (.*); expected a UUID"),
+        (f"ids: {ID} => x", "in.txt, line 3: value: 'x' can't be read by the serde short (.*); expected a whole number"),
         ("orders: {", r"value: '{' can't be read by the serde json.*expected a JSON object of struct<"),
         ('orders: {"amount": "two"}', "can't be read by the serde json"),
         ("@soon orders: {}", "in.txt, line 3: '@soon' is no time; expected @ and the ms since the epoch"),

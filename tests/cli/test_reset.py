@@ -16,6 +16,7 @@ from tidemill.cli.reset import datetime_ms, duration_ms
 from tidemill.errors import ConfigError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
+from tidemill.kafka.admin.groups import set_committed_offsets
 from tidemill.state.directory import StateDirectory
 
 PROGRAM = """
@@ -77,7 +78,7 @@ def stopped(bootstrap_servers: str, tmp_path: Path, unique_name: Callable[[str],
             producer.produce(tp.topic, b"v", partition=tp.partition, timestamp=FIRST_MS + number * MINUTE_MS)
     assert producer.flush(LIMIT_S) == 0
     admin.delete_records({made.inputs[0]: 2})
-    admin.set_committed_offsets(name, dict.fromkeys(made.inputs, 6))
+    set_committed_offsets({"bootstrap_servers": bootstrap_servers}, name, dict.fromkeys(made.inputs, 6), limit_s=LIMIT_S)
     directory = StateDirectory(made.state, name)
     directory.task_path(TaskId(1, 0)).mkdir(parents=True)
     return made
@@ -217,7 +218,7 @@ def test_what_cannot_be_meant_is_refused(
 @pytest.mark.broker
 def test_a_partition_that_is_not_asked_for_keeps_its_offset(stopped: Stopped) -> None:
     other = TopicPartition(f"{stopped.name}-out-changelog", 0)
-    stopped.admin.set_committed_offsets(stopped.name, {other: 5})
+    set_committed_offsets({"bootstrap_servers": stopped.servers}, stopped.name, {other: 5}, limit_s=LIMIT_S)
     assert stopped.reset("--execute", "--input-topics", f"{stopped.name}-in") == 0
     assert stopped.admin.committed_offsets(stopped.name)[other] == 5
 

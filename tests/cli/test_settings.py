@@ -11,7 +11,7 @@ import pytest
 from tests.cli.cli_process import ran_here
 from tidemill.cli.settings import outside_settings
 from tidemill.errors import ConfigError, EnvironmentProblem
-from tidemill.kafka.admin import client, group_members
+from tidemill.kafka.admin import client, groups
 
 
 def test_set_wins_over_the_toml_file(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def unreachable_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
         brokers = settings.get("bootstrap.servers") or ",".join(settings["bootstrap_servers"])
         raise EnvironmentProblem(f"asked {brokers}")
 
-    monkeypatch.setattr(group_members, "live_group", asked)
+    monkeypatch.setattr(groups, "live_group", asked)
     monkeypatch.setattr(client, "Admin", asked)
 
 

@@ -1,4 +1,4 @@
-"""`tidemill state`: tasks and positions of a state directory, beside an instance or without one."""
+"""`tidemill state`: tasks and positions of a state directory, while an instance runs or without one."""
 
 from __future__ import annotations
 

@@ -31,6 +31,14 @@ def test_the_python_of_the_page_parses_builds_and_imports_what_there_is(page: st
     check_python(blocks_of(page, (DOCS / page).read_text(encoding="utf-8")))
 
 
+def test_the_pages_explain_every_warning_and_error_of_the_log() -> None:
+    pages = " ".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
+    source = " ".join(path.read_text(encoding="utf-8") for path in (DOCS.parent / "src").rglob("*.py"))
+    written = set(re.findall(r'log\.(?:warning|error|exception)\(\s*LogEvent\(\s*"([a-z-]+)"', source))
+    assert len(written) > 60
+    assert {event for event in written if not re.search(rf"(`|event=){event}\b", pages)} == set()
+
+
 def _block(text: str, language: str = "python") -> Block:
     return Block(page="a.md", line=3, language=language, title=None, text=text)
 

@@ -1,4 +1,4 @@
-"""What windows, joins, grouped tables and processors write into a topology beside names: operations, serdes, old values."""
+"""What windows, joins, grouped tables and processors write into a topology besides names: operations, serdes, old values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the DSL writes into a topology beside names: operations, serdes, stores."""
+"""What the DSL writes into a topology besides names: operations, serdes, stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a secured embedded broker is told, and combinations that make no sense."""
+"""The settings of a secured embedded broker, and combinations that make no sense."""
 
 from __future__ import annotations
 

@@ -353,7 +353,7 @@ def programs_in(module: Any) -> dict[str, Program]:
 
 @cache
 def all_programs() -> dict[str, Program]:
-    """Every program of the vectors, from the modules ``programs_*`` beside this one."""
+    """Every program of the vectors, from the modules ``programs_*`` next to this one."""
     modules = sorted(f"tests.operators.{path.stem}" for path in Path(__file__).parent.glob("programs_*.py"))
     found = {name: program for module in modules for name, program in programs_in(import_module(module)).items()}
     assert found.keys() == cases().keys(), f"no module has {sorted(cases().keys() - found.keys())}: they would not be tested"

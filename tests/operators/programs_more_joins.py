@@ -1,4 +1,4 @@
-"""Programs of joins beside those of the vectors; what Kafka Streams 4.3 gives for them is in ``more_joins.jsonl.gz``.
+"""Programs of joins that the vectors don't have; what Kafka Streams 4.3 gives for them is in ``more_joins.jsonl.gz``.
 
 Made as the vectors were, by running the same programs, written in Java with kafka-streams 4.3.0, in its TopologyTestDriver on
 random inputs: late records, jumps of time, null keys and values, headers, and the wall clock moved by steps.

@@ -1,4 +1,4 @@
-"""The vectors' programs of tables, of tables grouped anew and of versioned tables."""
+"""The vectors' programs of tables, of grouped tables and of versioned tables."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def _comparable(run: Run, case: Case) -> Any:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_task_that_is_restored_from_its_changelogs_gives_what_the_old_one_would(name: str) -> None:
-    """Half of the inputs, then all stores anew from their changelogs, then the rest, then what closes all windows."""
+    """Half of the inputs, then all stores restored from their changelogs, then the rest, then what closes all windows."""
     for case in cases()[name][:2]:
         last = max(given["timestamp"] for given in case["inputs"])
         kinds = sorted(case["serdes"]["inputs"].items()) * 2

@@ -117,10 +117,6 @@ def test_what_is_no_window_is_refused(given: object, expected: str) -> None:
     assert "Odd" in str(error.value)
 
 
-def test_a_window_that_is_given_twice_counts_once() -> None:
-    assert _piped(_run(Odd(lambda t: [(0, 10), (0, 10)])), 5) == [("[k@0/10]", 1)]
-
-
 def test_final_results_of_windows_of_ones_own_are_those_of_suppress() -> None:
     b = StreamsBuilder()
     windowed = b.stream("in").group_by_key().windowed_by(Days())

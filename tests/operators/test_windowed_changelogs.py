@@ -127,7 +127,7 @@ def _restored(run: Run) -> Run:
 
 
 def _run_in_batches(program: Program, case: Case, chance: random.Random) -> Run:
-    """Throws the graph away at random and makes it anew over the same rows."""
+    """Throws the graph away at random and makes it again over the same rows."""
     run = start(topology_of(program, case["config"]))
     for given in case["inputs"]:
         if chance.random() < 0.2:

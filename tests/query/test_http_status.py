@@ -1,4 +1,4 @@
-"""What an instance tells of itself and its group over HTTP, and to whom."""
+"""What an instance says about itself and its group over HTTP, and to whom."""
 
 from __future__ import annotations
 

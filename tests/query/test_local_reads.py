@@ -1,4 +1,4 @@
-"""Copies in real files, read beside a writer: what is answered, and what is refused with which words."""
+"""Copies in real files, read while a writer works: what is answered, and what is refused with which words."""
 
 from __future__ import annotations
 
@@ -652,7 +652,7 @@ def test_a_standby_answers_while_it_is_young_enough(instance: Instance) -> None:
     instance.write({}, 0, 20)
     assert answers(0)
     instance.now_s = 4.0
-    assert answers(100)  # asked anew: nothing has come since
+    assert answers(100)  # asked again: nothing has come since
 
 
 def test_what_an_owner_left_in_an_open_transaction_makes_a_standby_no_older(instance: Instance) -> None:

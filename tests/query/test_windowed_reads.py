@@ -1,4 +1,4 @@
-"""Windows and sessions of copies in real files, read beside a writer: what operators wrote is what is found."""
+"""Windows and sessions of copies in real files, read while a writer works: what operators wrote is what is found."""
 
 from __future__ import annotations
 

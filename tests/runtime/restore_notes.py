@@ -1,4 +1,4 @@
-"""A listener that keeps what it is told, for tests of restoring and of standbys."""
+"""A listener that keeps its calls, for tests of restoring and of standbys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class ListenerNotes:
-    """Stands for a listener of ``protocol`` and takes the calls that this has, in no other form. ``at_call`` is told the name of
+    """Stands for a listener of ``protocol`` and takes the calls that this has, in no other form. ``at_call`` gets the name of
     each."""
 
     def __init__(self, protocol: type, at_call: Callable[[str], None] = lambda _: None) -> None:

@@ -56,7 +56,7 @@ def read_once(of: MicroBatches) -> None:
 
 
 def rest_ms(of: MicroBatches) -> int:
-    """What the next batch is told, without asking for it."""
+    """What the next batch gets, without asking for it."""
     return of._with_rest(BatchRequest(batch_id=1, inputs={}, wait_ms=int(INTERVAL_S * 2_000))).sources_rest_ms
 
 

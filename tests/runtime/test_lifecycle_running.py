@@ -19,7 +19,7 @@ from tests.waiting import until
 from tidemill import Record, Serdes, Stores, StreamsBuilder, per_record
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import ConfigError, RecordError, RetriableError, ShutdownRequestedError, TidemillError
-from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.admin.groups import describe_group
 from tidemill.kafka.group.member import GroupMember
 from tidemill.runtime.instance.application import KafkaStreams, State, StreamThreadExceptionResponse
 from tidemill.runtime.thread.batch_runner import BatchRunner
@@ -186,7 +186,7 @@ def test_a_paused_instance_processes_nothing_and_keeps_its_tasks_and_threads_com
         place.send("in", [(None, b"d")], partition=1)
         assert values(place, 4) == {b"a": 1, b"b": 1, b"c": 1, b"d": 1}
         assert streams.close(leave_group=False)
-    group = Admin({"bootstrap.servers": place.bootstrap_servers}).describe_group(place.name)
+    group = describe_group({"bootstrap_servers": place.bootstrap_servers}, place.name, limit_s=60)
     assert group is not None
     assert len(group.members) == 1, "it stays one until its session ends"
 

@@ -124,7 +124,7 @@ def test_state_that_was_lost_or_broken_is_made_again_from_the_changelog_while_ot
     inputs = TopicPartition(place.topic("in"), SOUND)
     positions: list[int] = []
     counted.send(SOUND, range(KEYS))
-    # The sound task has more batches to do than the others need: whoever stands still for a while, it works beside them.
+    # The sound task has more batches to do than the others need: whoever stands still for a while, it works while they do.
     shares = {"tidemill.restore.max.records": 500, "tidemill.batch.max.records": KEYS // 100}
     streams = place.application(counted.builder, **shares)
 
@@ -215,7 +215,7 @@ def test_changelogs_that_lost_records_are_told_of_and_do_not_keep_a_group_probin
                 counted.send(partition, range(10))
             # A store stands before the marker of its last transaction, so an emptied changelog lacks what the store lacks.
             lost = frozenset({emptied, *({cut} & moved)})
-            assert until(lambda: counted.is_exact(but=lost)), "what nobody had to read anew has been kept"
+            assert until(lambda: counted.is_exact(but=lost)), "what nobody had to read again has been kept"
     said = {line.split("task=")[1][:3] for line in caplog.messages if "event=changelog-cut" in line}
     followed = standbys.by_partition("on_update_start", "starting_offset")
     assert said == {f"0_{partition}" for partition in (emptied, *followed) if partition in (emptied, cut)}

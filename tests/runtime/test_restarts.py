@@ -22,7 +22,7 @@ APPLICATION = "restarts"
 SEED = 20_240_817
 KILLS = 20
 COMMITS_A_BATCH = 4
-"""Offsets of a changelog that a batch takes beside its records: transaction markers of it and of aborted ones before it."""
+"""Offsets of a changelog that a batch takes besides its records: transaction markers of it and of aborted ones before it."""
 
 
 def test_twenty_kills_at_random_moments_leave_every_count_exact_and_nothing_wiped(

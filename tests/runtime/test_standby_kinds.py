@@ -160,7 +160,7 @@ def test_standbys_follow_and_take_over_with_what_they_have(place: Place, kind: s
         mirrored = until(lambda: is_mirrored(one, two) and has_all(one, first) and has_all(two, first))
         assert mirrored, [what_is_seen(each) for each in (one, two)]
         _standbys_are_held_still_while_paused(place, one, two, last, monkeypatch)
-        # What each has as active or as standby: a lag is told by the second, so rows are asked, not lags.
+        # What each has as active or as standby: a lag is measured once a second, so rows are asked, not lags.
         assert until(lambda: has_all(one, everything) and has_all(two, everything))
         moving = {name.partition for name in two.threads[0].standbys}
         assert moving

@@ -120,7 +120,7 @@ def test_an_input_topic_made_anew_under_a_running_application_stops_it_with_a_se
 
 
 def make_the_committed_offset_unreadable(place: Place, partition: TopicPartition) -> None:
-    """Commits far behind the end, as after a topic that was made anew."""
+    """Commits far behind the end, as after a topic that was deleted and created again."""
     admin = AdminClient({"bootstrap.servers": place.bootstrap_servers})
     beyond = [ClientPartition(partition.topic, partition.partition, 1_000_000)]
     [done] = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(place.name, beyond)]).values()

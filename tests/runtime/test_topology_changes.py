@@ -53,9 +53,10 @@ def is_counted(place: Place, expected: dict[bytes, int]) -> bool:
 
 
 def reset(place: Place, streams: KafkaStreams, *, with_earlier: bool = False) -> None:
-    admin = Admin({"bootstrap.servers": place.bootstrap_servers})
+    admin, groups = Admin({"bootstrap.servers": place.bootstrap_servers}), {"bootstrap_servers": place.bootstrap_servers}
     topics, state_dir = streams.config.slice(TopicsConfig), Path(streams.config.state_dir)
-    carry_out(plan_reset(streams.topology, topics, admin, Target(), state_dir=state_dir, with_earlier=with_earlier), admin)
+    plan = plan_reset(streams.topology, topics, admin, groups, Target(), state_dir=state_dir, with_earlier=with_earlier)
+    carry_out(plan, admin, groups)
 
 
 def test_a_changed_program_is_refused_until_it_is_reset_and_counts_from_the_beginning_then(place: Place) -> None:

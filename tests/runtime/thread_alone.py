@@ -91,7 +91,7 @@ class ThreadAlone:
         directory = StateDirectory(folder, "app")
         self.metrics = ThreadMetrics()
         self.told: list[frozenset[TaskId]] = []
-        """The active tasks, each time that the instance is told of a change."""
+        """The active tasks, each time that the instance hears of a change."""
 
         def on_change() -> None:
             self.told.append(frozenset(self.registry.now.active))

@@ -181,5 +181,5 @@ def test_a_hot_partitions_client_hands_other_tasks_over_by_warm_ups_and_kafkas_a
     assert {str(move.task) for round_ in ours.rounds_after_start for move in round_.moves} == {"0_1", "0_2"}
     assert ours.moved_tasks == 2, "a hand-over that takes two rebalances is one move"
     assert ours.longest_outage.length_ms < 1_000
-    reasons = [one.reason for round_ in ours.rounds_after_start for one in round_.decisions()]
+    reasons = [one.reason for round_ in ours.rounds_after_start for one in round_.assignment.explain()]
     assert any("carries 1.50 times its share without such changes" in reason for reason in reasons)

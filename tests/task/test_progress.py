@@ -1,4 +1,4 @@
-"""What is told of stores on their way: each store once from start to end, in Kafka Streams' meaning."""
+"""What is reported of stores on their way: each store once from start to end, in Kafka Streams' meaning."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def copy(at: int | None, end: int = 10, **changes: object) -> StandbyTask:
 
 
 def told(*steps: tuple[ActiveTask | None, StandbyTask | None, int]) -> list[StoreEvent]:
-    """What is told when a thread holds this, one after the other; the number: records that the batch before it applied."""
+    """What is reported when a thread holds this, one after the other; the number: records that the batch before it applied."""
     progress, events = Progress(), list[StoreEvent]()
     for task, followed, records in steps:
         progress, new = advanced(

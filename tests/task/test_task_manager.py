@@ -1,4 +1,4 @@
-"""The task manager, event by event: what a stream thread holds, and what it is told to do."""
+"""The task manager, event by event: what a stream thread holds, and what it has to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which programs ``ensure.explicit.internal.resource.naming`` refuses, and for which names, beside Kafka Streams' answers.
+"""Which programs ``ensure.explicit.internal.resource.naming`` refuses, and for which names, compared with Kafka Streams' answers.
 
 The answers are those of Kafka Streams 4.3.1 (StreamsBuilder.build with a TopologyConfig), with the same programs in Java.
 """

@@ -1,8 +1,8 @@
 """A user's own assignor (KIP-924's idea): a class with one method, named by ``task.assignor.class``.
 
 Decides how the class is found, what it must look like, and that an answer which breaks an invariant is refused with
-everything that is wrong with it. Invariant: an answer that comes out of here can be carried out. Keeping the previous
-assignment after a refusal is left to the leader.
+everything that is wrong with it. Invariant: an answer that comes out of here can be carried out. After a refusal the
+leader keeps the previous assignment.
 """
 
 from __future__ import annotations

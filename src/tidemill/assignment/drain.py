@@ -1,9 +1,9 @@
 """Draining: clients that give everything up before they go, without a pause for their tasks.
 
 Decides, on top of any assignor, what a client that drains keeps for now. The assignor is asked as if that client were gone
-already, so its answer is where everything ends up; then each stateful task stays with the draining client until the client that
-is to have it has a caught-up copy, and that one warms up meanwhile. Also kept are a draining client's copies that replace
-standbys which have not caught up. Stateless tasks go at once.
+already, so its answer is where everything ends up. Each stateful task stays with the draining client until the client that is to
+have it has warmed up a copy. Also kept are a draining client's copies that replace standbys which have not caught up. Stateless
+tasks go at once.
 
 Invariants: KIP-441's. A task is active on a caught-up client as long as there is one, and warm-ups never exceed
 ``max.warmup.replicas``; those of a drain come first. Here a client without any state of a task is not caught up, however small

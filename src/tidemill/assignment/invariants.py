@@ -1,8 +1,8 @@
 """Invariants of every assignment, whatever assignor made it: one list, used by tests, the simulator and the leader.
 
 Decides what is wrong with an answer for a state, in sentences; the ids in them are those of the answer. Rules that only
-some assignors promise (balance, most caught-up clients, the budget) are asked for by name. What happens to a wrong
-answer is left to the caller.
+some assignors promise (balance, most caught-up clients, the budget) are asked for by name. The caller decides what
+happens to a wrong answer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The number of instances that a group should have, by its lag, its rate and what an instance can do.
 
-Decides the number from figures; where they come from is left to who asks: a running group (``query.scale``) or a simulated one
-(``sim.scaling``). While something holds a change up (tasks that are restored, warm up or are handed over, an instance that is
-away) the number stays what it is: one more instance would only begin that again. Fewer instances are asked for one at a time, and
-never fewer than keep the lag away with the headroom.
+Decides the number from figures; they come from a running group (``query.scale``) or from a simulated one (``sim.scaling``). While
+something holds a change up (tasks that are restored, warm up or are handed over, an instance that is away) the number stays what
+it is: one more instance would only begin that again. Fewer instances are asked for one at a time, and never fewer than keep the
+lag away with the headroom.
 """
 
 from __future__ import annotations

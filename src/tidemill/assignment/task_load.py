@@ -17,7 +17,7 @@ from tidemill.ids import TaskId
 HIGHEST_LEVEL = 127
 """2^63 and more; a level travels as a small number."""
 COUNT_BOUND = 0.5
-"""For the sake of weights a client may have so much fewer or more tasks than its share, in all and of each sub-topology."""
+"""Fraction of its share by which a client's number of tasks may differ because of weights, in all and of each sub-topology."""
 
 
 class TaskLoad(NamedTuple):

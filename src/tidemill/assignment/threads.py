@@ -2,8 +2,8 @@
 
 Decides the three stages of today's form (stateful actives, standbys, stateless actives, over one shared load count) and
 the two passes of 2.7 (actives, standbys, each for itself). Invariant: a stage leaves its threads within one task of each
-other. A stateful task stays on the thread that had it, by least lag, as far as that allows. Which tasks the client has
-is left to the assignors.
+other. A stateful task stays on the thread that had it, by least lag, as far as that allows. The assignors decide
+which tasks the client has.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _return_to_previous_threads(
     load: Mapping[str, int],
     minimum: int,
 ) -> dict[TaskId, str]:
-    """Up to the minimum each; the tasks that had to be skipped, with the last thread that had them."""
+    """Gives threads back their previous tasks, up to the minimum each; returns the others, with the last thread that had them."""
     skipped: dict[TaskId, str] = {}
     for thread, tasks in previous.items():
         for task in tasks:

@@ -138,7 +138,7 @@ def _of_scenario(wanted: _Wanted) -> _Explained:
         title=f"{scenario.name}, round {number}, {clock(run, phases[number - 1][0].time_ms)} (Kafka "
         f"{scenario.compatibility.value}, {scenario.assignor})",
         state=last.state,
-        decisions=last.decisions(),
+        decisions=last.assignment.explain(),
         due=lambda rebalances: clock(run, last.time_ms + rebalances * interval_ms),
         names={client.process_id: run.name(client.process_id) for client in last.state.clients},
     )

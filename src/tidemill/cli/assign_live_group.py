@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidemill.assignment.model import ApplicationState, Assignment, AssignmentConfig
     from tidemill.config.slices import GroupConfig
     from tidemill.config.streams_config import StreamsConfig
-    from tidemill.kafka.admin.group_members import LiveGroup, LiveMember
+    from tidemill.kafka.admin.groups import LiveGroup, LiveMember
     from tidemill.membership.topology_metadata import TopologyMetadata
     from tidemill.membership.wire import AssignmentInfo
     from tidemill.topology.nodes import Topology
@@ -59,7 +59,7 @@ class LiveExplanation:
 def live_explanation(question: Question) -> LiveExplanation:
     """EnvironmentProblem if the group can't be seen; ConfigError if a setting is wrong."""
     from tidemill.config.slices import ClientsConfig
-    from tidemill.kafka.admin.group_members import live_group
+    from tidemill.kafka.admin.groups import live_group
     from tidemill.kafka.security.clients import group_client_settings
     from tidemill.membership.wire import decode_assignment
 

@@ -38,8 +38,8 @@ _FIRST_SHARE, _LAST_SHARE = 0.3, 0.2
 _SLOW_LINES_PER_S, _FAST_LINES_PER_S = 200, 4_000
 _TICK_S = 0.1
 _ASK_AFTER_S = 10.0
-"""After so long without news, everything fed, the broker is asked whether everything was read, too: an instance that stands still
-on a busy machine has something to do yet."""
+"""Seconds without news, when everything is fed, until the broker is asked whether everything was read: on a busy machine an
+instance may be slow, and not done."""
 
 
 def demo(

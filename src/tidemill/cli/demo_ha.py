@@ -45,7 +45,7 @@ _TASKS = 12
 _STORE = "counts-store"
 _READ_WORDS = 40
 _FIRST_SHARE = 0.85
-"""So much of the text at most before the last act, which feeds the rest."""
+"""The most of the text that is fed before the last act, which feeds the rest."""
 _LINES_PER_S = 40
 _LAST_LINES_PER_S = 3_000
 _TICK_S = 0.1

@@ -51,7 +51,7 @@ class Watch:
         self._tell(self._group)
 
     def screen(self, progress: str) -> RenderableType | None:
-        """For a terminal; None while nothing is known."""
+        """The group for a terminal; None while nothing is known."""
         from rich.console import Group
         from rich.text import Text
 

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 _ASK_LIMIT_S = 10.0
 _BEGIN_LIMIT_S = 60.0
-"""A group that rebalances is asked again so long."""
+"""Time for which a group that rebalances is asked again."""
 _PAUSE_S = 0.5
 _SILENCE_LIMIT_S = 15.0
 _END_LIMIT_S = 120.0
-"""So long an instance that has nothing left may take to end."""
+"""Time that an instance without tasks may take to end."""
 MOST_NAMED = 3
 
 Timeout = Annotated[
@@ -69,10 +69,14 @@ def drain(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainView:
-    """A drain as the group shows it: the instance's own word, and sentences on the copies that it waits for."""
+    """A drain as the group shows it: the instance's own word, and sentences on the copies that it waits for.
+
+    ``knows_none``: the instance answers for itself, and knows of no drain.
+    """
 
     drain: DrainDocument | None
     waits_for: tuple[str, ...] = ()
+    knows_none: bool = False
 
     def text(self) -> str:
         if self.drain is None:
@@ -84,7 +88,7 @@ class DrainView:
 
 
 def drain_view(group: GroupDocument) -> DrainView:
-    """Of the instance that was asked for the group's document."""
+    """The drain of the instance that was asked for the group's document."""
     own = next((one.reported for one in group.instances if one.host == group.asked and one.reported is not None), None)
     if own is None:
         return DrainView(drain=None)
@@ -101,7 +105,7 @@ def drain_view(group: GroupDocument) -> DrainView:
         f"{task} warms up on {printable(host)} ({lag:,} offsets behind, {_left(seconds)})" for lag, task, host, seconds in behind
     ]
     more = (f"and {len(waits) - MOST_NAMED} more",) if len(waits) > MOST_NAMED else ()
-    return DrainView(drain=own.drain, waits_for=(*waits[:MOST_NAMED], *more))
+    return DrainView(drain=own.drain, waits_for=(*waits[:MOST_NAMED], *more), knows_none=own.drain is None)
 
 
 def _left(seconds: float | None) -> str:
@@ -112,7 +116,7 @@ def drain_at(host: HostInfo, access: HttpAccess, timeout_s: float, tell: Callabl
     """Begins the drain and waits until the instance has ended; its last word.
 
     Raises:
-        EnvironmentProblem: it refuses, or has gone in the middle. StopError: it has called the drain off.
+        EnvironmentProblem: it refuses, or has gone or was started again in the middle. StopError: it has called the drain off.
     """
     _begin(host, access, timeout_s, tell)
     last, heard = None, Deadline.after(_SILENCE_LIMIT_S)
@@ -129,6 +133,10 @@ def drain_at(host: HostInfo, access: HttpAccess, timeout_s: float, tell: Callabl
                 raise EnvironmentProblem(f"{host} {problem}{left}: it was stopped or has failed; see its log") from None
             time.sleep(_PAUSE_S)
             continue
+        if view.knows_none:  # a drain that has begun is never forgotten: this is another process at the same address
+            if last is not None and last.is_closing:
+                return last
+            raise EnvironmentProblem(f"{host} was started again before its drain was over: it had stopped or failed; see its log")
         last = view.drain or last
         if last is not None and last.was_called_off:
             raise StopError(f"the drain of {host} was called off: {printable(last.message)}")

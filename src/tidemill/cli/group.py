@@ -21,13 +21,14 @@ from tidemill.printable import printable
 from tidemill.text_table import table_lines
 
 if TYPE_CHECKING:
-    from tidemill.kafka.admin.client import GroupMemberState, GroupState
+    from tidemill.kafka.admin.groups import GroupMemberState, GroupState
 
 COLUMNS = (
     *("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "LOG-END-OFFSET"),
     *("LAG", "CONSUMER-ID", "HOST", "CLIENT-ID"),
 )
 _UNKNOWN = "-"
+_LIMIT_S = 15.0
 
 app = typer.Typer(help="Look at consumer groups.", no_args_is_help=True)
 app.callback()(lambda: None)  # with a callback it stays a group, however few commands it has
@@ -41,12 +42,13 @@ def describe(
     from tidemill.config.slices import ClientsConfig
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.kafka.admin.client import Admin
-    from tidemill.kafka.security.clients import ClientRole, data_client_settings
+    from tidemill.kafka.admin.groups import describe_group
+    from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 
     given = outside_settings(settings, config, bootstrap_server)
     clients = StreamsConfig.read_slice(ClientsConfig, {**LOCAL_BROKERS, **given})
-    admin = Admin(data_client_settings(clients, ClientRole.ADMIN), timeout_s=15)
-    state = admin.describe_group(group)
+    admin = Admin(data_client_settings(clients, ClientRole.ADMIN), timeout_s=_LIMIT_S)
+    state = describe_group(group_client_settings(clients), group, limit_s=_LIMIT_S)
     committed = admin.committed_offsets(group)
     if state is None and not committed:
         raise EnvironmentProblem(f"consumer group {group!r} does not exist at {clients.bootstrap_servers}")
@@ -57,8 +59,8 @@ def describe(
     rows = group_rows(group, state, committed, admin.end_offsets(there))
     if state is None or not state.members:
         sys.stderr.write(f"consumer group {group!r} has no active members\n")
-    elif state.state != "STABLE":
-        sys.stderr.write(f"consumer group {group!r} is {state.state.lower().replace('_', ' ')}\n")
+    elif state.state != "Stable":
+        sys.stderr.write(f"consumer group {group!r} is in state {state.state}\n")
     typer.echo("\n".join(aligned([COLUMNS, *rows])))
 
 

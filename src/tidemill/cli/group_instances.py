@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidemill.query.http_tls import HttpAccess
 
 _LEAST_DIGITS = 4
-"""Of the beginning of a process id that names an instance."""
+"""Fewest digits of the beginning of a process id that names an instance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ def group_instances(group: str, settings: Mapping[str, object]) -> list[GroupIns
     """By address. EnvironmentProblem if the group can't be seen, or has no members."""
     from tidemill.config.slices import ClientsConfig
     from tidemill.config.streams_config import StreamsConfig
-    from tidemill.kafka.admin.group_members import live_group
+    from tidemill.kafka.admin.groups import live_group
     from tidemill.kafka.security.clients import group_client_settings
     from tidemill.membership.wire import SubscriptionInfo, host_of, known_subscription
     from tidemill.membership.wire.assignment import AssignorError

@@ -16,7 +16,7 @@ from tidemill.ids import TaskId
 if TYPE_CHECKING:
     from tidemill.assignment.model import ApplicationState, Assignment, ClientState
     from tidemill.cli.assign_live_group import Question
-    from tidemill.kafka.admin.group_members import LiveMember
+    from tidemill.kafka.admin.groups import LiveMember
     from tidemill.membership.wire import HostInfo
     from tidemill.query.http_tls import HttpAccess
     from tidemill.task.progress import CopyProgress

@@ -1,7 +1,7 @@
 """View of a running instance from outside, at one moment, and as one line of text.
 
 Decides which figures are shown and how the line is written; `tidemill run` prints it where no terminal is, and
-`tidemill demo` reads it back from its instances. Leaves to others when a line is printed.
+`tidemill demo` reads it back from its instances. The callers decide when a line is printed.
 """
 
 from __future__ import annotations

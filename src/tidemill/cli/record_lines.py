@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from uuid import UUID
 
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.printable import printable
@@ -73,7 +74,7 @@ def _topic(text: str, topics: Mapping[str, tuple[Serde, Serde]], place: str) -> 
 
 
 def _value(text: str, serde: Serde, place: str) -> object:
-    """The value of a text: JSON's for a JSON serde, a number's for a number, else the text itself."""
+    """The value of a text: itself for a serde of text or bytes, a number or a UUID for one of those, else JSON's."""
     if text == "null":
         return None
     try:
@@ -84,10 +85,12 @@ def _value(text: str, serde: Serde, place: str) -> object:
                 return text.encode()
             case "json":
                 return serde.deserialize(text.encode())
-            case "long" | "integer":
+            case "long" | "integer" | "short":
                 value: object = int(text)
-            case "double":
+            case "double" | "float":
                 value = float(text)
+            case "uuid":
+                value = UUID(text.strip('"'))
             case _:
                 value = json.loads(text)
         serde.serialize(value)
@@ -100,10 +103,12 @@ def _value(text: str, serde: Serde, place: str) -> object:
 
 def _expected(serde: Serde) -> str:
     match serde.name.partition(":")[0]:
-        case "long" | "integer":
+        case "long" | "integer" | "short":
             return "a whole number"
-        case "double":
+        case "double" | "float":
             return "a number"
+        case "uuid":
+            return "a UUID"
         case "json":
             return "JSON" if serde.sql_type == "string" else f"a JSON object of {serde.sql_type}"
     return "JSON text of a value that the serde writes"

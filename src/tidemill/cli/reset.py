@@ -51,7 +51,7 @@ def reset(
     to_datetime: Annotated[
         str | None, typer.Option(metavar="YYYY-MM-DDTHH:MM:SS[.sss][+HH:MM]", help="Inputs begin at this time (UTC by default).")
     ] = None,
-    by_duration: Annotated[str | None, typer.Option(metavar="PnDTnHnMnS", help="Inputs begin so long ago, as PT1H30M.")] = None,
+    by_duration: Annotated[str | None, typer.Option(metavar="PnDTnHnMnS", help="Inputs begin this long ago: PT1H30M.")] = None,
     shift_by: Annotated[int | None, typer.Option(help="Shift the committed offsets by this number; negative: back.")] = None,
 ) -> None:
     """Reset a stopped application: input offsets, internal topics and, on request, local state.
@@ -73,12 +73,14 @@ def reset(
     from tidemill.config.slices import ClientsConfig, TopicsConfig
     from tidemill.config.streams_config import StreamsConfig
     from tidemill.kafka.admin.client import Admin
-    from tidemill.kafka.security.clients import ClientRole, data_client_settings
+    from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
     from tidemill.runtime.reset import Target, carry_out, plan_reset
 
     topology, merged = load_application(app, outside_settings(settings, config, bootstrap_server))
     known = StreamsConfig.of(merged)
-    admin = Admin(data_client_settings(known.slice(ClientsConfig), ClientRole.ADMIN))
+    clients = known.slice(ClientsConfig)
+    admin = Admin(data_client_settings(clients, ClientRole.ADMIN))
+    groups = group_client_settings(clients)
     target = Target(
         to_latest=to_latest,
         to_offset=to_offset,
@@ -87,15 +89,16 @@ def reset(
     )
     state_dir = given_state_dir or (known.state_dir if local_state else None)
     plan = plan_reset(
-        topology, known.slice(TopicsConfig), admin, target, inputs=_names(input_topics), intermediate=_names(intermediate_topics),
-        state_dir=None if state_dir is None else Path(state_dir), with_earlier=earlier_topics,
+        topology, known.slice(TopicsConfig), admin, groups, target, inputs=_names(input_topics),
+        intermediate=_names(intermediate_topics), state_dir=None if state_dir is None else Path(state_dir),
+        with_earlier=earlier_topics,
     )  # fmt: skip
     for line in plan_lines(plan):
         typer.echo(line)
     if not execute:
         typer.echo("nothing was done: add --execute to do it")
         return
-    carry_out(plan, admin)
+    carry_out(plan, admin, groups)
     typer.echo("done")
 
 

@@ -22,7 +22,7 @@ app.callback()(lambda: None)  # with a callback it stays a group, however few co
 
 
 class Form(str, Enum):
-    """As what the schema is printed."""
+    """The form in which the schema is printed."""
 
     DDL = "ddl"
     DATACLASS = "dataclass"

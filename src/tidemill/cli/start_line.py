@@ -33,8 +33,8 @@ _BAR = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartView:
-    """``group_wait_s``: so long the group has owed the answer to a join; None if no thread waits for one. ``most_left``: the most
-    offsets that were left to restore since RESTORE began."""
+    """``group_wait_s``: time since the join that the group has not answered yet; None if no thread waits. ``most_left``: the most
+    offsets that were missing since RESTORE began."""
 
     times: PhaseTimes = field(default_factory=PhaseTimes)
     now_s: float = 0.0
@@ -113,7 +113,7 @@ class StartLine:
         return start_line(self._view)
 
     def summary(self) -> str:
-        """Of the start that is over."""
+        """The line about a start that is over."""
         return summary_line(self._phases.times)
 
     def _seen(self) -> StartView:

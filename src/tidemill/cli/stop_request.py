@@ -2,7 +2,7 @@
 
 Decides what a signal does at which time: until `wait_for_it` was called it interrupts what the main thread does, so that
 a start is given up at once; from then on it is only noted, so that nothing that closes in order is interrupted. A second
-signal ends the process on the spot: everything it has started ends with it, and its temporary folders are removed.
+Ctrl-C ends the process on the spot: everything it has started ends with it, and its temporary folders are removed.
 """
 
 from __future__ import annotations

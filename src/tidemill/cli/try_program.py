@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
+from uuid import UUID
 
 import typer
 
@@ -133,7 +134,7 @@ def _rows(driver: TopologyTestDriver, name: str, kind: StoreKind) -> Iterator[tu
 def _text(value: object) -> str:
     if isinstance(value, Windowed):
         return f"{_text(value.key)} [{value.start}, {value.end})"
-    return "null" if value is None else value if isinstance(value, str) else repr(value)
+    return "null" if value is None else str(value) if isinstance(value, (str, UUID)) else repr(value)
 
 
 def _table(title: str, names: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

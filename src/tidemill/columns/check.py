@@ -1,6 +1,6 @@
 """Functions of Columns, called once while a program is built, with Columns that need no JVM: mistakes are found before a start.
 
-Never a false alarm: what can't be judged without a session is left to the plan, whose error says the same (``called``).
+Never a false alarm: what can't be judged without a session waits for the plan, whose error says the same (``called``).
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ class _Rewriter(ast.NodeTransformer):
         return None
 
     def _of_pattern(self, node: ast.Call, short: str) -> ast.AST:
-        """A function of ``re``. What a pattern is that is not in the code is left to the reader."""
+        """A function of ``re``. A pattern that is not in the code is taken as it is: the reader must judge it."""
         pattern, *others = node.args
         text = constant_text(pattern)
         java, groups = (pattern, 0) if text is None else (text_node(patterns.regular(text)), patterns.groups_of(text))

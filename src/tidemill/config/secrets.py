@@ -44,7 +44,7 @@ def has_credentials(text: str) -> bool:
 
 
 def without_credentials(text: str) -> str:
-    """The same with what is secret in it hidden."""
+    """``text`` with its credentials hidden."""
     return _CREDENTIALS.sub(_without, text)
 
 

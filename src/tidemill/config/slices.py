@@ -97,8 +97,8 @@ class ThreadConfig:
 
     @property
     def batch_limit_s(self) -> float:
-        """Half of max.poll.interval.ms at most: the group takes no commit of a thread that was busy for all of it, and a batch
-        that is lost at its half is run again with fewer records, as Kafka Streams takes fewer before it asks the group again."""
+        """The time limit of a batch: half of max.poll.interval.ms at most. The group takes no commit of a thread that was busy
+        for all of it; a batch that is lost at its half is run again with fewer records."""
         return min(self.batch_timeout_ms, self.max_poll_interval_ms / 2) / 1e3
 
 

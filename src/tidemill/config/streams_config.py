@@ -103,7 +103,7 @@ class StreamsConfig(Spelled):
     )
     state_cleanup_dir_max_age_ms: int = _setting(
         "state.cleanup.dir.max.age.ms", whole_number(-1), -1,
-        "State that was not written for so long is removed at the start, before it is used; -1: none is (KIP-1259).",
+        "State that was not written for this time is removed at the start, before it is used; -1: none is (KIP-1259).",
     )  # fmt: skip
 
     # What is promised
@@ -122,7 +122,7 @@ class StreamsConfig(Spelled):
 
     # The group
     session_timeout_ms: int = _setting(
-        "session.timeout.ms", whole_number(1, LARGEST_INT), 45_000, "A member without heartbeats for so long is out."
+        "session.timeout.ms", whole_number(1, LARGEST_INT), 45_000, "A member without heartbeats for this time is out."
     )
     heartbeat_interval_ms: int = _setting(
         "heartbeat.interval.ms", whole_number(1), 3_000,

@@ -159,7 +159,7 @@ class ClientSettings(Mapping[str, str]):
 
 
 LARGEST_INT = (1 << 31) - 1
-"""Of Java's type int, which Kafka's protocol has for some settings."""
+"""The largest value of Java's type int, which Kafka's protocol has for some settings."""
 _LARGEST_LONG = (1 << 63) - 1
 
 
@@ -270,7 +270,7 @@ def http_token(value: object) -> str:
 
 
 def require_token(token: str) -> str:
-    """The same of what was looked up; ConfigError without showing it."""
+    """Checks a token that a reference led to; the ConfigError does not show it."""
     try:
         return str(_TOKEN(token))
     except ValueError as error:

@@ -21,7 +21,7 @@ from tidemill.kept_folder import kept_folder, remove_kept_folder
 _BACKLOG = 64
 _CONNECT_LIMIT_S = 10.0
 _GREETING_LIMIT_S = 60.0
-"""For a worker: its driver may be starting others, and is not to be left for being slow."""
+"""How long a worker waits for its driver, which may be slow while it starts others."""
 _LOST_AFTER_S = 15
 _KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 5, "TCP_USER_TIMEOUT": _LOST_AFTER_S * 1000}
 """A lost machine is noticed after 15 s: by its silence (keep-alive) or, while something is on its way to it, by this not arriving

@@ -202,7 +202,7 @@ def is_coroutine_function(function: object) -> bool:
 
 
 def refuse_coroutines(function: object, operator: str) -> None:
-    """What such a function returns is a result of no use, true as a predicate, and nothing runs until it is awaited."""
+    """Refuses a coroutine function: what it returns is true as a predicate, and nothing runs until that is awaited."""
     if is_coroutine_function(function):
         raise TopologyError(
             f"{operator}: {function!r} is defined with async def, and nothing awaits it here: give a plain function, or "
@@ -211,7 +211,7 @@ def refuse_coroutines(function: object, operator: str) -> None:
 
 
 def _refuse_generators(function: object, operator: str) -> None:
-    """What such a function returns is true as a predicate, and nothing runs until somebody takes its results."""
+    """Refuses a generator function: what it returns is true as a predicate, and nothing runs until its results are taken."""
     called = getattr(function, "__call__", None)  # noqa: B004
     if inspect.isgeneratorfunction(function) or inspect.isgeneratorfunction(called):
         raise TopologyError(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.arguments import python_function
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of, window_store_of
 from tidemill.dsl.recorder import Recorder, repartition_node
@@ -81,9 +81,7 @@ class CogroupedKStream(Spelled):
         ``key`` and ``value`` are the serdes of the table: nothing is taken from the streams, which may differ.
         """
         initializer = python_function(initializer, (), "aggregate: initializer")
-        asked = materialized(
-            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
-        )
+        asked = materialized(store, "aggregate", key=key, value=value)
         kept = store_of(self.recorder, asked, _AGGREGATE)
 
         def effect(aggregator: AggregatorFunction) -> Process:
@@ -160,15 +158,10 @@ class WindowedCogroupedKStream(Spelled):
             raise TopologyError(f"aggregate: {what}; {'give one' if sessions else 'leave it out'}")
         if merger is not None:
             merger = python_function(merger, ("key", "first", "second"), "aggregate: merger")
-        asked = materialized(
-            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
-        )
+        asked = materialized(store, "aggregate", key=key, value=value)
         kept = window_store_of(self.cogrouped.recorder, asked, _AGGREGATE, self.windows)
 
         def effect(aggregator: AggregatorFunction) -> Process:
-            aggregation = op.Aggregating(initializer, aggregator, merger)
-            if isinstance(self.windows, SessionWindows):
-                return windowed_process(op.SessionAggregate(kept.name, self.windows, aggregation), self.windows, kept)
-            return windowed_process(op.WindowAggregate(kept.name, self.windows, aggregation), self.windows, kept)
+            return windowed_process(kept, self.windows, op.Aggregating(initializer, aggregator, merger))
 
         return self.cogrouped.into_table(effect, kept, name, queryable=queryable_name(asked))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import overload
 
-from tidemill.dsl.arguments import function_of, python_function, serde_or_none
+from tidemill.dsl.arguments import function_of, python_function
 from tidemill.dsl.cogroup import CogroupedKStream
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Reducer
 from tidemill.dsl.functions import value_serde_of
@@ -102,9 +102,7 @@ class KGroupedStream(Spelled):
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
-        asked = materialized(
-            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
-        )
+        asked = materialized(store, "aggregate", key=key, value=value)
         kept = store_of(self.recorder, asked, "KSTREAM-AGGREGATE-", key=self.key_serde, value=given)
         operation = Aggregate(kept.name, initializer, aggregator)
         return self._aggregated("KSTREAM-AGGREGATE-", operation, kept, asked, name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.arguments import python_function
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Reducer
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, store_of
@@ -89,9 +89,7 @@ class KGroupedTable(Spelled):
         initializer = python_function(initializer, (), "aggregate: initializer")
         adder = python_function(adder, ("key", "value", "aggregate"), "aggregate: adder")
         subtractor = python_function(subtractor, ("key", "value", "aggregate"), "aggregate: subtractor")
-        asked = materialized(
-            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
-        )
+        asked = materialized(store, "aggregate", key=key, value=value)
         kept = store_of(self.recorder, asked, _STORE, key=self.key_serde, value=given)
         operation = op.TableAggregate(kept.name, initializer, adder, subtractor)
         return self._aggregated("KTABLE-AGGREGATE-", operation, kept, asked, name)

@@ -45,7 +45,7 @@ class Joined(Spelled):
     """Options of a stream-table join (org.apache.kafka.streams.kstream.Joined).
 
     ``name`` names the join and its repartition; ``key``, ``value`` and ``other_value`` are serdes, as in ``StreamJoined``.
-    ``grace`` (ms or timedelta): records wait so long to see a versioned table as of their time (KIP-923).
+    ``grace`` (ms or timedelta): how long records wait, to see a versioned table as of their time (KIP-923).
     """
 
     name: str | None = None

@@ -42,7 +42,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """``name`` in JSON, which is also the argument's; a null one with ``has_default`` is left to the class."""
+    """``name`` in JSON, which is also the argument's; with ``has_default``, a null is not given, so the class's default holds."""
 
     name: str
     has_default: bool

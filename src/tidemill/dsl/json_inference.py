@@ -212,7 +212,7 @@ _PYTHON = {
 
 
 def _imports(classes: Iterable[str]) -> str:
-    """Of what the classes name."""
+    """The import lines for the types that the classes name."""
     used = {word for source in classes for word in re.findall(r"\w+", " ".join(re.findall(r": (.*)", source)))}
     lines = ["from dataclasses import dataclass"]
     for module, names in (("datetime", ("date", "datetime")), ("decimal", ("Decimal",)), ("typing", ("Annotated",))):

@@ -1,9 +1,9 @@
 """JSON text as values, of a schema or of none: which text is read, and what is refused.
 
-Decides what a JSON serde refuses: all that is no single JSON text in UTF-8 (RFC 8259), an object that names a member twice, what
-is larger than the limits, and with a schema what is no object, and a member that is not of its field's type. A value that doesn't
-fit is never read as null or left out. Invariant: Spark's ``from_json`` reads what is not refused here to equal values, so the
-plan needs no check of its own.
+Decides what a JSON serde refuses: whatever is no single JSON text in UTF-8 (RFC 8259), names a member of an object twice, or is
+larger than the limits. With a schema it also refuses what is no object, or has a member of another type than its field. A value
+that doesn't fit is never read as null or left out. Invariant: Spark's ``from_json`` reads what is not refused here to equal
+values, so the plan needs no check of its own.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def _is_unicode(value: Value) -> bool:
 # --- readers of types -------------------------------------------------------------------------------------------------
 
 
-def reader_of(kind: JsonType, *, non_finite: bool = False) -> Reader:
+def reader_of(kind: JsonType, *, non_finite: bool) -> Reader:
     """A function that turns what ``json`` has parsed into a value of ``kind``; it raises Misfit.
 
     ``non_finite``: a number may be one of the texts NON_FINITE.

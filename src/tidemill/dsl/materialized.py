@@ -26,8 +26,8 @@ class Materialized(Spelled):
 
     ``name`` None: a generated name, not for queries. ``key`` and ``value`` are serdes. ``persistent`` False: in memory, as
     ``Stores.inMemory...``; None: as ``dsl.store.suppliers.class`` says. ``logged`` False: no changelog, so the state is lost
-    with the directory. ``caching`` False: an aggregate forwards every update, record by record, where it may else forward the
-    last one of a key and micro-batch. ``changelog_config``: settings of the changelog topic, over those of ``topic.*``.
+    with the directory. ``caching`` False: every change of the table is forwarded, where it may else be the last one of a row and
+    micro-batch. ``changelog_config``: settings of the changelog topic, over those of ``topic.*``.
 
     Raises:
         TopologyError: from the operator that gets it, for a retention shorter than its windows need, or one of the wrong kind.
@@ -43,7 +43,7 @@ class Materialized(Spelled):
     retention: Duration | None = None
     """Retention of windows and sessions, in ms or a timedelta, if longer than size and grace require."""
     history_retention: Duration | None = None
-    """Makes the store a versioned one (KIP-889): lookups as of earlier times, for so long, in ms or a timedelta."""
+    """Makes the store a versioned one (KIP-889): rows can be looked up as of times up to this long ago, in ms or a timedelta."""
     headers: bool | None = None
     """Rows carry the headers of the record that made them; None: as ``dsl.store.format`` says."""
 
@@ -51,7 +51,11 @@ class Materialized(Spelled):
 def materialized(
     store: str | Materialized | None, operator: str, *, key: Serde | None = None, value: Serde | None = None
 ) -> Materialized | None:
-    """The description of a store that an operator's ``store=``, ``key=`` and ``value=`` make; None if none is given."""
+    """The description of a store that an operator's ``store=``, ``key=`` and ``value=`` make; None if none is given.
+
+    Raises:
+        TopologyError: ``store`` is none, has an illegal name, or ``key`` or ``value`` is no serde.
+    """
     if store is None and key is None and value is None:
         return None
     if isinstance(store, str):
@@ -69,8 +73,8 @@ def materialized(
         legal_name(store.name, "a store")
     return replace(
         store,
-        key=serde_or_none(key or store.key, f"{operator}: key"),
-        value=serde_or_none(value or store.value, f"{operator}: value"),
+        key=serde_or_none(store.key if key is None else key, f"{operator}: key"),
+        value=serde_or_none(store.value if value is None else value, f"{operator}: value"),
         changelog_config=dict(store.changelog_config),
     )
 

@@ -31,7 +31,7 @@ class ChangeSerde:
     sql_type: ClassVar[str] = "binary"
 
     def with_inner(self, inner: Serde | None) -> ChangeSerde:
-        """This serde with its own inner one, or else with ``inner`` (``operators.default_serdes``)."""
+        """This serde with its own inner one, or else with ``inner`` (``KeyValueSerdes.settled``)."""
         return self if self.inner is not None else ChangeSerde(inner)
 
     def serialize(self, value: object) -> bytes | None:

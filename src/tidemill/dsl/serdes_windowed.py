@@ -154,7 +154,7 @@ def _check_length(name: str, data: bytes, least: int) -> None:
 
 
 def _check_times(name: str, start: int, end: int) -> None:
-    """As Java's windows do."""
+    """Refuses what Java's windows refuse."""
     if start < 0 or end < start:
         raise SerdeError(
             f"{name}: found a window from {start} to {end}, which is none; the topic's keys are not windowed, or by another serde"

@@ -8,8 +8,8 @@ from tidemill.topology.values import Serde
 
 
 class StatefulSerde:
-    """What all serdes here have in common, classes that a program derives from them included: one is another's equal and travels
-    to the workers with all that it has, be it a field or not."""
+    """The base of all serdes here, and so of classes that a program derives from them: equality and pickling take in all that an
+    instance has, be it a field or not."""
 
     __slots__ = ()
 

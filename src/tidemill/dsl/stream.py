@@ -181,9 +181,10 @@ class KStream(Spelled):
     ) -> None:
         """Writes a topic, with these serdes or else with what is known of the stream's. Timestamps and headers are the records'.
 
-        The topic must exist. Instead of a topic a function ``(key, value, record)`` may name that of each record (it must exist),
-        and ``partitioner(topic, key, value, partitions)`` its partition, or a set of them (None: as without, murmur2 of the
-        key's bytes, of a windowed key those of the key within; an empty set: the record is dropped). Both get Python values.
+        The topic must exist. Instead of a topic a function ``(key, value, record)`` may name that of each record.
+        ``partitioner(topic, key, value, partitions)`` gives the record's partition, or a set of them; an empty set drops the
+        record. Where it gives None, as without one, it is murmur2 of the key's bytes, of a windowed key those of the key within.
+        Both functions get Python values.
         """
         target, extractor = "", None
         if callable(topic):
@@ -471,7 +472,7 @@ class KStream(Spelled):
         return self._at(node, made, key=self.key_serde, value=value)
 
     def _rekeyed(
-        self, prefix: str, operation: op.Operation, name: str | None, *, key: Serde | None = None, value: Serde | None = None
+        self, prefix: str, operation: op.Operation, name: str | None, *, key: Serde | None, value: Serde | None
     ) -> KStream:
         made = self.recorder.node_name(prefix, name)
         effect = Process(operation=operation, key_serde=key, value_serde=value)

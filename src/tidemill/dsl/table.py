@@ -119,7 +119,7 @@ class KTable(Spelled):
     ) -> KTable:
         """The table of ``function(value)`` or ``function(key, value)``; keys stay, ``value`` is the serde of the results."""
         with_key = takes_key(function, "map_values")
-        asked = materialized(store, "map_values", value=serde_or_none(value, "map_values: value"))
+        asked = materialized(store, "map_values", value=value)
         serde = value_serde_of(function)
         made, kept = self._named("KTABLE-MAPVALUES-", asked, name, value=serde)
         operation = op.TableMapValues(function, with_key, _name_of(kept), _keeps_nothing(asked, kept))
@@ -140,7 +140,7 @@ class KTable(Spelled):
         ``value`` is their serde.
         """
         supplier_of(supplier, "transform_values")
-        asked = materialized(store, "transform_values", value=serde_or_none(value, "transform_values: value"))
+        asked = materialized(store, "transform_values", value=value)
         kept = None
         if asked is not None and asked.name is not None:
             kept = store_of(self.recorder, asked, "KTABLE-TRANSFORMVALUES-", key=self.key_serde)
@@ -240,7 +240,7 @@ class KTable(Spelled):
     ) -> KTable:
         from tidemill.dsl.table_joins import join_tables_by  # it makes tables
 
-        asked = materialized(store, operator, value=serde_or_none(value, f"{operator}: value"))
+        asked = materialized(store, operator, value=value)
         return join_tables_by(operator, self, other, joiner, foreign_key, asked, joined, name)
 
     # --- groups ---

@@ -12,14 +12,14 @@ def type_name(value: Any) -> str:
 
 
 def as_python(value: Any) -> str:
-    """What makes a Python value of one of numpy's; empty for others."""
+    """The code that makes a Python value of a numpy value; empty for other values."""
     if type(value).__module__ != "numpy":
         return ""
     return "value.tolist()" if getattr(value, "ndim", 0) else "value.item()"
 
 
 def as_json(value: Any) -> str:
-    """What makes a value that JSON has of one that it has not."""
+    """The code that makes a value with a form in JSON, in place of one without."""
     if isinstance(value, (set, frozenset, range)):
         return "list(value)"
     if hasattr(value, "isoformat"):

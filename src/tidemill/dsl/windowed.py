@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tidemill.dsl.arguments import python_function, serde_or_none
+from tidemill.dsl.arguments import python_function
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger, Reducer
 from tidemill.dsl.functions import value_serde_of
 from tidemill.dsl.materialized import Materialized, materialized, queryable_name, window_store_of
@@ -80,7 +80,7 @@ class TimeWindowedKStream(Spelled):
         asked = materialized(store, "count")
         sliding = isinstance(self.windows, SlidingWindows)
         kept = _counting_store(self.grouped, self.windows, asked, takes_two=not sliding)
-        return self._aggregated(_COUNT, op.Counting(), kept, asked, name)
+        return _aggregated(self, _COUNT, op.Counting(), kept, asked, name)
 
     def reduce(
         self, reducer: Reducer, *, store: str | Materialized | None = None, name: str | None = None
@@ -88,12 +88,7 @@ class TimeWindowedKStream(Spelled):
         """``reducer(aggregate, value)`` over the values of each key in each window, called with Python values; null keys are
         dropped.
         """
-        reducer = python_function(reducer, ("aggregate", "value"), "reduce")
-        asked = materialized(store, "reduce")
-        kept = window_store_of(
-            self.grouped.recorder, asked, _REDUCE, self.windows, key=self.grouped.key_serde, value=self.grouped.value_serde
-        )
-        return self._aggregated(_REDUCE, op.Reducing(reducer), kept, asked, name)
+        return _reduced(self, reducer, store, name)
 
     def aggregate(
         self,
@@ -113,21 +108,11 @@ class TimeWindowedKStream(Spelled):
         given = value_serde_of(aggregator)
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
-        asked = materialized(
-            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
-        )
+        asked = materialized(store, "aggregate", key=key, value=value)
         kept = window_store_of(
             self.grouped.recorder, asked, _COUNT, self.windows, key=self.grouped.key_serde, value=given
         )
-        return self._aggregated(_COUNT, op.Aggregating(initializer, aggregator), kept, asked, name)
-
-    def _aggregated(
-        self, prefix: str, aggregation: op.Aggregation, kept: Store, asked: Materialized | None, name: str | None
-    ) -> KTable:
-        final = self.emit is EmitStrategy.ON_WINDOW_CLOSE
-        effect = windowed_process(op.WindowAggregate(kept.name, self.windows, aggregation, final), self.windows, kept)
-        made = self.grouped.recorder.node_name(prefix, name)
-        return self.grouped.into_table(made, effect, kept, queryable=queryable_name(asked))
+        return _aggregated(self, _COUNT, op.Aggregating(initializer, aggregator), kept, asked, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,18 +139,13 @@ class SessionWindowedKStream(Spelled):
         """The number of records of each session; values are longs (bigint). Null values count, null keys are dropped."""
         asked = materialized(store, "count")
         kept = _counting_store(self.grouped, self.windows, asked, takes_two=True)
-        return self._aggregated(_COUNT, op.Counting(), kept, asked, name)
+        return _aggregated(self, _COUNT, op.Counting(), kept, asked, name)
 
     def reduce(
         self, reducer: Reducer, *, store: str | Materialized | None = None, name: str | None = None
     ) -> KTable:
         """``reducer(aggregate, value)`` over the values of each session, also of two sessions that become one. Python values."""
-        reducer = python_function(reducer, ("aggregate", "value"), "reduce")
-        asked = materialized(store, "reduce")
-        kept = window_store_of(
-            self.grouped.recorder, asked, _REDUCE, self.windows, key=self.grouped.key_serde, value=self.grouped.value_serde
-        )
-        return self._aggregated(_REDUCE, op.Reducing(reducer), kept, asked, name)
+        return _reduced(self, reducer, store, name)
 
     def aggregate(
         self,
@@ -187,32 +167,48 @@ class SessionWindowedKStream(Spelled):
         initializer = python_function(initializer, (), "aggregate: initializer")
         aggregator = python_function(aggregator, ("key", "value", "aggregate"), "aggregate: aggregator")
         merger = python_function(merger, ("key", "first", "second"), "aggregate: merger")
-        asked = materialized(
-            store, "aggregate", key=serde_or_none(key, "aggregate: key"), value=serde_or_none(value, "aggregate: value")
-        )
+        asked = materialized(store, "aggregate", key=key, value=value)
         kept = window_store_of(
             self.grouped.recorder, asked, _COUNT, self.windows, key=self.grouped.key_serde, value=given
         )
-        return self._aggregated(_COUNT, op.Aggregating(initializer, aggregator, merger), kept, asked, name)
-
-    def _aggregated(
-        self, prefix: str, aggregation: op.Aggregation, kept: Store, asked: Materialized | None, name: str | None
-    ) -> KTable:
-        final = self.emit is EmitStrategy.ON_WINDOW_CLOSE
-        effect = windowed_process(op.SessionAggregate(kept.name, self.windows, aggregation, final), self.windows, kept)
-        made = self.grouped.recorder.node_name(prefix, name)
-        return self.grouped.into_table(made, effect, kept, queryable=queryable_name(asked))
+        return _aggregated(self, _COUNT, op.Aggregating(initializer, aggregator, merger), kept, asked, name)
 
 
-def windowed_process(operation: op.WindowAggregate | op.SessionAggregate, windows: AnyWindows, kept: Store) -> Process:
+def windowed_process(kept: Store, windows: AnyWindows, aggregation: op.Aggregation, *, emit_final: bool = False) -> Process:
     """The processor of a windowed aggregation, with the serde of its windowed keys where that of the keys is known."""
-    if operation.emit_final:
+    operation: op.WindowAggregate | op.SessionAggregate
+    if isinstance(windows, SessionWindows):
+        operation = op.SessionAggregate(kept.name, windows, aggregation, emit_final)
+    else:
+        operation = op.WindowAggregate(kept.name, windows, aggregation, emit_final)
+    if emit_final:
         # Kafka Streams has no cache for those of sliding windows and sessions, so it finds nothing beyond the retention.
         kept = replace(kept, reach_ms=0, time_ordered=True, indexed_by_key=isinstance(windows, SlidingWindows))
     return Process(
         operation=operation, store=kept, key_serde=windowed_serde(kept.key_serde, windows), value_serde=kept.value_serde,
         window_close_ms=windows.grace + (windows.gap if isinstance(windows, SessionWindows) else 0),
     )
+
+
+def _reduced(
+    stream: TimeWindowedKStream | SessionWindowedKStream, reducer: Reducer, store: str | Materialized | None, name: str | None
+) -> KTable:
+    reducer = python_function(reducer, ("aggregate", "value"), "reduce")
+    asked, grouped = materialized(store, "reduce"), stream.grouped
+    kept = window_store_of(
+        grouped.recorder, asked, _REDUCE, stream.windows, key=grouped.key_serde, value=grouped.value_serde
+    )
+    return _aggregated(stream, _REDUCE, op.Reducing(reducer), kept, asked, name)
+
+
+def _aggregated(
+    stream: TimeWindowedKStream | SessionWindowedKStream, prefix: str, aggregation: op.Aggregation, kept: Store,
+    asked: Materialized | None, name: str | None,
+) -> KTable:
+    final = stream.emit is EmitStrategy.ON_WINDOW_CLOSE
+    made = stream.grouped.recorder.node_name(prefix, name)
+    effect = windowed_process(kept, stream.windows, aggregation, emit_final=final)
+    return stream.grouped.into_table(made, effect, kept, queryable=queryable_name(asked))
 
 
 def _counting_store(grouped: KGroupedStream, windows: AnyWindows, asked: Materialized | None, *, takes_two: bool) -> Store:

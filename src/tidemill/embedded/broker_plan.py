@@ -65,7 +65,7 @@ class BrokerPlan:
     jvm_options: Sequence[str] = ()
     """Next to those of every broker."""
     cluster_id: str = field(default_factory=_new_cluster_id)
-    """What its storage is formatted with; the brokers of one cluster have the same."""
+    """The id with which its storage is formatted; the brokers of one cluster have the same."""
 
     @property
     def bootstrap_servers(self) -> str:

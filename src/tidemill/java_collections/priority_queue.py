@@ -1,6 +1,6 @@
 """``java.util.PriorityQueue``: its array order and, among equal keys, its polling order; some answers depend on both.
 
-Decides nothing else: what is queued, and whether the array is walked or polled, is left to the caller.
+Decides nothing else: the caller knows what is queued, and walks or polls the array.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One crowded bucket of ``java.util.HashMap``: a red-black tree by (hash, key), iterated in a list order of its own.
 
 Decides that list order: a new key is right after its parent in the tree, and the root is always brought to the
-front. So the shape of the tree matters only through its root and the place of each insertion. When to make such a
-bucket, and when to give it up while growing, is left to ``hash_table``.
+front. So the shape of the tree matters only through its root and the place of each insertion. ``hash_table`` decides
+when such a bucket is made, and when it is given up while growing.
 """
 
 from __future__ import annotations

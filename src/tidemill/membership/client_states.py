@@ -2,7 +2,7 @@
 
 Decides previous tasks, capacities, weights, ends of changelogs and lags. A topic that was made just now ends at 0; a source topic
 that serves as changelog ends where the group has committed; where offsets could not be fetched, every end and every lag
-is unknown (-3). The ranking of lags is left to ``tidemill.assignment``.
+is unknown (-3). ``tidemill.assignment`` ranks the lags.
 """
 
 from __future__ import annotations

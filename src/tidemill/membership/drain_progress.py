@@ -1,6 +1,6 @@
 """The progress of an instance's drain, by its members' states, and the reasons against one.
 
-Decides both from what the members say; what is done about it is left to the instance.
+Decides both from what the members say; the instance acts on it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """The group as its members described it when they joined: subscriptions decoded and gathered by process.
 
 Decides which members form a client, who owns which partition, and which versions and requests the group has. Three rules
-guard against stale claims: a partition that members of different generations claim belongs to the latest of them; one
-that two members of the same (known) generation claim is disputed, and no one may have it until they have let go; members
-of an unknown future version form one client of their own, of which only owned partitions are known. A member whose
+guard against stale claims. A partition that members of different generations claim belongs to the latest of them. One that two
+members of the same (known) generation claim is disputed: no one may have it until they have let go. Members of an unknown
+future version form one client of their own, of which only owned partitions are known.
+
+A member whose
 subscription can't be read, or can't be answered together with the others, is left out with all that it claims, so that it affects
 no other member; its commits are still fenced by the generation. Of a subscription that can be read, what makes no sense is left
 out by itself and remarked: an endpoint that is none, sums that no positions add up to, more client tags than there can be, loads

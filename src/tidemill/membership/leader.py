@@ -10,8 +10,8 @@ Decides in two steps with I/O by the caller in between, so that it stays pure:
 Whatever the operator must act upon is answered to all members as an error code (``StreamsGroupAssignment.refusal``); nothing
 is raised. A member whose subscription can't be read is the only one to get the code: Kafka's leader throws there, and
 takes the next leader and the next with it. A client's next rebalance is the earliest of what its follow-up deadline
-(KIP-924), a drain and, in the leader's own process, the probing interval ask for; its first member is to start it. Which client
-gets which task is left to the task assignor, which thread to ``assignment.threads``.
+(KIP-924), a drain and, in the leader's own process, the probing interval ask for; its first member is to start it. The task
+assignor decides which client gets a task, ``assignment.threads`` which of its threads.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class PreparedRebalance:
 
     @property
     def internal_topics(self) -> tuple[TopicToEnsure, ...]:
-        """To be made, or found with just these numbers of partitions, before ``complete``."""
+        """The topics that must be there, with these numbers of partitions, before ``complete``."""
         return self.plan.internal_topics
 
     @property

@@ -1,11 +1,11 @@
 """Subscription of a member: the next join, the partitions it owns, and what it may still commit.
 
-Decides the claims that keep the group safe. A partition is owned as long as a task that reads it is held, so also while
-its last batch runs, and from the moment when the task is to be taken up, even if it has to wait for an older copy of
-itself to be closed; but nothing is owned any more once the group counts a later incarnation, even if this member has yet
-to read of its loss. A batch may be committed only in the membership in which it began, and only if everything that it
-read is still owned. The group knows its generation and incarnation first, so they are handed in with each question.
-Source: KIP-429; StreamsPartitionAssignor.subscriptionUserData.
+Decides the claims that keep the group safe. A partition is owned as long as a task that reads it is held: from the moment when
+the task is to be taken up, even if it has to wait for an older copy of itself to be closed, and also while its last batch runs.
+Nothing is owned any more once the group counts a later incarnation, even if this member has not handled its loss yet. A batch may
+be committed only in the membership in which it began, and only if everything that it read is still owned. The group knows its
+generation and incarnation first, so they are handed in with each question. Source: KIP-429;
+StreamsPartitionAssignor.subscriptionUserData.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Decides Kafka's rules: a repartition topic has as many partitions as the largest source topic of the sub-topologies that
 write to it, copartitioned inputs have one number, a sub-topology has as many tasks as its largest source topic has
 partitions, and its changelogs have one partition for each task. Invariant: the answer does not depend on the order of
-sub-topologies or topics (where topics feed each other in a cycle, what is known counts, for all of them at once). Making
-the topics is left to the caller.
+sub-topologies or topics (where topics feed each other in a cycle, what is known counts, for all of them at once). The
+caller makes the topics.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fit of a topology with the internal topics that an earlier version of it has left on the brokers.
 
-Decides what no longer fits and says what changed and what to do; asking the brokers is left to others. A topology that is changed
-without its application's knowledge gives wrong results silently: names with generated numbers move, so that a store starts empty
-next to the changelog that it had; a topic with another number of partitions has keys where their tasks don't look for them; a
-store that is something else now finds bytes in its changelog that it can't read.
+Decides what no longer fits and says what changed and what to do; it asks no broker itself. A topology that is changed
+without regard to them gives wrong results silently. Names with generated numbers move, so that a store starts empty next to the
+changelog that it had. A topic with another number of partitions has keys where their tasks don't look for them. A store that is
+something else now finds bytes in its changelog that it can't read.
 """
 
 from __future__ import annotations

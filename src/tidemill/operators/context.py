@@ -25,7 +25,7 @@ class RecordMetadata(NamedTuple):
 
 NO_ORIGIN = RecordMetadata("", -1, None)
 BETWEEN_BATCHES = RecordMetadata("", -1, None)
-"""Known by its identity: nothing is handled, so that what is forwarded would belong to nothing."""
+"""The origin while no record is handled: nothing may be forwarded then. It equals NO_ORIGIN, so compare by ``is``."""
 
 
 class WaitedRecord(NamedTuple):
@@ -46,7 +46,8 @@ AsOfGetter = Callable[[Key, int], "TableRow | None"]
 
 
 Changed = Callable[[Hashable, Record, bool], None]
-"""Takes what knows the row in its store, a record whose value is the ``Change``, and if there was no such row before it."""
+"""``changed(row, record, is_new)`` takes a change of a table: ``row`` identifies its row in the store, the record's value is the
+``Change``, and ``is_new`` says that the row was not there before."""
 
 
 class Subscriber(Protocol):
@@ -59,7 +60,8 @@ class Subscriber(Protocol):
         """True if an answer to the left row as it is now is sure to come."""
 
     def has_answer(self, key: Key, asked: bytes | None) -> bool:
-        """An answer to the row of this hash has come. True: to one that was asked for once more, and has not changed since."""
+        """Notes an answer for a left row; ``asked``: the hash of the row's value when it was subscribed. True if it answers
+        ``ask_again``, and the row has not changed since."""
 
 
 class Context(Protocol):
@@ -91,7 +93,7 @@ class Context(Protocol):
 
     @property
     def wall_clock(self) -> int:
-        """The wall clock in ms, as the run says it."""
+        """The wall clock in ms since the epoch; it stands still within a batch."""
 
     @property
     def emit_interval_ms(self) -> int:
@@ -102,7 +104,7 @@ class Context(Protocol):
         """In this batch, which is not committed, nothing that waits is forwarded."""
 
     def emitted(self, store: str) -> int:
-        """Up to which close time the windows of a store were emitted, as the task's commits say; -1: none were, or unknown."""
+        """The close time up to which the task's commits say that windows of the store were emitted; -1: none were, or unknown."""
 
     @property
     def default_serdes(self) -> KeyValueSerdes:
@@ -113,8 +115,8 @@ class Context(Protocol):
         """Something below needs the old values of this table: changes carry them only then (enableSendingOldValues)."""
 
     def is_cached(self, store: str) -> bool:
-        """The store has a record cache. Below one, changes have the old value of the store beneath it, as in Kafka Streams: of a
-        new row none. Without a cache a new row of an aggregate replaces what that begins with."""
+        """True if the store has a record cache. Then the old value of a change is the stored one, so a new row has none. Without
+        a cache the old value of an aggregate's new row is the initializer's, as in Kafka Streams."""
 
     @property
     def is_versioned(self) -> bool:
@@ -124,8 +126,8 @@ class Context(Protocol):
         """Hands ``record`` to all children, or to the one named, and returns when they are through with it (depth first)."""
 
     def forward_as(self, waited: WaitedRecord, record: Record) -> None:
-        """``forward`` for what comes of a record that had waited: it keeps that one's topic, partition and offset, and a dead
-        letter has that one's key and value if a node below fails on it."""
+        """``forward`` for a result of a record that had waited: if a node below fails on it, the error has the topic, partition
+        and offset of that record, and a dead letter its key and value."""
 
     def refuse(self, waited: WaitedRecord, problem: BaseException) -> None:
         """The function of this node has failed on a record that had waited, not on the one that is handled: asks the exception
@@ -135,8 +137,8 @@ class Context(Protocol):
         """Counts dropped records (dropped-records-total)."""
 
     def changed(self) -> Changed:
-        """Forwards the changes of this node's table, each at once, or the last of each row when the batch ends
-        (``record_cache``). Asked for once."""
+        """The function that forwards changes of this node's table: each at once, or with a record cache the last of each row when
+        the batch ends. To be called once, when the operator is made."""
 
     def store(self, name: str) -> Any:
         """The store of that name, of the type that belongs to its kind (``stores``)."""

@@ -20,7 +20,8 @@ from tidemill.operators.window_store import TimestampedWindowStore
 
 NONE_YET = -1
 Closing = Callable[[int, int], "tuple[int, int] | None"]
-"""The first and last time of the windows that have closed by a time, after those that had by an earlier one (or ``NONE_YET``)."""
+"""``closing(close_time, emitted)``: the first and last time, as the store orders windows, of those that closed after ``emitted``
+(or ``NONE_YET``) and by ``close_time``; None: there are none."""
 
 
 class CloseRounds:
@@ -58,7 +59,7 @@ class CloseRounds:
             self._clock.emitted = close_time
 
     def _is_due(self, close_time: int) -> bool:
-        """True if windows that closed by ``close_time`` are to be looked for; by the clock, the next interval then begins."""
+        """True if closed windows are to be looked for now; then the next interval of the wall clock begins."""
         now = self._context.wall_clock
         if self._next - self._interval <= now < self._next:  # before that, the clock has been set back
             return False

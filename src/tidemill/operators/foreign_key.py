@@ -9,11 +9,11 @@ that change brings an answer of its own. So answers wait until the left table's 
 holds back nothing may be left. The hash that tells is Murmur3's, of the left value's bytes. Leaves the bytes of subscriptions
 and answers to their serdes.
 
-An inner join gets no answer where an earlier answer must have taken the last result back already, by Kafka Streams' rules. They
-take for granted that this answer came before the left row changed again. Where it comes later, it is dropped, and the last result
-would remain for good: so Resolve asks once more about a left row for which an answer without a right row comes too late, and
-sends a tombstone at once where that row is gone or has no foreign key. It does not where an answer to that row is sure to come,
-which is remembered in memory only: a new worker asks once too often.
+An inner join gets no answer where, by Kafka Streams' rules, an earlier answer must have taken the last result back already. The
+rules take for granted that this answer came before the left row changed again. If it comes later, it is dropped, and the last
+result would remain for good. So if an answer without a right row comes too late, Resolve asks once more about the left row, or
+sends a tombstone at once if that row is gone or has no foreign key. It does neither if an answer to that row is sure to come.
+This is remembered in memory only: a new worker asks once too often.
 
 A result's timestamp is the later one of left change and right row; after a change of the right table it is that change's.
 """
@@ -110,7 +110,7 @@ class ForeignKeySubscribe:
         return self._write_key(key) in self._awaited
 
     def has_answer(self, key: object, asked: bytes | None) -> bool:
-        """An answer has come. True: to what was asked once more, of a left row that has not changed since."""
+        """See ``Subscriber``."""
         name = self._write_key(key)
         if self._awaited.get(name, b"") == asked:
             del self._awaited[name]
@@ -127,7 +127,7 @@ class ForeignKeySubscribe:
         return self._write_foreign(old_key) != self._write_foreign(new_key)
 
     def _of_left_join(self, key: object, change: Change) -> list[tuple[object, Instruction]]:
-        """Every change needs an answer, for a row without a foreign key is a result too; nothing that was not there goes."""
+        """Every change needs an answer, since a row without a foreign key has a result too; not the deletion of no row."""
         if change.new is None and change.old is None:
             return []
         old_key, new_key = self._foreign_keys(key, change)
@@ -230,7 +230,7 @@ class ForeignKeyResolve:
         was_asked_again = not self._left and self._subscriber.has_answer(key, answer.hash)
         if hash_of(self._write_value(left)) != answer.hash:
             self._context.drop()
-            # A row without a store that is another at each look, of a function of the time of day: no answer could ever fit.
+            # Once only: a row without a store whose function uses the time of day is another at each look, and fits no answer.
             if right is None and not self._left and not was_asked_again:
                 self._take_back(record, found)
             return
@@ -242,7 +242,7 @@ class ForeignKeyResolve:
         key, _answer, timestamp, headers = record
         if self._subscriber.awaits_answer(key):
             return
-        if row is not None and row[1] < 0:  # suppress does not know since when it has what it shows
+        if row is not None and row[1] < 0:  # suppress does not know the timestamp of the row that it shows
             row = row[0], timestamp
         if row is None or not self._subscriber.ask_again(key, row, headers):
             self._forward(Record(key, None, timestamp, headers))

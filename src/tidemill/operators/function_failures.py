@@ -37,14 +37,14 @@ _answering: dict[str, type] = {}
 
 
 def answer_calls_of(*classes: type) -> None:
-    """Has functions that call these with other arguments told what is taken. For classes that are called for each record, where
-    nothing may stand before the call (as ``Spelled`` does it)."""
+    """Makes messages about calls of these classes with wrong arguments say which are expected. For classes that are called for
+    each record: a wrapper around their methods, as ``Spelled`` has it, would cost too much."""
     _answering.update((each.__name__, each) for each in classes)
 
 
 def says_where(problem: BaseException) -> bool:
-    """True of an error of the library itself: only what the user's functions and serdes raise has to be given a place. A
-    TopologyError is theirs: what they have called from the API refuses its arguments."""
+    """True of the library's own errors, which name their place. What the user's functions and serdes raise must be given one; so
+    must a SerdeError, and a TopologyError, with which the API refuses arguments that a function gave it."""
     return isinstance(problem, TidemillError) and not isinstance(problem, (SerdeError, TopologyError))
 
 

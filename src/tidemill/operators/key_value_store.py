@@ -1,8 +1,8 @@
 """Key-value stores: one row for each key; plain, or with the timestamp of the value.
 
-Decides rows (the key's bytes; the value's, behind 8 bytes of timestamp where the store is timestamped) and changelog records
-(the bare value; a timestamped store's record carries the value's timestamp, a plain one's that of the record that is
-processed, which the caller gives). Ranges include both ends and are in the order of the keys' bytes, as in Kafka Streams.
+Decides rows: the key's bytes, and the value's, in a timestamped store behind 8 bytes of timestamp. And changelog records: they
+have the bare value; their timestamp is the value's in a timestamped store, else that of the record that is processed, which the
+caller gives. Ranges include both ends and are in the order of the keys' bytes, as in Kafka Streams.
 """
 
 from __future__ import annotations

@@ -43,6 +43,11 @@ class Runs(Enum):
     DRIVER = "driver"
     """Runs in the driver: the plan has a sink in its place."""
 
+    @property
+    def is_by_batch(self) -> bool:
+        """True if a whole batch of records is at hand at once: in a layer, or in a vectorised step."""
+        return self in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+
 
 class Shortcut(Enum):
     """Vectorised forms of operations that run record by record elsewhere; ``spark.plan.shortcuts`` decides where they are
@@ -145,7 +150,7 @@ class OperationEntry:
     @property
     def is_stateless(self) -> bool:
         """True if each record is handled by itself, in the JVM or a batch at a time."""
-        return not self.stores and self.runs in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+        return not self.stores and self.runs.is_by_batch
 
 
 _columns, _forwards, _step, _graph = Runs.COLUMNS, Runs.FORWARDS, Runs.STEP, Runs.GRAPH
@@ -393,17 +398,17 @@ _Kind = TypeVar("_Kind")
 
 
 def record_caches(topology: Topology) -> frozenset[str]:
-    """The tables that forward the last change of each row and batch: their store has a cache, and below them only that change
-    counts. Changes go to topics, by way of nodes that handle each record by itself, or to nodes that ``takes_last_change``;
-    not to a repartition topic as records of a stream, behind which they may be counted. The whole topology must be seen."""
-    return frozenset(
-        name
-        for name, node in topology.nodes.items()
-        if isinstance(node, ProcessorNode)
-        and (store := kept_store(node.operation)) is not None
-        and topology.stores[store].caching
-        and _needs_last_changes(topology, name)
-    )
+    """The tables that have a record cache. ``topology``: the whole one, not a part."""
+    return frozenset(name for name in topology.nodes if has_record_cache(topology, name))
+
+
+def has_record_cache(topology: Topology, name: str) -> bool:
+    """True if a table forwards the last change of each row and batch: its store has a cache, and below it only that change
+    counts. That is so where every way leads, through nodes without state, to a sink or to a node that ``takes_last_change``; not to
+    the sink of a repartition topic of streams, behind which each change may be counted. ``topology``: the whole one, not a part."""
+    node = topology.nodes[name]
+    store = kept_store(node.operation) if isinstance(node, ProcessorNode) else None
+    return store is not None and topology.stores[store].caching and _needs_last_changes(topology, name)
 
 
 def _needs_last_changes(topology: Topology, name: str) -> bool:
@@ -416,7 +421,7 @@ def _needs_last_changes(topology: Topology, name: str) -> bool:
         assert isinstance(node, ProcessorNode)
         if entry_of(node.operation).takes_last_change:
             continue
-        is_stateless = kept_store(node.operation) is None and runs(node.operation) in (Runs.COLUMNS, Runs.FORWARDS, Runs.STEP)
+        is_stateless = kept_store(node.operation) is None and runs(node.operation).is_by_batch
         if not is_stateless or not _needs_last_changes(topology, child):
             return False
     return True

@@ -153,7 +153,7 @@ class ProcessorContext(Spelled):
         self._context.forward(record, child)
 
     def commit(self) -> None:
-        """Asks for a commit soon: a batch is committed as a whole, right when it ends, so there is nothing to hasten."""
+        """Does nothing: a micro-batch is committed as a whole as soon as it ends."""
 
     def drop(self, count: int = 1) -> None:
         """Counts dropped records."""
@@ -186,7 +186,7 @@ class ProcessorContext(Spelled):
         jumped, the first time after the first record. The wall clock is looked at once in each micro-batch, at its end.
 
         ``start_time`` (a datetime with time zone, or ms since the epoch) anchors the calls (KIP-1146): they are due then and
-        every ``interval`` after it, whenever the task begins here; of those that are over none is made up for.
+        every ``interval`` after it, whenever the task begins here; calls that were due before are not made up for.
 
         Raises:
             ValueError: an interval below 1 ms.

@@ -1,9 +1,10 @@
 """The record cache of a table's store: of the changes of a row in a batch it forwards one, the last, when the batch ends
 (CachingKeyValueStore, ThreadCache, NamedCache).
 
-Decides the order, that of the rows' last changes, and the old value, that of the row before the batch. A row that has come and
-gone again is not forwarded, where that is known. Which tables have one is ``operation_table.record_caches``'s; rows and
-changelog are the store's. Records that must not meet a row whose change has not been forwarded yet wait here for that.
+Decides the order (that of the rows' last changes) and the old value (the row's before the batch). A row that was created and
+deleted in one batch is not forwarded, where the table knows that it was new. ``operation_table.record_caches`` decides which
+tables have a cache; rows and changelog are written by the store, change by change. Records that must not meet a row whose
+change has not been forwarded yet wait here until it is.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from tidemill.topology.values import Key, Value, is_immutable
 
 
 class RecordCache:
-    """Of one table node."""
+    """The cache of one table node."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._held: dict[Hashable, tuple[WaitedRecord, Value, bool]] = {}
-        """By row: its last change and where that one is from, the value before the batch, whether there was no row then."""
+        """By row: its last change with that one's origin, the value before the batch, and whether there was no row then."""
 
     def put(self, row: Hashable, record: Record, is_new: bool) -> None:
         """Holds a change back (``Changed``)."""
@@ -30,7 +31,7 @@ class RecordCache:
         self._held[row] = WaitedRecord(record, self._context.origin, self._context.waited), old, was_new
 
     def flush(self) -> Iterator[RecordMetadata]:
-        """Forwards what it holds; yields behind each change the source record that has made it."""
+        """Forwards the changes that it holds; after each, yields the source record that made it."""
         held, self._held = self._held, {}
         for waited, old, was_new in held.values():
             key, (new, _old, is_latest), timestamp, headers = waited.record
@@ -40,13 +41,13 @@ class RecordCache:
                 yield waited.origin
 
     def _as_stored(self, key: Key, new: Value) -> Value:
-        """The new value as it was when it was put: the program may have changed the object since, as for another key."""
+        """The new value as it was put, read from the store: the program may have changed the object since."""
         row = None if is_immutable(new) else self._context.table(self._context.node)(key)
-        return new if row is None else row[0]  # none: a window that has expired meanwhile
+        return new if row is None else row[0]  # None: the window has expired since
 
 
 class WaitingRecords:
-    """Of one node that ``waits_for_changes``."""
+    """The records that wait before one node (``operation_table.waits_for_changes``)."""
 
     def __init__(self, context: Context) -> None:
         """``context``: forwards to the node itself."""
@@ -57,7 +58,7 @@ class WaitingRecords:
         self._waiting.append(WaitedRecord(record, self._context.origin, self._context.waited))
 
     def flush(self) -> Iterator[RecordMetadata]:
-        """Hands them over in their order; yields behind each the source record that it comes of."""
+        """Hands them to the node in their order; after each, yields the source record that it comes from."""
         waiting, self._waiting = self._waiting, []
         for waited in waiting:
             self._context.forward_as(waited, waited.record)

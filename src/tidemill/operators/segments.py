@@ -1,9 +1,9 @@
 """Rows that expire with time, in segments: the common part of window and session stores.
 
 A row's key begins with the number of its segment (8 bytes), which its time decides: ``time // interval``. Decides what is live
-and what may still be seen, with Kafka Streams' rules: stream time is the highest time that was written; what lies in a segment
-older than stream time - retention is refused and deleted; what is older than stream time - retention, to the millisecond, is not
-shown. A store that is not persistent refuses by the millisecond as well. The stores decide what a row means.
+and what may still be seen, with Kafka Streams' rules. Stream time is the highest time that was written. What lies in a segment
+older than stream time - retention is refused and deleted. What is older than stream time - retention, to the millisecond, is not
+shown; a store that is not persistent refuses it, too. The stores decide what a row means.
 
 After the segments (no segment's number begins with 0xfe or 0xff) come rows that have no changelog: an index by time for
 emit on window close, and the clocks. A restored store has no clocks: its operator's begins where its changelog's timestamps
@@ -38,7 +38,7 @@ class Clock:
 
 
 def emitted_in(rows: Mapping[bytes, bytes | None]) -> int:
-    """Up to which close time an operator has emitted, as the rows say that a batch has written; -1: they say nothing of it."""
+    """The close time up to which an operator has emitted, by the rows that a batch has written; -1: they don't say it."""
     found = (row for key, row in rows.items() if key[:1] == _META and key != _META)
     return max((_TWO_LONGS.unpack(row)[1] for row in found if row is not None), default=-1)
 
@@ -51,8 +51,8 @@ def interval_of(retention_ms: int) -> int:
 class Segments:
     """The segments of one store of one task, from ``min_live`` on; ``floor`` is its first time, in bytes.
 
-    ``time_ordered``: keeps an index by time. ``shows_one_more``: what is one ms older is shown, too. ``reach``: so long rows are
-    kept and shown in any case; the segments' length is the ``retention``'s.
+    ``time_ordered``: keeps an index by time. ``shows_one_more``: rows are shown for one ms more. ``reach``: rows are kept and
+    shown for this time (ms) at least, while the segments' length follows from ``retention``.
     """
 
     __slots__ = (

@@ -91,6 +91,6 @@ class SessionAggregate:
 
 
 def _closing(close_time: int, emitted: int) -> tuple[int, int] | None:
-    """Ends."""
+    """``Closing``, by the ends of sessions."""
     first = max(0, emitted)
     return (first, close_time - 1) if close_time - 1 >= first else None

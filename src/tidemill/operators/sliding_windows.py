@@ -86,7 +86,7 @@ class SlidingWindowAggregate:
             self._rounds.after(record, close_time)
 
     def _closing(self, close_time: int, emitted: int) -> tuple[int, int] | None:
-        """Starts."""
+        """``Closing``, by the starts of windows."""
         last = close_time - self._difference - 1
         first = 0 if emitted == NONE_YET else max(0, emitted - self._difference)
         return (first, last) if last >= 0 else None

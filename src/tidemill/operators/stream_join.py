@@ -1,8 +1,8 @@
 """Joins of two streams in windows of time: each side's record joins what the other side's window store holds.
 
-Decides, with Kafka Streams' rules, what matches (a record of the right side from ``before`` earlier to ``after`` later than the
-left one, of those that the store still shows), which records wait for a match, and when those without one are forwarded: once the
-window is closed for the highest timestamp of both sides, at the next record that has this timestamp. Leaves how long rows are
+Decides with Kafka Streams' rules. A record of the right side matches a left one if it is from ``before`` earlier to ``after``
+later, and the store still shows it. A record that waited without a match is forwarded once its window is closed for the highest
+timestamp of both sides, at the next record that has this timestamp. Leaves how long rows are
 kept to ``window_store``, the order of what waits to ``outer_join_store``.
 
 A record that comes after its window has closed is forwarded without a match at once, whatever the grace period. Null values

@@ -57,7 +57,7 @@ class Suppress:
 
     @property
     def _is_deferred(self) -> bool:
-        """What waits is not forwarded now. Without a delay or room nothing ever waits: all is the record that has just come."""
+        """True if nothing may be forwarded now that has waited. Without a delay, or without room, nothing ever waits."""
         waits = self._until_close or (self._delay > 0 and self._max_records != 0 and self._max_bytes != 0)
         return waits and self._context.defers
 

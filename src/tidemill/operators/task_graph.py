@@ -61,7 +61,7 @@ from tidemill.operators.wrapped import WrappedOperator
 from tidemill.printable import repr_of, said_by
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.key_value_serdes import KeyValueSerdes
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.nodes import SinkNode, SourceNode, Topology, processor_node
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Key, Value
 
@@ -101,10 +101,9 @@ _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], 
 class TaskGraph:
     """The operators of ``nodes`` (default: all) of one task, and their stores, made at their first use by ``rows(name)``.
 
-    ``exits``: the serdes of records for the nodes outside that get some.
-    ``caching``: the tables that have a record cache, where ``topology`` is not all of it.
-    ``emitted``: up to which close times the windows of stores were emitted, as the task's commits say.
-    ``partition_times``: the highest timestamp so far of each (topic, partition), given to timestamp extractors.
+    ``exits``: the nodes outside that get records, with the serdes of these.
+    ``caching``: the tables that have a record cache; None: ``topology`` is the whole one, which says it.
+    ``emitted``: for each store, the close time up to which windows were emitted, as the task's commits say.
     """
 
     def __init__(
@@ -128,12 +127,13 @@ class TaskGraph:
         self.waited: tuple[bytes | None, bytes | None] | None = None
         """Key and value of the record that is handled, as an operator's store has them, if it had waited there."""
         self.latest_time = LATEST_TIME
-        """The highest timestamp that the task has read, where the caller knows it: a record may come with a later one, from a
-        processor above that has forwarded it so."""
+        """The highest timestamp that the task has read, where the caller knows it. Stream time does not go beyond it: a processor
+        above may have forwarded a record with a later timestamp."""
         self.emit_interval_ms, self.emitted = emit_interval_ms, emitted
         self.defers = False
         """Nothing that waits is forwarded, and no punctuator is called, in a batch that is not committed."""
         self.partition_times: dict[tuple[str, int], int] = {}
+        """The highest timestamp so far of each (topic, partition), for timestamp extractors."""
         self._caching = record_caches(topology) if caching is None else caching
         self._caches: list[RecordCache | WaitingRecords] = []
         """In the order of the topology: what one forwards may come to the next."""
@@ -193,7 +193,7 @@ class TaskGraph:
             self.process(source, record, origin)
 
     def process(self, node: str, record: Record, origin: RecordMetadata) -> None:
-        """Hands a decoded record to ``node`` (a source passes it on) and runs what is due by stream time thereafter."""
+        """Hands a decoded record to ``node`` (a source passes it on), then runs the punctuators that are due by stream time."""
         self.origin = origin
         timestamp = record[2]
         if timestamp > self.stream_time:
@@ -232,8 +232,7 @@ class TaskGraph:
         return taken
 
     def flush(self) -> None:
-        """The end of a batch: caches forward, operators, then stores, write what they collected (``flush()`` of those that have
-        it)."""
+        """Ends a batch: record caches forward, then operators and stores that have a ``flush()`` write what they collected."""
         for _ in self.flush_caches():
             pass
         for flushed in (*self._operators.values(), *self._stores.values()):
@@ -275,8 +274,7 @@ class TaskGraph:
         """The operator of a node, made at its first use; also of nodes outside, whose rows may be looked up."""
         found = self._operators.get(node)
         if found is None:
-            described = self.topology.nodes[node]
-            assert isinstance(described, ProcessorNode)
+            described = processor_node(self.topology, node)
             context = self._contexts[node]
             made: Operator
             made = operator_of(described.operation, context) if described.wrapped is None else WrappedOperator(described, context)
@@ -284,7 +282,7 @@ class TaskGraph:
         return found
 
     def record_cache(self, context: NodeContext) -> Changed | None:
-        """What takes the changes of the table that a node makes, if it has a record cache."""
+        """The function to which the changes of a node's table go, if that has a record cache; else None."""
         if context.node not in self._caching:
             return None
         cache = RecordCache(context)

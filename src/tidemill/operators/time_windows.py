@@ -82,7 +82,7 @@ class TimeWindowAggregate:
             self._rounds.after(record, close_time)
 
     def _closing(self, close_time: int, emitted: int) -> tuple[int, int] | None:
-        """Starts; None while no new window can have closed."""
+        """``Closing``, by the starts of windows; None while no new window can have closed."""
         last = close_time - self._size
         if last < 0:
             return None

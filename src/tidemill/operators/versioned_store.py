@@ -7,9 +7,9 @@
     clock     ff                                             highest timestamp that was put
     changelog key                                            value; the record's timestamp is the version's
 
-Decides, as Kafka Streams: a put older than the highest timestamp put so far - history retention is refused (it is logged all
-the same); the newest version of a key never expires; older ones are found as of a time down to that same bound. Versions that no
-read can find any more are deleted now and then, by the expiry rows; a deletion expires with the version that it ended. A value
+Decides, as Kafka Streams: a put is refused if it is older than (highest timestamp put so far - history retention); it is logged
+all the same. The newest version of a key never expires. Older ones are found as of a time down to that same bound. Versions that
+no read can find any more are deleted now and then, by the expiry rows; a deletion expires with the version that it ended. A value
 that is deleted as of its own time has never been, so that an older put may become the newest.
 """
 
@@ -37,7 +37,7 @@ NEWEST_END = _OLDER
 
 
 def newest_row_key(key: bytes) -> bytes:
-    """Of the row with the newest version of a key; rows are in the order of their keys."""
+    """The key of the row with the newest version of ``key``; these rows are in the order of ``key``'s bytes."""
     return _NEWEST + key
 
 

@@ -1,7 +1,7 @@
 """Conversion between JSON documents of other instances and frozen dataclasses.
 
-Decides that a document is taken only if every field is there and of its type (a field with a default may be missing, what no
-field is for is left out), that whole numbers have at most 64 bits, and that the sentence of a refusal says where what was found.
+Decides which documents are taken: those in which every field is there and of its type. A field with a default may be missing,
+members that are no field are left out, and whole numbers have at most 64 bits. A refusal says what was found, and where.
 Types that a field may have: ``str``, ``bool``, ``int``, ``float``, ``TaskId`` (its text), ``X | None``, ``tuple[X, ...]``,
 ``Mapping[str, X]`` and dataclasses of such fields. A field ``from_`` is ``from`` in JSON.
 """

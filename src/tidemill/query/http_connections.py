@@ -57,7 +57,7 @@ class ConnectionLimits:
     handshakes: dict[asyncio.Task[None], None] = field(default_factory=dict)
 
     def make_room(self) -> bool:
-        """For one connection more. False if all of them are being answered."""
+        """Makes room for one more connection. False if all that are open are being answered."""
         if len(self.open) + len(self.handshakes) < self.most:
             return True
         if self.waiting:

@@ -35,9 +35,9 @@ MOST_BYTES = 32 << 20
 _SMALLER: Mapping[str, int] = {
     "instance": 8 << 20, "decisions": 8 << 20, "tasks": 4 << 20, "health": 1 << 16, "drain": 1 << 16,
 }  # fmt: skip
-"""What is less, by the first part of its path: several times what an instance with 10,000 tasks says."""
+"""Lower limits by the first part of the path: several times what an instance with 10,000 tasks answers."""
 _BYTES_OF_A_VALUE = 16
-"""A document has fewer values than one for so many bytes of its limit: Python takes most time and memory for small ones."""
+"""Bytes of a document's limit for each value that it may have: small values take Python most time and memory."""
 _PART_BYTES = 65_536
 _MOST_TEXT = 300
 _T = TypeVar("_T")

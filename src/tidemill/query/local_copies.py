@@ -1,10 +1,13 @@
 """The copies of stores that this instance has, read in the driver while workers write them.
 
-Decides which copy may be read. A running active always; one whose last batch was lost is still read, at the state that was
-committed, as long as its files hold at least what they held while it ran (a wiped store that is being filled again does not);
-a standby, or an active that is being restored, only for those who take stale answers. What is read of a running active is always
-some committed batch: workers write stores after their Kafka transaction, in one LMDB transaction of which a reader sees all or
-nothing. Of the others it is what the changelog had up to some committed record, which may be in the middle of a batch.
+Decides which copy may be read:
+
+- A running active task's, always. What is read is some committed batch: workers write stores after their Kafka transaction, in
+  one LMDB transaction, of which a reader sees all or nothing.
+- An active task's whose last batch was lost, at the committed state, as long as its files hold at least what they held while it
+  ran. A wiped store that is being filled again does not.
+- A standby's, or that of an active task that is being restored, only by those who take stale answers. What is read is what the
+  changelog had up to some committed record, which may be in the middle of a batch.
 
 Who has which task is handed in at each question; the files' snapshots are ``state``'s.
 """

@@ -47,7 +47,7 @@ class RowsQuestion:
     """One ``key``, or the keys from ``low`` to ``high`` (both included; None: no bound), of some partitions.
 
     ``times``: of a store of windows or sessions, those of ``key`` between two times (``windowed_rows``). ``position``: only of
-    copies that are at least there. ``most_age_ms``: only of standbys that had everything so long ago; None: however old.
+    copies that are at least there. ``most_age_ms``: of standbys only those that were complete within this time; None: of any age.
     """
 
     partitions: frozenset[int]

@@ -1,8 +1,8 @@
 """The load of a group and the number of instances that it should have (GET /scale), from the group's document.
 
-Decides the load and the capacity in the document: the capacity of an instance is the most records per second that its threads
-have processed while more of their input was waiting; tasks that are restored, warm up or are handed over, and missing instances,
-delay a change. ``assignment.scale`` computes the number.
+Decides what counts as load and as capacity. The capacity of an instance is the most records per second that its threads have
+processed while more of their input was waiting. Tasks that are restored, warm up or are handed over, and missing instances, delay
+a change. ``assignment.scale`` computes the number.
 """
 
 from __future__ import annotations

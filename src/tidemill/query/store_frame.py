@@ -1,10 +1,9 @@
 """``streams.store_dataframe(name)``: a store as a Spark DataFrame, a snapshot together with its changelog offsets.
 
-Decides what a snapshot is: each copy is read in one LMDB transaction, rows and position alike, by a Python worker on this
-machine, and what was read is kept on Spark's disk; so the DataFrame stays what it was, however often it is used, while the
-store continues. One Spark task reads all copies, because a second one could take a slot that a stream thread waits for. Rows
-never pass through the driver. ``local_copies`` decides which copies may be read; the operators' stores decide the layout of
-rows.
+Decides what a snapshot is. A Python worker on this machine reads each copy in one LMDB transaction, rows and position alike. The
+rows are kept on Spark's disk, so the DataFrame stays what it was, however often it is used, while the store changes. One Spark
+task reads all copies, because a second one could take a slot that a stream thread waits for. Rows never pass through the driver.
+``local_copies`` decides which copies may be read; the operators' stores decide the layout of rows.
 """
 
 from __future__ import annotations

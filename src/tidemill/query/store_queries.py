@@ -218,8 +218,8 @@ class StoreQueries:
         return self._instance.hosts().owners(store, partition)
 
     def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
-        """Rows from the copies here: of actives only, or with ``max_lag`` also those at most so many offsets behind, and as old
-        as the question allows; in both cases from its position on.
+        """Rows from the copies here: of actives only, or with ``max_lag`` also of those at most that many offsets behind, and no
+        older than the question allows; in both cases only of copies that have reached its position.
 
         Partitions that can't be read here now are missing from the answer. QueryError for a position where there is no changelog.
         """

@@ -178,7 +178,7 @@ def _windows_html(name: str, windows: Callable[[], Iterator[tuple[Windowed, Valu
 
 
 def view_of_its_kind(copies: ReadOnlyStore) -> ReadOnlyStore | ReadOnlyWindowStore | ReadOnlySessionStore:
-    """As ``store``, ``window_store`` or ``session_store`` gives it."""
+    """The view that ``store``, ``window_store`` or ``session_store`` gives, by the store's kind."""
     if not is_windowed(copies.store):
         return copies
     return session_view(copies) if kind_of(copies.store) is StoreKind.SESSION else window_view(copies)

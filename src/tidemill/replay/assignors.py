@@ -1,8 +1,8 @@
 """Recompute recorded answers of Kafka's assignors: a record in, a result in the shape of its ``expected`` out.
 
 Decides which assignor, in which form, answers a record, and what its inputs are: an answer in the record is never read.
-Records of whole rebalances and of wire formats are recomputed in ``membership``; how answers compare is left to
-``recorded_answers``.
+Records of whole rebalances and of wire formats are recomputed in ``membership``; ``recorded_answers`` compares
+answers.
 """
 
 from __future__ import annotations

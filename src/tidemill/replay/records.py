@@ -1,7 +1,7 @@
 """Assignor inputs and answers as JSON values, in the format of the recorded runs of Kafka's classes.
 
 Decides how a record's fields map to an ApplicationState and an Assignment to a record's ``expected``. A field that is
-an answer is never read. Which assignor answers a record, and how answers are compared, is left to the caller.
+an answer is never read. The caller chooses the assignor and compares the answers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Validation of an assignor's answer (TaskAssignmentUtils.validateTaskAssignment of KIP-924).
 
-Decides what is wrong with an answer, first fault first, under Kafka's names of the faults. What happens to an invalid
-answer is left to the caller.
+Decides what is wrong with an answer, first fault first, under Kafka's names of the faults. The caller decides
+what happens to an invalid answer.
 """
 
 from __future__ import annotations

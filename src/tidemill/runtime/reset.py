@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidemill.config.slices import TopicsConfig
+from tidemill.config.values import GroupClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, EnvironmentProblem, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.admin.groups import describe_group, set_committed_offsets
 from tidemill.membership.topology_fit import looks_internal
 from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.thread.task_topology import task_topology
@@ -27,6 +29,7 @@ from tidemill.topology.patterns import with_topics_of_patterns
 
 _LOCK_WAIT_S = 15.0
 _GONE_LIMIT_S = 30.0
+_GROUP_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,7 @@ def plan_reset(
     topology: Topology,
     config: TopicsConfig,
     admin: Admin,
+    groups: GroupClientSettings,
     target: Target,
     *,
     inputs: Collection[str] = (),
@@ -80,7 +84,7 @@ def plan_reset(
     and that neither list has, EnvironmentProblem for one that isn't there.
     """
     application = config.application_id
-    require_empty(admin, application)
+    require_empty(groups, application)
     there = admin.topics()
     known = task_topology(with_topics_of_patterns(topology, application, there), application)
     sources = [topic for topic in known.topics if topic not in known.internal_topics]
@@ -134,11 +138,13 @@ def _written(topology: Topology) -> set[str]:
     return {node.topic for node in topology.nodes.values() if isinstance(node, SinkNode)}
 
 
-def carry_out(plan: ResetPlan, admin: Admin) -> None:
+def carry_out(plan: ResetPlan, admin: Admin, groups: GroupClientSettings) -> None:
     """Offsets first, then topics, then local state; it can be done again if it fails half way. Raises as ``plan_reset``, and
     StateDirectoryInUseError."""
-    require_empty(admin, plan.application_id)
-    admin.set_committed_offsets(plan.application_id, {seek.partition: seek.to for seek in plan.seeks})
+    require_empty(groups, plan.application_id)
+    set_committed_offsets(
+        groups, plan.application_id, {seek.partition: seek.to for seek in plan.seeks}, limit_s=_GROUP_LIMIT_S
+    )
     if plan.topics:
         admin.delete_topics(plan.topics)
         _wait_gone(admin, plan.topics)
@@ -148,8 +154,8 @@ def carry_out(plan: ResetPlan, admin: Admin) -> None:
             directory.clean(lock)
 
 
-def require_empty(admin: Admin, application: str) -> None:
-    group = admin.describe_group(application)
+def require_empty(groups: GroupClientSettings, application: str) -> None:
+    group = describe_group(groups, application, limit_s=_GROUP_LIMIT_S)
     if group is None or not group.members:
         return
     names = ", ".join(sorted({member.client_id for member in group.members}))

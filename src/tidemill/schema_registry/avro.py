@@ -65,7 +65,7 @@ class AvroSerde:
         return self.registry.call("avro", "read a value", found, read_as(_HEADER.unpack_from(data)[1]))
 
     def _bounds(self, data: bytes) -> AvroBounds:
-        """Those of the writer's schema. SerdeError if what the bytes could make a reader do has none (``avro_bounds``)."""
+        """The bounds of the writer's schema (``avro_bounds``). SerdeError if they don't bound what these bytes are read into."""
         number = _HEADER.unpack_from(data)[1]
         bounds = _bounds.get((self.registry.url, number))
         if bounds is None:

@@ -1,8 +1,8 @@
 """Writers' Avro schemas that bound the size of decoded values by the number of bytes.
 
-Decides that an array's items must take bytes, since a count alone would make as many items as it says, that a record has few
-values which take none, since records of such records multiply them, and that a record which contains itself is read from few
-bytes only, since each level takes stack. Each named schema is looked at once, however often it occurs. The reader's own schema is
+Decides three bounds. An array's items must take bytes, since else a count alone makes as many items as it says. A record has few
+values that take none, since records of such records multiply them. And a record that contains itself is read from few bytes only,
+since each level takes stack. Each named schema is looked at once, however often it occurs. The reader's own schema is
 no bound: what it lacks is read past with the writer's.
 """
 

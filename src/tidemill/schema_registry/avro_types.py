@@ -57,10 +57,10 @@ def type_named(schema: str, name: str) -> str:
 
 
 def _of_text(schema: str, found: Callable[[], str]) -> str:
-    """What is found in a schema's text.
+    """The result of ``found``, which reads the schema's text.
 
     Raises:
-        TopologyError: nothing, or it is no text.
+        TopologyError: the schema is no text, or can't be read; with what to write.
         ConfigError: the packages for it are not installed.
     """
     if not isinstance(schema, str):

@@ -35,8 +35,8 @@ def to_write(value: Value, schema: str) -> Value:
 
 
 def as_read(value: Value, schema: str) -> Value:
-    """What fastavro has read with a schema, with its defaults as values of their types: fastavro gives the JSON that the schema's
-    text has.
+    """A value that fastavro has read with a schema, with defaults as values of their types: fastavro gives them as the JSON of
+    the schema's text.
 
     Raises:
         ValueError: an int that no writer can have written.
@@ -45,7 +45,7 @@ def as_read(value: Value, schema: str) -> Value:
 
 
 def from_raw(data: Value, sql_type: str) -> Value:
-    """What was written as ``bytes`` and nothing else, which has no length of its own."""
+    """The value of data whose whole schema is ``bytes``: such data have no length in front."""
     if sql_type == "binary":
         return data
     if sql_type == "string":

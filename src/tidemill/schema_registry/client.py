@@ -20,7 +20,7 @@ from confluent_kafka.schema_registry.error import SchemaRegistryError
 from tidemill.errors import RetriableError
 
 TIMEOUT_S = 10
-"""Of each request, where none is set: the client's own default is to wait without limit."""
+"""The limit of each request, where none is set: the client's own default is to wait without limit."""
 _MOST_BYTES = 16 << 20
 """Largest answer that is read; no schema is larger."""
 _OF_A_SCHEMA = frozenset({*range(40401, 40500), 409, 42201})
@@ -30,7 +30,7 @@ _Answer = TypeVar("_Answer")
 
 
 class RegistryClient(SchemaRegistryClient):
-    """``told``: an error's text as it may be told, without the credentials of the settings and these."""
+    """``told``: gives an error's text without the credentials of the settings and these."""
 
     def __init__(self, conf: dict[str, Any], told: Callable[[Exception, Sequence[str]], str]) -> None:
         super().__init__({"timeout": TIMEOUT_S, **conf})

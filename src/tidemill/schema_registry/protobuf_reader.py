@@ -18,7 +18,7 @@ from tidemill.schema_registry.references import referenced
 _DEEPEST = 100
 """Protobuf's own limit of messages in messages."""
 _MOST_BYTES = 5 + 5 * (1 + _DEEPEST)
-"""Of a schema's id and the place of a message in it: a count of numbers and these, each of at most five bytes."""
+"""Most bytes of a schema's id and a message's place in it: a count of numbers, and these, each of at most five bytes."""
 
 
 class ProtobufReader(ProtobufDeserializer):

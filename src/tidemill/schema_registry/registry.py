@@ -59,7 +59,7 @@ class SchemaRegistry:
     settings: Mapping[str, object] = field(default_factory=dict, repr=False)  # holds credentials
     auto_register: bool = True
     _mock_file: str = field(default="", init=False, repr=False)
-    """Of a registry for tests (``mock://name``): where its schemas stand, also for the workers."""
+    """The file with the schemas of a registry for tests (``mock://name``), which workers read, too."""
 
     def __post_init__(self) -> None:
         if self.url.startswith(_MOCK):

@@ -342,7 +342,7 @@ class Cluster:
 
 
 def _only_settle() -> None:
-    """No operation: after each entry of the agenda the group settles, which the completion of a copy needs."""
+    """Does nothing: the group settles after each entry of the agenda, and a completed copy needs that."""
 
 
 def _plain(tasks: object) -> list[TaskId]:

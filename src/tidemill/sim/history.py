@@ -7,12 +7,12 @@ marked by their cause. Balanced means: the last rebalance asked for no other one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
 from tidemill.assignment.invariants import unbalanced
-from tidemill.assignment.model import ApplicationState, Assignment, Decision
+from tidemill.assignment.model import ApplicationState, Assignment
 from tidemill.assignment.scale import ScaleAdvice
 from tidemill.ids import ProcessId, TaskId
 from tidemill.sim.scenario import Scenario
@@ -68,9 +68,6 @@ class Round:
         """The most stateful active tasks of one client."""
         stateful = self.state.stateful_tasks
         return max((len(held.active & stateful) for held in self.assignment.clients.values()), default=0)
-
-    def decisions(self) -> Sequence[Decision]:
-        return self.assignment.explain()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

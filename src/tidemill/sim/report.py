@@ -215,10 +215,10 @@ def tasks_text(tasks: Iterable[TaskId]) -> str:
 
 
 def _scale_json(run: SimulatedRun, look: ScaleLook) -> dict[str, object]:
-    told = look.advice
+    advice = look.advice
     return {
-        "time_ms": look.time_ms, "clock": clock(run, look.time_ms), "present": told.present, "wanted": told.wanted,
-        "waits": told.waits, "why": told.why, "records_per_s": told.records_per_s, "lag": told.lag,
+        "time_ms": look.time_ms, "clock": clock(run, look.time_ms), "present": advice.present, "wanted": advice.wanted,
+        "waits": advice.waits, "why": advice.why, "records_per_s": advice.records_per_s, "lag": advice.lag,
     }  # fmt: skip
 
 

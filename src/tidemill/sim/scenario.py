@@ -1,7 +1,7 @@
 """Scenario of a simulated run: clients, sub-topologies, settings, and what happens when.
 
-Decides shapes and what makes a scenario impossible; how its file is written is left to ``scenario_file``, what follows
-from it to ``cluster``. Everything is immutable, so variants of a scenario share what they do not change. Times are in
+Decides shapes and what makes a scenario impossible; ``scenario_file`` knows how its file is written, ``cluster`` what
+follows from it. Everything is immutable, so variants of a scenario share what they do not change. Times are in
 milliseconds from the start of the run.
 """
 

@@ -1,8 +1,8 @@
 """Scenarios as TOML: from a parsed file to a Scenario.
 
 Decides names and units of the file: times are in seconds (``at_s``, ``for_s``) except where a name ends in ``_ms``; settings
-have their Kafka names. An unknown key is an error, so that a misspelt one is not silently without effect. Reading the
-file is left to the caller.
+have their Kafka names. An unknown key is an error, so that a misspelt one is not silently without effect. The caller
+reads the file.
 """
 
 from __future__ import annotations

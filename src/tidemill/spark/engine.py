@@ -45,10 +45,10 @@ log = logging.getLogger("tidemill.engine")
 
 _DEATH_LIMIT_S = 5.0
 _LONGEST_RUN_S = 300.0
-"""A run ends after so long: with it ends what Spark and its workers keep of a job."""
+"""The longest run: when it ends, Spark and its workers drop what they keep of a job."""
 _LONGEST_REST_S = 30.0
 _SLOT_LOOK_S = 2.0
-"""Seconds after which it is looked whether a batch that has not begun waits for a task slot."""
+"""Time after which the engine looks whether a batch that has not begun waits for a task slot."""
 _JOB_GROUP = "spark.jobGroup.id"
 _LOST_SIDE = re.compile(r"\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|Block rdd_\w+ was not found")
 """Spark's errors where the rows of a static side, which it keeps as an RDD of the session's, are gone: as a whole, or from the

@@ -1,7 +1,7 @@
 """Objects of the JVM behind a session, which py4j gives no types: plans, expressions, exceptions, and Scala's sequences of them.
 
-Decides the one way from Python's sequences to Scala's and back, and that the JVM looks for a class once: py4j asks it at each
-use, and where PySpark gives no package, the JVM first searches all jars for a class that is in none.
+Decides the one way from Python's sequences to Scala's and back. And that the JVM looks up each class once: py4j asks it at each
+use, and for a name without a package the JVM first searches all jars in vain.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def class_of(session: SparkSession, name: str) -> JavaObject:
 
 
 def is_stopped(session: SparkSession) -> bool:
-    """True if its context was stopped, by whom ever, or its JVM is gone."""
+    """True if its context was stopped, by anyone, or its JVM is gone."""
     context = session.sparkContext._jsc
     try:
         return context is None or bool(context.sc().isStopped())

@@ -32,7 +32,8 @@ _OWN = {
 }
 
 _MAKING = threading.Lock()
-"""Of instances that start at the same time, one would take the other's ``RDD.toDF`` for the owner's."""
+"""Held while a session is made: of two instances that start at the same time, one would take the other's ``RDD.toDF`` for the
+owner's."""
 
 
 def plan_session(session: SparkSession, settings: Mapping[str, str] | None = None) -> SparkSession:

@@ -39,14 +39,14 @@ def stores_in(environment: SharedEnvironment) -> list[str]:
 
 
 def require_sound(environment: SharedEnvironment, page_limit: int | None = PAGES_CHECKED_AT_OPEN) -> None:
-    """CorruptStateError if a page, of the first so many, is not what LMDB can follow; None: all of the file."""
+    """CorruptStateError if one of the first ``page_limit`` pages (None: of all) is one that LMDB can't follow."""
     with environment.write():  # No other process can commit meanwhile; nothing is written.
         fault = find_fault(environment.directory / DATA_FILE, page_limit=page_limit)
     if fault is not None:
         raise fault
 
 
-def require_made(environment: SharedEnvironment, whose: StateIdentity | None = None) -> None:
+def require_made(environment: SharedEnvironment, whose: StateIdentity | None) -> None:
     """For a reader: StateError while the owner is making the state, CorruptStateError for one of another format,
     ForeignStateError for another task's."""
     with environment.read(META) as (transaction, (meta_db,)):
@@ -85,7 +85,7 @@ def make_or_require(
         ensure_dirty(environment.directory, boot_id)
         environment.create_databases(databases)
     with environment.write(*databases) as (transaction, (meta_db, *handles)):
-        ensure_dirty(environment.directory, boot_id)  # here, because the owner before may be removing the file in one of his
+        ensure_dirty(environment.directory, boot_id)  # here: the owner before removes the file within a write transaction
         if meta.is_empty(transaction, meta_db):
             meta.write_version(transaction, meta_db)
         meta.require_version(transaction, meta_db, path)

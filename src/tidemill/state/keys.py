@@ -4,8 +4,8 @@
     longer            prefix | first 490 bytes | hash of the key (20)   key length (4, big endian) | key | value
 
 Two invariants follow. The length shows which of the two an LMDB key is: only a long one has 511 bytes. And LMDB's order is the
-order of the keys, but for long keys that share their first 490 bytes: these stand together (behind the short key that equals
-those bytes, before everything else), in the order of their hashes; a scan sorts each such group by full key.
+order of the keys, except for long keys that share their first 490 bytes: these are a group in the order of their hashes, right
+behind the short key that equals those bytes. A scan sorts each such group by full key.
 
 A timestamped store's values are timestamp (8 bytes, big endian) | value, as in Kafka Streams; its changelog has the value
 alone, and the timestamp is the record's.

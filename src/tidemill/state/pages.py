@@ -131,8 +131,8 @@ def require_complete(path: Path) -> FileHeader | None:
 
 
 def require_readable(path: Path, *, page_limit: int) -> None:
-    """For a process that only reads, and that a page which LMDB can't follow would end: CorruptStateError if there is one among
-    the first so many. While a writer commits all the time it may go unnoticed."""
+    """For a process that only reads: CorruptStateError if one of the first ``page_limit`` pages is one that LMDB can't follow,
+    which would end the process. While a writer commits all the time it may go unnoticed."""
     for _ in range(_ATTEMPTS_WHILE_WRITTEN):
         header = read_header(path)
         fault = find_fault(path, page_limit=page_limit)

@@ -1,9 +1,9 @@
 """Order of a task's inputs by timestamp: the next record is always the oldest one.
 
-Decides, as Kafka Streams' PartitionGroup and ``max.task.idle.ms`` do, when that is known: an input that has nothing to take is
-waited for as long as its broker has more (0, the default), some time longer than that (above 0), or not at all (-1). What must
-wait is held back for the next batches: it is not part of a batch, whose ends are where each input was left. So is, of all
-inputs, what is beyond the few records that a batch may take after a failure (``max_inputs``). Invariant: within a partition
+Decides when that is known, as Kafka Streams' PartitionGroup and ``max.task.idle.ms`` do. An input that has nothing to take is
+waited for as long as its broker has more (0, the default), some time longer than that (above 0), or not at all (-1). Records
+that must wait are held back for the next batches: they are not part of a batch, whose ends are where each input was left. So are
+records beyond the few that a batch may take after a failure (``max_inputs``). Invariant: within a partition
 records keep their order, and none is taken twice or left out.
 
 Leaves to the reader how much is fetched of what. While much is held back, only the inputs that are waited for are read.
@@ -32,7 +32,7 @@ _HELD_WAIT_MS = 100
 NEVER_IDLE = -1
 Messages = Sequence[FetchedRecord]
 Group = tuple[int | str, int]
-"""A task: sub-topology and partition. An input whose records wait for no others: topic and partition."""
+"""A task, by sub-topology and partition; an input whose records wait for no others, by topic and partition."""
 
 
 class EndingReader(SourceReader, Protocol):
@@ -122,7 +122,7 @@ class AlignedReader:
         self, group: Group, inputs: dict[TopicPartition, list[FetchedRecord]], ended: frozenset[TopicPartition], most: int,
         request: BatchRequest,
     ) -> list[FetchedRecord]:  # fmt: skip
-        """Takes from the queues what a task may have, at most so many."""
+        """Takes from the queues the records that a task may have, at most ``most``."""
         sizes = [len(queue) for queue in inputs.values()]
         if not any(sizes):
             return []
@@ -211,10 +211,10 @@ def _sorted_into(queue_of: Mapping[tuple[str, int], list[FetchedRecord]], messag
 
 
 def _merged(queues: Sequence[Messages]) -> tuple[npt.NDArray[np.intp], list[int]]:
-    """(the numbers of all messages, queue after queue, in the order of taking; the place in it of each queue's last one).
+    """(the numbers of all messages, counted queue after queue, in the order of taking; the place in it of each queue's last one).
 
-    What a partition has sent before a record can't be older than the oldest that the record has waited for: a running maximum of
-    timestamps puts the records of all partitions into the order of their heads at once; of equals the first queue's go first.
+    The next record is that with the least timestamp among the heads of the queues; of equals the first queue's. A record behind a
+    later one of its queue is taken right after that one. So the order is that of the running maximum of each queue's timestamps.
     """
     keys = [np.maximum.accumulate(np.array([m.timestamp()[1] for m in queue], np.int64)) for queue in queues]
     order = np.argsort(np.concatenate(keys), kind="stable")

@@ -21,7 +21,7 @@ RowsOf = Callable[[BatchRequest], Iterable[pa.RecordBatch]]
 
 
 def source_run(asked: Callable[[], bytes | None], rows_of: RowsOf, *, is_standing: bool, steps: int) -> Iterator[pa.RecordBatch]:
-    """The source step of a run with so many later steps: the rows of one request after the other, until there are no more.
+    """The source step of a run with ``steps`` later steps: the rows of one request after the other, until there are no more.
     ``asked`` gives the next one, packed."""
     output = WorkerOutput()
     while (packed := asked()) is not None:

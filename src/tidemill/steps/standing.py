@@ -6,11 +6,11 @@ input ends. In a standing run neither happens, so the last rows of a micro-batch
 - Arrow batches of few rows, and buffers of few bytes (``task_settings``).
 - Filler rows behind each micro-batch, as many as fill an Arrow batch (``rows_behind``).
 - A flush of what PySpark's worker writes to, before a step waits (``WorkerOutput``).
-- One JVM thread moves the rows of a whole job. It reads what a step has made only when the step takes no more: while it does, the
-  thread fetches more from the step before, and waits there. So a step with steps on both sides stops reading at the end of a
-  micro-batch, what follows is more than the socket to it holds, and it reads on when the last step has reported.
+- A pause of each step that has steps on both sides. One JVM thread moves the rows of a whole job. As long as a step takes rows,
+  the thread fetches more from the step before, waits there, and does not read what the step has made. So the step stops reading
+  at the end of a micro-batch until the last step has reported, and the fillers behind it are more than the socket to it holds.
 
-All of it leans on how Spark 4 works inside, is here and nowhere else, and is held by ``tests/spark/test_standing_run.py``.
+All of it depends on Spark 4's internals. It is in this module only, and ``tests/spark/test_standing_run.py`` checks it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _NO_BYTE_LIMIT = {"spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 
 
 
 UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
-"""Sockets between the JVM and its workers, which are TCP's where the session has not set it: those take megabytes."""
+"""The setting for Unix sockets between the JVM and its workers. Without it they are TCP's, whose buffers hold megabytes."""
 
 
 def can_stand_on(sockets: str, steps: int) -> bool:
-    """True if runs of a plan with so many later steps can stand. ``sockets``: as the session has ``UNIX_SOCKETS``."""
+    """True if runs of a plan with ``steps`` later steps can stand. ``sockets``: as the session has ``UNIX_SOCKETS``."""
     return steps == 1 or sockets.lower() == "true"
 
 

@@ -36,7 +36,7 @@ class SourceTopic:
     is_repartition: bool = False
     """True of a repartition topic of this application: a record with ``SUMMED_HEADER`` is a sum there."""
     takes_sums: bool = False
-    """True if the nodes below only count, so that a sum tells them all they need."""
+    """True if the nodes below only count, so that they need no more than a sum."""
     extractor: UserFunction | None = None
     """``extractor(record, partition time)`` gives the records their timestamps; without one they have those of the topic."""
 
@@ -88,7 +88,8 @@ class BatchSinkSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """A node that runs in Python. ``inline``: who gets its records in this very step; ``tag``: set if they also travel on."""
+    """A node that runs in Python. ``inline``: the nodes and sinks of the same step that get its records; ``tag``: set if these
+    also leave the step."""
 
     name: str
     subtopology: int

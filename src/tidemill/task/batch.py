@@ -69,7 +69,7 @@ class TaskRun:
     task: TaskId
     directory: str
     epoch: str
-    """Of the stores, which stay open from batch to batch as long as it is the same."""
+    """The stores stay open from batch to batch as long as their epoch is the same."""
     demotions: int = 0
     """How often the task has become a standby in this epoch. What operators keep in memory is not what the stores hold then."""
     changelog: Mapping[str, int] | None = None
@@ -82,7 +82,7 @@ class TaskRun:
 
     @property
     def owner(self) -> str:
-        """For whom operators keep in memory what they have seen: a copy, and an active task after it, are another one."""
+        """The owner of what operators keep in memory: another one for a copy and for the active task that it becomes."""
         return f"{self.epoch}/{self.demotions}"
 
 
@@ -237,7 +237,7 @@ class BatchReport:
     records_in: int = 0
     records_restored: int = 0
     restored: Mapping[TaskId, Mapping[str, int]] = field(default_factory=dict)
-    """The same by task and store, standbys included."""
+    """Restored records by task and store, standbys included."""
     records_out: int = 0
     dropped: int = 0
     skipped: int = 0
@@ -271,7 +271,7 @@ class CommittingMember:
     incarnation: int
     may_commit: bool
     confirmed_for_s: float = math.inf
-    """For so long from the question on the group gives its partitions to no other; infinite where the broker fences."""
+    """Seconds from the question on for which the group gives the partitions to nobody else; infinite where the broker fences."""
 
 
 def times_after(times: Times, stats: Mapping[TopicPartition, PartitionStats]) -> dict[TopicPartition, PartitionTime]:

@@ -37,10 +37,10 @@ class BatchId:
         return hash(str(self))
 
     def to_rows(self) -> list[tuple[str, int, int, int]]:
-        """For JSON."""
+        """The ranges as (topic, partition, start, end), for JSON."""
         return [(*tp, *at) for tp, at in sorted(self.ranges.items())]
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[str, int, int, int]]) -> BatchId:
-        """The id of which ``to_rows`` gave these."""
+        """The id that ``to_rows`` gave as these rows."""
         return cls({TopicPartition(topic, partition): OffsetRange(start, end) for topic, partition, start, end in rows})

@@ -64,10 +64,10 @@ class BatchSize:
 
     most: int | None = None
     suspects: int = 0
-    """One of so many records that come next, of the inputs in ``until``, makes a function raise."""
+    """One of this many next records of the inputs in ``until`` makes a function raise."""
     until: Positions = field(default_factory=dict)
     below: int | None = None
-    """A batch of so many records has died or taken too long."""
+    """The workers of a batch of this many records have died or taken too long."""
     restored: int | None = None
     """``most`` for what tasks restore, and standbys follow."""
     patience: int = 1
@@ -133,7 +133,7 @@ def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress
 
 
 def of_no_record(error: str, message: str) -> str:
-    """What is said of a function that fails in batches from which no record can be left out for it."""
+    """The error about a function that fails in batches, and for which no record can be left out."""
     return (
         f"a function of Columns fails on what a punctuator or a store forwards: {error}: {message}; no record that was read can "
         "be skipped for it: give it an expression that does not fail (F.try_divide, try_cast, F.when), or wrap it in "
@@ -160,8 +160,9 @@ def tried(size: BatchSize) -> BatchSize:
 
 
 def of_replacement(size: BatchSize, progress: SourceProgress) -> BatchSize:
-    """For the thread that replaces one which this batch has ended: half of its records, so that what precedes the one that fails
-    is committed, and a backlog gets through although now and then one fails. All are tried again: none is refused any more."""
+    """The size for a thread that replaces one which this batch has ended: half of its records, so that what precedes the one that
+    fails is committed, and a backlog gets through although now and then one fails. All are tried again: none is refused any
+    more."""
     if progress.records > 1:
         return BatchSize(most=progress.records // 2, below=progress.records)
     return BatchSize(most=size.most, below=size.below)
@@ -202,8 +203,8 @@ def _grown(most: int | None, usual: int) -> int | None:
 
 
 def next_size(size: BatchSize, inputs: Positions, held: Collection[TopicPartition]) -> BatchSize:
-    """For a batch that reads these inputs from these positions: without what is known of records that lie behind them, or in
-    partitions that are not ``held`` any more. Of an input that is held, but not read by the batch, all stays known."""
+    """The size for a batch that reads these inputs from these positions. It forgets records before these positions, and those of
+    partitions that are not ``held`` any more; it keeps those of inputs that are held, but not read by the batch."""
     if not (size.refused or size.until or size.deaths):
         return size
 

@@ -13,7 +13,7 @@
     range                                 its offsets)
 
 If a task was a standby on this instance (``standby``), or its stores are still here from before, the positions of its stores are
-known from the beginning: only its offsets must be fetched, and the worker compares the positions with the files (rule 15).
+known from the beginning. Then only its offsets must be fetched, and the worker compares the positions with the files (rule 15).
 
 Decides phases, what a batch reads for each task, and which tasks wait for offsets; the stream thread fetches these. The order is
 rule 10 of correctness.md: old owner fenced, committed offsets stable, end of the changelog, restore up to it, only then run.

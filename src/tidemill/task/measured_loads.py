@@ -1,11 +1,13 @@
 """Measured loads of one member's tasks, and when their change justifies a rebalance.
 
-Decides three things. The measure: records that arrive for a task per second, by the ends of its input partitions (what is
-processed would show a backlog as load), the mean of the first ``SMOOTHED_OVER_S`` and smoothed over as long from then on, and
-the size of its state; both as levels that noise does not change (``assignment.task_load``). Memory: the load of a task that has
-moved is kept for ``REMEMBERED_S``, because its new owner has measured nothing yet. The rebalance: requested by a member whose
-tasks together carry ``WORTH_A_REBALANCE`` times the load of its last join, or a fraction as small, once the last rebalance is a
-probing interval ago; which tasks move is the leader's decision.
+Decides three things:
+
+- The measure: the records that arrive for a task per second, and the size of its state, both as levels that noise does not change
+  (``assignment.task_load``). Arrivals are counted by the ends of the input partitions: what is processed would show a backlog as
+  load. They are the mean of the first ``SMOOTHED_OVER_S``, and smoothed over that time from then on.
+- Memory: the load of a task that has moved is kept for ``REMEMBERED_S``, because its new owner has measured nothing yet.
+- The rebalance: a member requests it when its tasks together carry ``WORTH_A_REBALANCE`` times the load of its last join, or a
+  fraction as small, and the last rebalance is a probing interval ago. Which tasks move is the leader's decision.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Start time and size of the next batch, so that its transaction ends long before the broker's time-out (rule 8).
 
-Decides the cap by what the last batches took from their first record produced to the end of the transaction: above a quarter
-of ``transaction.timeout.ms`` it is halved, also after a batch that got so far and was refused or lost, whose transaction may
-have been too slow; well below, it grows again up to what the settings allow. Batches of source topics begin
+Decides the cap by the time that the last batches took from their first record produced to the end of the transaction. Above a
+quarter of ``transaction.timeout.ms`` the cap is halved, also after a batch that was refused or lost in its transaction, which may
+have been too slow. Well below, it grows again up to what the settings allow. Batches of source topics begin
 ``ThreadConfig.rest_ms`` apart: with exactly-once each of them is a transaction.
 """
 
@@ -67,7 +67,7 @@ def next_due(
 
 
 def has_backlog(report: BatchReport, *, before: bool, runs: bool) -> bool:
-    """True if so much waits behind a batch that the next one is better run as a job of its own; ``before``: as this one was.
+    """True if enough records wait behind a batch for the next one to be a job of its own; ``before``: this one was.
 
     ``runs``: tasks run, which a copy that catches up must not hold up by the start of such a job."""
     records = report.records_in + (0 if runs else report.records_restored)

@@ -1,15 +1,16 @@
 """The partition time, which is the highest timestamp that was taken of an input, and the text in which a commit keeps it.
 
-The text is Kafka Streams' own (TopicPartitionMetadata), so an instance in Java continues where one of these has stopped and the
-other way round: base64 of a version byte, the time as eight bytes and, from version 2 on, what processors of the DSL keep:
+The text is Kafka Streams' own (TopicPartitionMetadata), so an instance in Java can continue where one of Tidemill has stopped,
+and the other way round. It is the base64 of a version byte, the time as eight bytes and, from version 2 on, what processors of
+the DSL keep:
 
     1 | time
     2 | time | number of entries (int) | length of the name (int), the name in UTF-8, value (long) | ...
 
 Decides what a text means. One that can't be read means what Kafka takes it for: an unknown time, or a known one without the
-entries behind it. The processors are those that emit on window close: a store's name, and up to which close time its windows
-were emitted, which no changelog says. Of the entries of a task's partitions the highest counts; others than these are
-carried from commit to commit.
+entries behind it. The processors are those that emit on window close: a store's name, and up to which close time its windows were
+emitted, which no changelog says. If several partitions of a task have an entry for one store, the highest counts. Entries of
+other processors are carried from commit to commit.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     standby   UpdateStarted, BatchLoaded ..., then UpdateSuspended: PROMOTED here, or MIGRATED away
 
 Decides the events from what a thread holds before and after each change, in the meaning of Kafka Streams' StateRestoreListener
-and StandbyUpdateListener (KIP-988): one sequence for each store each time that its task takes up a role, or loses a batch and
-has to see where its stores are. A store that lacks nothing is started and ended at once, with no records. Offsets are positions
-(the next to read), so ``end`` is a changelog's end. Listeners and durations are the stream thread's.
+and StandbyUpdateListener (KIP-988). A store has one sequence of events each time that its task takes up a role, or loses a batch
+and its stores' positions must be read again. A store that lacks nothing is started and ended at once, with no records. Offsets
+are positions (the next to read), so ``end`` is a changelog's end. Listeners and durations are the stream thread's.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class StandbyTask:
         return sum(max(0, self.end_of(tp) - self.stores.get(store, 0)) for store, tp in self.changelogs.items())
 
     def end_of(self, changelog: TopicPartition) -> int:
-        """Up to where it is to be followed, as last heard of; 0 while not known."""
+        """The offset up to which the changelog is to be followed, as last known; 0 while it is not known."""
         if self.bounds is None:
             return 0
         return self.bounds.limits.get(changelog, self.bounds.ends.get(changelog, 0))

@@ -1,8 +1,8 @@
 """TopologyTestDriver: a topology on its real Spark plan, without a broker, a record or a batch at a time.
 
-Decides what replaces the rest of an instance: every topic has one partition, each sub-topology is one task, records that the
+Decides what replaces the rest of an instance. Every topic has one partition, and each sub-topology is one task. Records that the
 topology writes to topics that it reads (repartition topics, also sources) are read in a batch of their own before the next
-input, the wall clock moves only when a test moves it.
+input. The wall clock moves only when a test moves it.
 State is kept in a folder that goes with the driver. Plans, steps, stores and operators are those of an instance.
 
 The drivers of a process share one Spark session, started by the first and ended with the process: starting one takes seconds,

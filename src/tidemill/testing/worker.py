@@ -239,7 +239,7 @@ def _code(place: Place, step: str, spec: SourceSpec | StepSpec, unreadable: Unre
 def source_of(
     place: Place, spec: SourceSpec, unreadable: Unreadable, steps: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """The source step of a driver, with so many later steps."""
+    """The source step of a driver, with ``steps`` later steps."""
 
     code = _code(place, "source", spec, unreadable)
 

@@ -140,7 +140,7 @@ class Draft:
             raise TopologyError(f"the parent {parent!r} of {name!r} is {method_of(above)}, which forwards nothing")
 
     def _check_below_global_sources(self) -> None:
-        """What a global store's processor forwards stays in its instance: without a task nothing is committed."""
+        """Refuses stores, sinks and other parents below a global store's processor: it has no task that would commit."""
         reached = {name for name, node in self.nodes.items() if isinstance(node, SourceNode) and node.is_global}
         for name, node in self.nodes.items():
             above = [parent for parent in self.parents[name] if parent in reached]

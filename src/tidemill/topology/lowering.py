@@ -1,8 +1,8 @@
 """Conversion of the logical graph to the topology: operators become nodes, stores and repartition topics.
 
 Decides the insertion order of the nodes, on which the numbers of sub-topologies rest: of all operators whose parents
-are written, the one of the least priority is written next; and which nodes a composite operator becomes. What can't stand
-together is refused by ``draft``; optimisation is left to ``optimization``.
+are written, the one of the least priority is written next; and which nodes a composite operator becomes. ``draft`` refuses
+what can't stand together, ``optimization`` optimises.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _ENDINGS = re.compile(
 
 
 def method_of(node: Node) -> str:
-    """What makes such a node: a method of the DSL's, or several that do; a source and a sink by their topics."""
+    """The methods of the DSL that make such a node; for a source or a sink a phrase with its topics."""
     match node:
         case SourceNode():
             return f"the source of {node.topic_pattern or ', '.join(node.topics)}"

@@ -182,10 +182,19 @@ class Topology(Spelled):
     """Names that the program's counter has made; those of internal resources begin with them (``internal_names``)."""
     processors_below_merged_repartition: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Processors above which ``merge.repartition.topics`` has moved a repartition: correct if they keep the keys."""
+    _children: Mapping[str, tuple[str, ...]] = field(init=False, compare=False, repr=False)
+    """``parents`` the other way round: planning asks for it some hundred times for each node."""
+
+    def __post_init__(self) -> None:
+        children: dict[str, list[str]] = {name: [] for name in self.parents}
+        for name, parents in self.parents.items():
+            for parent in dict.fromkeys(parents):
+                children.setdefault(parent, []).append(name)
+        object.__setattr__(self, "_children", {name: tuple(below) for name, below in children.items()})
 
     def children(self, name: str) -> tuple[str, ...]:
         """The nodes that ``name`` forwards to, in insertion order."""
-        return tuple(n for n, above in self.parents.items() if name in above)
+        return self._children.get(name, ())
 
     def describe(self) -> str:
         """The text of Kafka's ``Topology.describe()``, to the character."""
@@ -210,3 +219,10 @@ class Topology(Spelled):
         from tidemill.topology.drawing import to_svg
 
         return to_svg(self)
+
+
+def processor_node(topology: Topology, name: str) -> ProcessorNode:
+    """The node ``name``, of which the caller knows that it is a processor."""
+    node = topology.nodes[name]
+    assert isinstance(node, ProcessorNode)
+    return node

@@ -233,7 +233,7 @@ class SessionWindows(Spelled):
 
 
 AnyWindows = Windows | SlidingWindows | SessionWindows
-"""Those of aggregations."""
+"""The windows of aggregations."""
 
 
 def own_windows(windows: AnyWindows) -> Windows | None:
@@ -276,8 +276,8 @@ class JoinWindows(Spelled):
         """Records at most ``difference`` apart; ``before`` and ``after`` replace it on one side and may be negative. ms or
         timedelta.
 
-        ``grace``: how late a record may come and still be joined; left and outer joins wait so long before they send what found
-        nothing.
+        ``grace``: how late a record may come and still be joined; left and outer joins wait that long before they
+        forward a record without a match.
 
         Raises:
             TopologyError: a negative difference or grace, or ``before`` + ``after`` below 0.

@@ -181,27 +181,6 @@ def test_committed_offsets_wait_for_an_open_transaction(
     consumer.close()
 
 
-def test_a_group_is_described_with_its_members_and_what_they_own(
-    admin: Admin, topic: str, bootstrap_servers: str
-) -> None:
-    assert admin.describe_group(topic) is None
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": topic, "client.id": "me", "group.instance.id": "i-1"}
-    )
-    consumer.subscribe([topic])
-    deadline = time.monotonic() + 240
-    while len(consumer.assignment()) < 2 and time.monotonic() < deadline:
-        consumer.poll(0.2)
-    group = admin.describe_group(topic)
-    assert group is not None
-    assert (group.group, group.state, group.protocol) == (topic, "STABLE", "range")
-    (member,) = group.members
-    assert (member.client_id, member.instance_id, member.host) == ("me", "i-1", "/127.0.0.1")
-    assert member.assignment == (TopicPartition(topic, 0), TopicPartition(topic, 1))
-    assert member.member_id == consumer.memberid()
-    consumer.close()
-
-
 def test_offsets_of_a_topic_that_is_not_there_are_reported_after_the_time(admin: Admin) -> None:
     for limit_s in (1, 10, 60):  # on a busy machine a second may not be enough for the broker's answer
         with pytest.raises(RetriableError) as told:
@@ -228,7 +207,6 @@ def test_waiting_for_leaders_names_the_topic_that_is_not_there(admin: Admin, top
         lambda admin: admin.create_topics([TopicSpec(name="x", partitions=1)], timeout_s=1.5),
         lambda admin: admin.end_offsets([TopicPartition("x", 0)], timeout_s=1.5),
         lambda admin: admin.committed_offsets("g", timeout_s=1.5),
-        lambda admin: admin.describe_group("g", timeout_s=1.5),
         lambda admin: admin.delete_records({TopicPartition("x", 0): 1}, timeout_s=1.5),
     ],
 )

@@ -582,7 +582,7 @@ def test_a_group_without_a_coordinator_loses_the_batch_in_time(unique_name: Call
         assert time.monotonic() - began < 120
         assert producer.must_init
         assert not producer.is_open
-        _write(producer, topic, b"second")  # by a producer made anew, which has fenced the one that waits
+        _write(producer, topic, b"second")  # by a new producer, which has fenced the one that waits
         assert producer.commit() is CommitOutcome.COMMITTED
         assert _values(broker.bootstrap_servers, topic, 1) == [b"second"]
 

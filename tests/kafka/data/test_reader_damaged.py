@@ -72,7 +72,7 @@ def test_a_record_that_a_disk_has_changed_is_not_read(
 
 
 class DamagedMessage:
-    """What librdkafka tells of such a record."""
+    """What librdkafka says about such a record."""
 
     def error(self) -> KafkaError:
         return KafkaError(KafkaError._BAD_MSG, "CRC32C mismatch")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kafka.group.group_application import Application, create_topic, joined
 from tests.waiting import until
-from tidemill.kafka.admin.client import Admin
+from tidemill.kafka.admin.groups import describe_group
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 
 
@@ -36,7 +36,7 @@ def test_a_closed_members_partitions_are_taken_over_at_once_or_after_its_session
         assert until(lambda: len(stays.owned) == len(goes.owned) == 1)
         assert member.hands_over(None) is leaves
         member.close()
-        left = Admin({"bootstrap.servers": bootstrap_servers}).describe_group(group)
+        left = describe_group({"bootstrap_servers": bootstrap_servers}, group, limit_s=60)
         assert left is not None
         assert len(left.members) == (1 if leaves else 2)
         assert until(lambda: stays.owned == set(partitions))

@@ -1,4 +1,4 @@
-"""What a leader tells of the rebalances that it has led: moves, their reasons, who joined and left."""
+"""What a leader keeps of the rebalances that it has led: moves, their reasons, who joined and left."""
 
 from __future__ import annotations
 

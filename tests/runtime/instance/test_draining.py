@@ -16,7 +16,7 @@ from tidemill.config.slices import ClientsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import DrainRefusedError, EnvironmentProblem, RetriableError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.kafka.admin.group_members import LiveGroup
+from tidemill.kafka.admin.groups import LiveGroup
 from tidemill.membership.drain_progress import DrainPhase
 from tidemill.membership.member_state import Drain, HeldTask, MemberConfig, MemberState, Role, new_member
 from tidemill.query.group_documents import CALLED_OFF, CLOSING, DRAINING

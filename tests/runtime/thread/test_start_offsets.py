@@ -193,7 +193,7 @@ def offsets_of(brokers: Brokers, policy: str) -> Any:
         (None, 7, "earliest", "from=7 to=10 lost=3 policy=earliest"),
         (400, 400, "earliest", "from=400 to=10 lost=unknown policy=earliest"),
     ],
-    ids=["end", "begin", "duration", "ahead of its commit", "processed", "never committed", "made anew"],
+    ids=["end", "begin", "duration", "ahead of its commit", "processed", "never committed", "created again"],
 )
 def test_an_offset_that_is_gone_is_replaced_by_the_policy_and_committed_and_what_is_lost_is_said(
     committed: int | None, position: int, policy: str, said: str, caplog: pytest.LogCaptureFixture
@@ -281,7 +281,7 @@ def source_changelog_bounds(committed: dict[TopicPartition, int], policy: str = 
         ({at("rows"): 5}, "earliest", 5, 5),
         ({at("rows"): 400}, "earliest", 90, 400),
     ],
-    ids=["committed", "not committed", "not committed, from the end", "committed before its begin", "made anew, shorter"],
+    ids=["committed", "not committed", "not committed, from the end", "committed before its begin", "created again, shorter"],
 )
 def test_a_source_topic_that_serves_as_changelog_ends_where_the_group_has_committed(
     committed: dict[TopicPartition, int], policy: str, end: int, start: int

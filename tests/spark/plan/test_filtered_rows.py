@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import KStream, Serdes, StreamsBuilder
+from tidemill.spark.plan.compiled_topology import compile_topology
+from tidemill.spark.plan.python_steps import idle, one_row
 from tidemill.testing import TestRecord, TopologyTestDriver
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -36,3 +40,35 @@ def test_a_record_that_a_filter_drops_reaches_no_function_and_no_check_behind_it
         assert driver.create_output_topic("rows", TEXT, INTEGER).read_key_values() == [
             ("a", 1), ("b", None), ("c", 2), ("d", None),
         ]  # fmt: skip
+
+
+def filtered(stream: KStream, _builder: StreamsBuilder, number: int) -> KStream:
+    return stream.filter(lambda _, text: text != f"no {number}")
+
+
+def filtered_and_mapped(stream: KStream, builder: StreamsBuilder, number: int) -> KStream:
+    return filtered(stream, builder, number).map_values(F.upper)
+
+
+def merged(stream: KStream, builder: StreamsBuilder, number: int) -> KStream:
+    return stream.merge(builder.stream(f"topic-{number}", key=TEXT, value=TEXT))
+
+
+@pytest.mark.parametrize("step", [filtered, filtered_and_mapped, merged])
+def test_the_plan_of_many_filters_or_merges_does_not_grow_with_their_power(
+    spark: SparkSession, step: Callable[[KStream, StreamsBuilder, int], KStream]
+) -> None:
+    """Catalyst's push-down of one filter copies what is below it, twice for each projection: nine filters took all memory."""
+
+    def size(steps: int) -> int:
+        builder = StreamsBuilder()
+        stream = builder.stream("in", key=TEXT, value=TEXT)
+        for number in range(steps):
+            stream = step(stream, builder, number)
+        stream.to("out", key=TEXT, value=TEXT)
+        compiled = compile_topology(spark, builder.build(), "growing")
+        frame = compiled.frame(one_row(spark), idle, [idle] * len(compiled.steps), lambda _step: None, sums=False)
+        return len(frame._jdf.queryExecution().optimizedPlan().toString())
+
+    first, second, third = size(2), size(4), size(6)
+    assert third - second < 2 * (second - first)

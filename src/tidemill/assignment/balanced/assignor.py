@@ -1,9 +1,9 @@
 """The ``balanced`` assignor: KIP-441's guarantees with as little movement as balance allows.
 
-Decides the phases. The target is the balanced assignment nearest to what is (``nearest_target``), evened out by weights
-where they are given (``weights``); standbys stay where state is (``kept_standbys``); and how the group gets there is
-KIP-441's own way (``movements``): a stateful task runs on a caught-up client as long as there is one, targets warm up
-within the budget, probing rebalances continue until the target is reached. Unlike Kafka's assignor it lets a task run on
+Decides the phases. The target is the balanced assignment nearest to the present one (``nearest_target``), evened out by weights
+where they are given (``weights``). Standbys stay where state is (``kept_standbys``). The group gets there in KIP-441's way
+(``movements``): a stateful task runs on a caught-up client as long as there is one, targets warm up within the budget, and
+probing rebalances continue until the target is reached. Unlike Kafka's assignor it lets a task run on
 where it runs until its target is ready, and leaves stateless tasks where they are. Racks are not looked at.
 
 Invariants (without weights). From any state in which every task runs, exactly as many running tasks are handed over as

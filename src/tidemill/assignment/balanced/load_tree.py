@@ -1,7 +1,7 @@
 """A tree of least loads over a row of clients: finds the least loaded client outside of ranges, and the first one below a load.
 
 Decides ties by place: the leftmost of equal loads; a caller who wants another order among them makes the loads
-different, as pairs of (load, order). What a load is, and whose place is which, is left to the caller.
+different, as pairs of (load, order). The caller knows what a load is and whose place is which.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class LoadTree(Generic[Load]):
                 return
             tree[node] = least
 
-    def first_at_most(self, limit: Load, start: int = 0) -> int | None:
+    def first_at_most(self, limit: Load, start: int) -> int | None:
         """The first place from ``start`` on whose load is at most ``limit``."""
         tree = self._tree
         if start >= self._length or tree[1] > limit:

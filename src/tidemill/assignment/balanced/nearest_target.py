@@ -1,10 +1,10 @@
 """The balanced target that is nearest to the running placement: as few tasks as possible change their client.
 
 Decides the client of every task, with and without state, as a flow of least cost from tasks over (sub-topology, client) and
-clients: each client gets its share, rounded down or up, of each sub-topology, of the tasks with state, of those without, and
-of all. Among balanced targets the one wins that moves the fewest running stateful tasks; then the one with the fewest tasks on
-clients that are not caught up; then that with the fewest on clients without any of their state; then that which moves the
-fewest stateless tasks. So what is balanced stays as it is, and a warm-up that was begun is kept.
+clients: each client gets its share, rounded down or up, of each sub-topology, of the tasks with state, of those without, and of
+all. Among balanced targets the one wins that has the fewest, compared in this order: moves of running stateful tasks; tasks on
+clients that are not caught up; tasks on clients without any of their state; moves of stateless tasks. So what is balanced stays
+as it is, and a warm-up that was begun is kept.
 
 Balanced (KIP-441): clients differ by at most one task, in all and in each sub-topology; with unequal threads each client has
 its share, rounded down or up. Shares of all groups of tasks can be met at once, because the fractional shares themselves meet

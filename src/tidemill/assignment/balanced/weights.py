@@ -1,9 +1,10 @@
 """Balance by weight: tasks change their client so that the weights per thread come closer.
 
 Decides which tasks trade places, or go to another client, when weights (input rate, state) are given. First the nearest balanced
-target is evened out by exchanges of two tasks of one sub-topology, which keep the counts: free ones, which neither move a running
-task more nor restore more state, whenever they help; others if the most loaded client carries clearly more than the average
-(``TOLERANCE``) and both tasks can run at once in their new places, so that no half of an exchange waits for the other.
+target is evened out by exchanges of two tasks of one sub-topology, which keep the counts. A free exchange neither moves another
+running task nor restores more state: it is made whenever it helps. Any other one is made only if the most loaded client carries
+clearly more than the average (``TOLERANCE``), and if both tasks can run at once in their new places: so neither waits for the
+other.
 
 Only where a client would still carry far more (``FAR_MORE``) do weights count for more than numbers of tasks. Then the running
 placement is the start, if all counts are within ``COUNT_BOUND`` of an even one, in all and in each sub-topology; tasks that run
@@ -28,13 +29,13 @@ from tidemill.assignment.task_load import COUNT_BOUND, CountBounds, count_bounds
 from tidemill.ids import TaskId
 
 TOLERANCE = 0.1
-"""A client may carry so much more than the average per thread before running tasks are moved for it."""
+"""Fraction of the average per thread that a client may carry in addition before running tasks are moved for it."""
 LEAST_GAIN = 0.01
-"""A step must lower the greater load by so much of the average."""
+"""Fraction of the average by which a step must lower the greater load."""
 FAR_MORE = 0.25
-"""A client may carry so much more than the average per thread before state is restored for it."""
+"""Fraction of the average per thread that a client may carry in addition before state is restored for it."""
 LEAST_RESTORE_GAIN = 0.1
-"""A step that restores state must lower the greater load by so much of the average."""
+"""Fraction of the average by which a step that restores state must lower the greater load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

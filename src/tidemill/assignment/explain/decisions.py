@@ -2,7 +2,7 @@
 
 Decides which facts make up one decision. It applies no rule of placing or moving: targets, movements, keepers,
 warm-ups and shortfalls are read from the trace, lags and ranks from the table that the rules themselves asked. Built
-one by one on access, so that an assignment whose reasons are not read costs nothing more. Wording is left to ``reasons``.
+one by one on access, so that an assignment whose reasons are not read costs nothing more. ``reasons`` has the wording.
 """
 
 from __future__ import annotations

@@ -213,7 +213,7 @@ def _copied(standbys: Sequence[Sequence[int]]) -> list[list[int]]:
 
 
 def least_active_clients(placement: TaskPlacement, task_count: int) -> list[int]:
-    """The clients of so many stateless tasks, in task order."""
+    """The clients of ``task_count`` stateless tasks, in task order."""
     count = list(placement.active_count)
     capacity: Sequence[int] = placement.capacity
     by_load = [(count[client] / capacity[client], client) for client in range(len(count))]

@@ -3,7 +3,7 @@
 Decides which copies of the target are on clients that are not caught up while better ones exist, in which order
 these movements are served, which client keeps the task meanwhile, and which target gets a warm-up from the budget of
 ``max.warmup.replicas``. Invariants: an active task ends on a most caught-up client; warm-ups never exceed the budget;
-swapping with a standby costs none of it. Where the target comes from is left to the assignors.
+swapping with a standby costs none of it. The assignors make the target.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class LeastLoaded:
 
 
 def place_on_least_loaded(placement: TaskPlacement, wanted: Sequence[tuple[int, int]]) -> list[Shortfall]:
-    """Place so many copies of each task in turn."""
+    """Place each ``(task, number of copies)`` in turn."""
     by_load = [(placement.load(client), client) for client in range(len(placement.clients))]
     heapq.heapify(by_load)
     shortfalls = []

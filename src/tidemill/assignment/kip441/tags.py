@@ -148,7 +148,7 @@ class UsedTags:
 
 
 def spread(placement: TaskPlacement, row: TagRow, task: int, used: UsedTags, copies: int) -> int:
-    """Place up to so many copies of a task on clients that ``used`` leaves over; how many were placed."""
+    """Place up to ``copies`` copies of a task on clients that ``used`` leaves over; how many were placed."""
     for placed in range(copies):
         client = row.least_loaded(used.excluded())
         if client is None:

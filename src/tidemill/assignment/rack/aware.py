@@ -2,8 +2,8 @@
 
 Decides costs (partitions without a replica in the client's rack, tasks that leave their client), the flow network of
 each strategy, and which tasks change place. Every client keeps its number of tasks; with ``balance_subtopology`` also,
-as far as rounding allows, its share of each sub-topology. Who is given which task beforehand is left to the assignors,
-how a cheapest flow is found to ``graph``.
+as far as rounding allows, its share of each sub-topology. The assignors have placed the tasks before;
+``graph`` finds a cheapest flow.
 """
 
 from __future__ import annotations

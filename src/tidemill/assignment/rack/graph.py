@@ -1,9 +1,9 @@
 """A flow network with Kafka's answers among equally cheap ones: maximum flow, then minimum cost by cancelling cycles.
 
-Decides which of several optimal flows is found, and so the order of every step: nodes and edges by number; shortest
-augmenting paths breadth first; negative cycles by Bellman-Ford from a virtual node before all others, the cycle being
-the one that the last round's first relaxation leads to. What nodes and costs mean is left to ``aware``, how Bellman-Ford
-is hurried along without another answer to ``relaxation``.
+Decides which of several optimal flows is found, and so the order of every step. Nodes and edges go by number. Shortest
+augmenting paths are found breadth first, negative cycles by Bellman-Ford from a virtual node before all others: the
+cycle is the one that the last round's first relaxation leads to. ``aware`` knows what nodes and costs mean;
+``relaxation`` makes Bellman-Ford faster with the same answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bellman-Ford in a fixed order of nodes and edges, with as many rounds as there are nodes, most of them not walked.
 
-Decides exactly what the plain algorithm decides: distances start at 0; a round looks at all nodes by number and relaxes
-their edges in order; of interest is the node that is relaxed first in round n + 1 of n nodes (there is none without a
-negative cycle), and the edge by which each node was reached.
+Decides exactly what the plain algorithm decides. Distances start at 0. A round looks at all nodes by number and relaxes
+their edges in order. With n nodes, the results are the node that is relaxed first in round n + 1 (there is none without a
+negative cycle) and the edge by which each node was reached.
 
 Two things are left out, and neither changes a relaxation:
 - a node whose distance has not changed since it was last looked at: none of its edges can relax;

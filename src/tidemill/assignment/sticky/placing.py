@@ -1,7 +1,7 @@
 """The rules of "balanced stickiness": a task goes back to who had it, as long as that one has room, else to the least loaded.
 
 Decides one task at a time, in the order of Java's hash containers, which is also the tie rule everywhere. Ignores lags.
-In which order the steps run, and what the result is called, is left to ``assignor``.
+``assignor`` decides the order of the steps and what the result is called.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Admin client: topics, offsets and groups on the brokers.
+"""Admin client: topics and offsets on the brokers; groups are ``groups``'.
 
 Decides nothing about the topology: it creates the topics that it is given and reports what is there. Every call ends within its
 timeout: with an answer, a RetriableError that names the resource, or an error that a retry would not resolve.
@@ -14,7 +14,6 @@ from typing import TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -62,27 +61,6 @@ class PartitionState:
 
     leader: int | None
     racks: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMemberState:
-    """A member as the group's coordinator sees it."""
-
-    member_id: str
-    client_id: str
-    host: str
-    instance_id: str | None
-    assignment: tuple[TopicPartition, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupState:
-    """A group; ``state`` in Kafka's words (STABLE, EMPTY, PREPARING_REBALANCING ...)."""
-
-    group: str
-    state: str
-    protocol: str
-    members: tuple[GroupMemberState, ...]
 
 
 class Admin:
@@ -260,8 +238,6 @@ class Admin:
 
         self._calls.each("deleting records", before, submit, self._limit(timeout_s), Operation.DELETE, result_of)
 
-    # Groups
-
     def committed_offsets(
         self, group: str, partitions: Collection[TopicPartition] | None = None, *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
@@ -281,51 +257,6 @@ class Admin:
                 about=group,
             )
         return {_ours(at): at.offset for at in found if at.offset >= 0}
-
-    def set_committed_offsets(
-        self, group: str, offsets: Mapping[TopicPartition, int], *, timeout_s: float | None = None
-    ) -> None:
-        """Commits in the group's name; StopError while it has members."""
-        if not offsets:
-            return
-        asked = [ClientPartition(tp.topic, tp.partition, at) for tp, at in sorted(offsets.items())]
-        request = ConsumerGroupTopicPartitions(group, asked)
-
-        def submit(left_s: float) -> Future[ConsumerGroupTopicPartitions]:
-            return self._calls.client.alter_consumer_group_offsets([request], request_timeout=left_s)[group]
-
-        self._calls.one(
-            f"setting the offsets of group {group}", submit, self._limit(timeout_s), Operation.READ, _error_of_any_partition,
-            about=group,
-        )  # fmt: skip
-
-    def describe_group(self, group: str, *, timeout_s: float | None = None) -> GroupState | None:
-        """The group and its members; None if there is no such group."""
-        found = self._calls.one(
-            f"describing group {group}",
-            lambda left_s: self._calls.client.describe_consumer_groups([group], request_timeout=left_s)[group],
-            self._limit(timeout_s),
-            Operation.DESCRIBE,
-            result_of,
-            about=group,
-        )
-        if found.state.name == "DEAD":
-            return None
-        return GroupState(
-            group=group,
-            state=found.state.name,
-            protocol=found.partition_assignor,
-            members=tuple(
-                GroupMemberState(
-                    member_id=member.member_id,
-                    client_id=member.client_id,
-                    host=member.host,
-                    instance_id=member.group_instance_id,
-                    assignment=tuple(sorted(_ours(tp) for tp in member.assignment.topic_partitions)),
-                )
-                for member in sorted(found.members, key=lambda member: str(member.member_id))
-            ),
-        )
 
     def _list_offsets(
         self,
@@ -397,12 +328,6 @@ def _result_but(done: Future[Answer], code: int, otherwise: Otherwise) -> Answer
         if error.args[0].code() != code:
             raise
         return otherwise
-
-
-def _error_of_any_partition(done: Future[ConsumerGroupTopicPartitions]) -> ConsumerGroupTopicPartitions | KafkaError:
-    """The answer, or the error of the first partition that has one."""
-    found = done.result()
-    return next((partition.error for partition in found.topic_partitions or () if partition.error is not None), found)
 
 
 def _offset_of(done: Future[ListOffsetsResultInfo]) -> int | KafkaError:

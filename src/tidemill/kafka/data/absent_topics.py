@@ -20,7 +20,7 @@ _ASK_LIMIT_S = 5.0
 
 
 def absent_topics(topics: Iterable[str], settings: DataClientSettings) -> list[str]:
-    """Those of the topics that the brokers don't have, by their answer; all of them if there is none, or if it has them all."""
+    """The topics that the brokers don't have; all of ``topics`` if brokers don't answer, or say that they have all."""
     suspects = sorted(topics)
     if len(suspects) < 2:
         return suspects

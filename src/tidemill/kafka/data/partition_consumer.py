@@ -31,12 +31,12 @@ from tidemill.task.raw_records import FetchedRecord
 
 CHUNK_RECORDS = 10_000
 QUIET_S = 10.0
-"""Without a record for so long, a consumer may become patient."""
+"""Time without a record after which a consumer may become patient."""
 _WAIT = "fetch.wait.max.ms"
 _QUICK_MS, _PATIENT_MS = 50, 500
 _LEADERS_LIMIT_S = 0.5
 _LOST_S = 3.0
-"""So long nothing has come of a client that has lost its last broker: it has not found one by itself, or all is read."""
+"""Time without a record after which a client that lost its last broker has not found one by itself, or has read all."""
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 _DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG}
@@ -85,7 +85,7 @@ class PartitionConsumer:
         )
 
     def _has_trouble(self, error: KafkaError) -> None:
-        """What is not of a partition; the client's reads call it."""
+        """The client's callback for errors that are not about a partition; called within its reads."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._lost_at = time.monotonic()
         elif keeps_out(error):

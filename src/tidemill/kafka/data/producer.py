@@ -79,7 +79,7 @@ class TransactionalProducer(RecordProducer):
         self._transactional_id = transactional_id
         self._most_ms = most_ms
         self._began_s = math.inf
-        """Of the open transaction, or the last one's until the next is begun; none has begun with a new producer."""
+        """The begin of the open or last transaction; infinite while a new producer has begun none."""
         self._init_timeout_s = init_timeout_ms / 1000
         self._notes = ConnectionNotes(self._settings)
 

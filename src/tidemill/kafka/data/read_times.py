@@ -14,14 +14,14 @@ READ_LIMIT_S = 1.0
 """A batch closes when reading has taken this long even while more is arriving; the time that Spark works on it does not count."""
 _WAIT_SLICE_S = 0.005
 _IDLE_SLICE_S = 0.025
-"""Of a wait on one consumer, or of one that is longer than ``_IDLE_AFTER_S``: so much later a record of one consumer may be seen
-while another is asked."""
+"""The slice where there is one consumer, or after ``_IDLE_AFTER_S``: a record of one consumer may be seen that much later while
+another is asked."""
 _IDLE_AFTER_S = 0.1
 _STANDBY_DELAY_S = 0.1
 """Longest time that a standby's records wait for more, in seconds."""
 FIRST_FETCH_LIMIT_S = 0.15
-"""So long a batch waits to hear of each partition that it is the first to read: the fetch under way, which is without it, and
-the one after that may each take ``fetch.wait.max.ms``."""
+"""Time that a batch waits for the first answer about a partition that was not read before: the fetch under way, which is without
+it, and the one after that may each take ``fetch.wait.max.ms``."""
 ASIDE_BEFORE_S = (0.02, 0.012, 0.004)
 """Before the rest of source topics ends: when what was fetched of them is set aside. A fetch takes 1 to 3 ms, or ten when busy;
 of the last one, at least what the one before has brought is there in time."""
@@ -46,9 +46,9 @@ class ReadTimes:
     closes_at: float
     """The batch closes then, also while more is arriving."""
     idle_until: float
-    """So long it waits for a first record."""
+    """The end of the wait for a first record."""
     hears_until: float
-    """So long it waits to hear of partitions that it is the first to read."""
+    """The end of the wait for a first answer about partitions that were not read before."""
     rests_until: dict[ReadKind, float]
     """Kinds that are left alone at first."""
     aside_at: tuple[float, ...] = ()
@@ -97,7 +97,7 @@ class ReadTimes:
         return self.has_found or now >= self.idle_until
 
     def slice_s(self, now: float, consumers: int) -> float:
-        """How long each of so many consumers is waited for: a record of one is not seen while another is asked."""
+        """How long each of this many consumers is waited for: a record of one is not seen while another is asked."""
         times = (self.idle_until, self.hears_until, *self.aside_at, *self.rests_until.values())
         until = min((at for at in times if at > now), default=self.closes_at)
         is_brief = consumers > 1 and now - self.began < _IDLE_AFTER_S

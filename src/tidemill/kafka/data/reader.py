@@ -21,7 +21,7 @@ _WORTH_ANOTHER_LOOK = 1_000
 """Records of one round from which on more has probably come meanwhile; a chunk of few records costs as much as one of many."""
 _WATERMARK_INTERVAL_S = 1.0
 _FETCH_LIMIT_S = 0.01
-"""So long a batch that reads a backlog on demand waits for the fetch under way."""
+"""Time that a batch which reads a backlog on demand waits for the fetch under way."""
 
 _INPUTS = (ReadKind.INTERNAL, ReadKind.SOURCE)
 _RESTORED = (ReadKind.CHANGELOG, ReadKind.STANDBY)

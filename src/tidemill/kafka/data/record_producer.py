@@ -381,14 +381,14 @@ class RecordProducer(ABC):
     def _begin(self) -> None:
         """Called before a batch's first record: begins what the guarantee needs."""
 
-    def _make(self, defaults: Mapping[str, object], fixed: Mapping[str, object] | None = None) -> Producer:
+    def _make(self, defaults: Mapping[str, object], fixed: Mapping[str, object]) -> Producer:
         """The user's settings win over ``defaults``, ``fixed`` over the user's."""
         self._give_up()
         made = producer_of_zeros if self._keeps_zeros else Producer
         self._is_single = self._writes_singly
         singly = {"batch.num.messages": 1} if self._is_single else {}
         try:
-            values: dict[str, object] = {**_DEFAULTS, **defaults, **self._settings, **singly, **(fixed or {})}
+            values: dict[str, object] = {**_DEFAULTS, **defaults, **self._settings, **singly, **fixed}
             return made(values)
         except (KafkaException, ValueError, TypeError) as problem:
             raise ConfigError(f"The producer can't be set up: {error_text(problem)}") from problem

@@ -5,8 +5,8 @@ Decides which connection a request takes and what a failure of the connection me
 its consumer coordinator: that one ties heartbeats, joins and commits to the application's polling.
 
 Two connections lead to the coordinator, because a broker reads the next request of a connection only after it has
-answered the last: HELD carries JoinGroup and SyncGroup, which may be held for minutes until every member has come or
-the leader has assigned, and PROMPT carries what must not wait behind them (heartbeats, commits, leaving).
+answered the last. HELD carries JoinGroup and SyncGroup: brokers may hold these for minutes, until every member has come
+or the leader has assigned. PROMPT carries what must not wait behind them (heartbeats, commits, leaving).
 
 Invariant: no exception of kafka-python leaves this file. ``UnreachableError`` means that no answer came and nothing is
 known about the request: wait a little and ask again. ``ClientClosedError`` means that ``close`` was called.
@@ -225,10 +225,12 @@ class GroupClient:
                 log.info(LogEvent("coordinator-found", group=self._group_id, node=found))
             return found
 
-    def not_allowed(self, error: type[Exception], doing: str, topic: str = "") -> TidemillError:
+    def not_allowed(
+        self, error: type[Exception], doing: str, topic: str = "", *, on_group: Operation = Operation.READ
+    ) -> TidemillError:
         """The right that is missing on the group, or on a topic that its members read."""
         if issubclass(error, kafka_errors.GroupAuthorizationFailedError):
-            right = Right.of(Resource.GROUP, self._group_id, Operation.READ)
+            right = Right.of(Resource.GROUP, self._group_id, on_group)
         elif issubclass(error, kafka_errors.TopicAuthorizationFailedError):
             right = Right.of(Resource.TOPIC, topic, Operation.READ)
         else:

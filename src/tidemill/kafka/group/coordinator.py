@@ -91,7 +91,7 @@ class FoundTopic:
 class GroupCoordinator:
     """One group's coordinator as one member sees it. Thread-safe; every call blocks.
 
-    Raises UnreachableError and ClientClosedError (see group_client), the exceptions above, and errors of the public
+    Raises UnreachableError and ClientClosedError (see ``client``), the exceptions above, and errors of the public
     tree where trying again can't help.
     """
 

@@ -5,11 +5,13 @@ application finishes its batches, gives partitions up and asks for another rebal
 interrupted, and no callback ever takes a partition away. ``GroupMemberConfig`` has its settings; names are
 Kafka's, in underscores.
 
-Three threads of its own: the membership thread joins, asks the application (GroupProtocol) and watches the partition counts if
-it leads; the heartbeat thread keeps the session alive meanwhile, whatever the application or the leader's assignor is doing;
-the network thread is the client library's. Invariants: heartbeats are sent from the response to JoinGroup to the next JoinGroup;
-owned partitions are claimed only while the membership in which they were assigned lasts; every request carries the Membership
-that was current when it was decided on (see ``state`` for what becomes of the answer).
+It has three threads. The membership thread joins, asks the application (GroupProtocol) and, if the member leads, watches the
+partition counts. The heartbeat thread keeps the session alive meanwhile, whatever the application or the leader's assignor is
+doing. The network thread is the client library's.
+
+Invariants: heartbeats are sent from the response to JoinGroup to the next JoinGroup. Owned partitions are claimed only while the
+membership lasts in which they were assigned. Every request carries the Membership that was current when it was decided on
+(``state`` says what becomes of the answer).
 """
 
 from __future__ import annotations
@@ -94,8 +96,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 1_000
 _NEWS_LIMIT_S = 3.0
-"""A broker hears of a new partition within so long. One that it still does not know is gone, and a stream thread that committed
-it for longer would take up no assignment without it."""
+"""Time within which a broker knows a new partition. After it the partition counts as gone: a stream thread that tried to commit
+its offset for longer would take up no other assignment."""
 _COUNTS_CHECK_MS = 10_000
 """Kafka Streams sees that a source topic was deleted when a fetch fails, librdkafka's consumer passes such an error over; so the
 leader looks more often than ``metadata.max.age.ms`` asks for, and sees added partitions sooner as well."""
@@ -171,8 +173,8 @@ class GroupMember:
 
     @property
     def confirmed_for_s(self) -> float:
-        """For so long from now the coordinator gives this member's partitions to no other; 0 if it may have done so: it has not
-        known the member for the session's time. It waits for those that join."""
+        """Seconds from now for which the coordinator gives this member's partitions to no other; 0 if it may have done so, as it
+        has not heard from the member for the session timeout. It waits for members that join."""
         session_s = self._config.session_timeout_ms / 1e3
         silent_s = 0 if self.joining_since_s is not None else time.monotonic() - self.confirmed_s
         return max(0.0, session_s - silent_s)

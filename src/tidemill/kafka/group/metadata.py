@@ -21,9 +21,9 @@ class Membership:
     """Identity of a member in its group at one moment.
 
     ``incarnation`` starts at 0 and is raised at every loss of membership: work that began under another incarnation
-    must never be committed, even if the partitions came back. ``generation`` changes with every rebalance and is the
-    one that the broker expects in a commit from the moment when JoinGroup was answered; ``is_stable`` says that the
-    assignment of this generation has arrived too and that no rebalance is under way as far as is known here.
+    must never be committed, even if the partitions came back. ``generation`` changes with every rebalance: the broker
+    expects the new one in commits as soon as it has answered JoinGroup. ``is_stable``: the assignment of this generation
+    has arrived too, and no rebalance is known to be under way.
     """
 
     generation: int = NO_GENERATION
@@ -49,9 +49,8 @@ class OffsetAndMetadata:
 def group_metadata_bytes(group_id: str, generation: int, member_id: str, group_instance_id: str | None = None) -> bytes:
     """A member's identity as confluent-kafka's ``send_offsets_to_transaction`` takes it.
 
-    The format is internal to librdkafka (``CGMDv2:``, the generation as a native int32, then texts that end in a zero
-    byte; the instance id is led by a flag that is 1 where there is none), which is why a test compares it with what a
-    real consumer returns.
+    The format is internal to librdkafka, so a test compares it with what a real consumer returns: ``CGMDv2:``, the
+    generation as a native int32, then texts that end in a zero byte. A flag precedes the instance id, 1 if there is none.
     """
     for text in (group_id, member_id, group_instance_id or ""):
         if "\0" in text:

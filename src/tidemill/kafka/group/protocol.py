@@ -151,7 +151,7 @@ def decode_subscription(member_id: str, instance_id: str | None, data: bytes) ->
 def read_subscription(
     member_id: str, instance_id: str | None, data: bytes, *, generation: int | None = None
 ) -> MemberSubscription:
-    """The same for a leader, whom the bytes of one member must not keep from answering the others, and for who looks at a group.
+    """``decode_subscription`` without an error, for the leader and for tools: bytes of one member must not hide the others.
 
     ``generation``, if known, is the one that is being made: what a member has, it got in one before. A later one would outdo
     every true claim to a partition, until the group is empty.

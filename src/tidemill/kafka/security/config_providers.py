@@ -36,7 +36,7 @@ def resolved(name: str, value: str) -> str:
 
 
 def resolved_settings(prefix: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """The same for all settings of a prefix (``kafka.``)."""
+    """``resolved`` for all settings of a prefix (``kafka.``)."""
     return {name: resolved(prefix + name, value) for name, value in settings.items()}
 
 
@@ -51,7 +51,7 @@ def resolved_spark(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def references(prefix: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Those of a prefix's settings that refer to something, by their full names, as they were written."""
+    """The settings of a prefix that are references, by their full names, as they were written."""
     return {prefix + name: value for name, value in settings.items() if is_reference(value)}
 
 
@@ -72,7 +72,7 @@ def references_shown(found: Mapping[str, str], written: Mapping[str, str]) -> It
 
 
 def _pattern_of(name: str) -> str:
-    """What finds a setting on Spark's pages: those for others are listed there under these others' own names as well."""
+    """The pattern of a setting's name on Spark's pages, which list settings for others under these others' own names as well."""
     prefix = next(prefix for prefix in _PASSED_ON if name.startswith(prefix))
     return f"^(?:{re.escape(prefix)})?{re.escape(name.removeprefix(prefix))}$"
 

@@ -139,7 +139,7 @@ def lacking(suspects: Sequence[Right], settings: DataClientSettings) -> list[Rig
 
 
 def asking_client(settings: DataClientSettings) -> AdminClient:
-    """For a question to the brokers about what another client of these settings was refused."""
+    """A client that asks the brokers about what another client of these settings was refused."""
     from confluent_kafka.admin import AdminClient  # workers import this module, and need no admin client but here
 
     asked_with = ("bootstrap.", "security.", "sasl.", "ssl.")

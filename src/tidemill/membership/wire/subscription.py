@@ -3,8 +3,8 @@
 Decides the bytes. Versions 1-6 have tasks as two sets (held as active, any other), 7-9 as offset sums by sub-topology,
 10 and 11 as a flat list; the endpoint came with 2, the latest supported version with 3, the unique field with 8, the
 error code with 9, client tags with 11. A field that the version lacks is not written and reads as its default. Sets and
-groups are written in the order of Java's hash containers, so the bytes equal Kafka's. What the sums mean is left to
-``tidemill.membership.leader``.
+groups are written in the order of Java's hash containers, so the bytes equal Kafka's. ``tidemill.membership.leader``
+knows what the sums mean.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tidemill.config.values import DataClientSettings, GroupClientSettings
 from tidemill.errors import PartitionCountError, RetriableError, TidemillError
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
-from tidemill.kafka.admin.group_members import member_hosts
+from tidemill.kafka.admin.groups import member_hosts
 from tidemill.kafka.data.fencing import fence_vanished
 from tidemill.kafka.group import protocol as group_protocol
 from tidemill.log_format import LogEvent

@@ -21,9 +21,9 @@ from tidemill.membership.group_assignment import StreamsGroupAssignment
 from tidemill.membership.leader import AT_ONCE_MS, PreparedRebalance
 
 KEPT = 100
-"""Over restarts."""
+"""Rebalances that are kept, also over restarts."""
 _SHOWN = 30
-"""To pages, which ask every two seconds."""
+"""Rebalances that pages get, which ask every two seconds."""
 _KEPT_WHOLE = 2
 _MOST_MOVES = 60
 _SHORT = 8

@@ -32,8 +32,8 @@ _JOIN_LIMIT_S = 0.1
 _HEARTBEAT_LIMIT_S = 3.0
 """Time that a join waits for a commit under way, and a commit for the answer to a join: the group may wait for others."""
 _TAKE_UP_LIMITS_S = (1.0, 2.0, 4.0, 8.0)
-"""Of joins one after the other while a batch lasts. A thread takes an assignment up when its batch is done, and the whole group
-waits for a join; but each join before makes another rebalance, in which nothing can change yet."""
+"""While a batch lasts: how long the first join, the second ... wait until the thread has taken up its last assignment, which it
+does after the batch. A join that does not wait makes another rebalance, in which nothing can change yet; but the group waits."""
 
 
 class ThreadMembership:

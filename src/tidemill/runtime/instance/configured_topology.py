@@ -105,7 +105,7 @@ def _serde(name: str, setting: Any) -> Serde | None:
         raise ConfigError(f"{name}: {problem}") from None
 
 
-def with_store_defaults(topology: Topology, *, persistent: bool, with_headers: bool, may_cache: bool = True) -> Topology:
+def with_store_defaults(topology: Topology, *, persistent: bool, with_headers: bool, may_cache: bool) -> Topology:
     """The topology with these for all stores that leave them open; the same one if nothing changes. Not ``may_cache``: no store
     has a cache."""
     stores = {

@@ -16,7 +16,7 @@ from tidemill.config.slices import ClientsConfig
 from tidemill.deadline import Deadline
 from tidemill.errors import DrainRefusedError, EnvironmentProblem, RetriableError
 from tidemill.ids import ProcessId
-from tidemill.kafka.admin.group_members import live_group
+from tidemill.kafka.admin.groups import live_group
 from tidemill.kafka.security.clients import group_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.drain_progress import DrainPhase, DrainProgress, drain_progress, why_no_drain

@@ -1,8 +1,8 @@
 """First join of an instance: all its threads join the group together.
 
-Decides whether they join while their plans are still being built (no other member has the tasks, so there is no time to lose) or
-only when every one of them has run its plan once (others have the tasks, and release some as soon as a new member joins, which
-must be able to run them by then). Threads that join at the same time cost the group one rebalance, and its leader sees all of
+Decides when. If no other member has the tasks, there is no time to lose: the threads join while their plans are still being
+built. Else they join when every one of them has run its plan once: the others release tasks as soon as a member joins, and it
+must be able to run them by then. Threads that join at the same time cost the group one rebalance, and its leader sees all of
 them.
 """
 
@@ -28,7 +28,7 @@ class FirstJoin:
     """One for the threads of an instance; used by each of them."""
 
     def __init__(self, application_id: str, threads: int, hosts: Callable[[float], Mapping[str, str]]) -> None:
-        """``hosts``: those of the group's members, asked for within so many seconds."""
+        """``hosts(limit_s)``: hosts of the group's members."""
         self._application_id, self._threads, self._hosts = application_id, threads, hosts
         self._lock = threading.Lock()
         self._is_at_once: bool | None = None

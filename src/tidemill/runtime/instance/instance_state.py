@@ -108,7 +108,7 @@ class InstanceState:
         self.never_ran()
 
     def wait(self, *states: State, timeout_s: float) -> State:
-        """Until it is one of these or the instance has ended, at most so long; the state it is in then.
+        """Waits until the state is one of these or the instance has ended, at most ``timeout_s``; returns the state then.
 
         Raises:
             TypeError: for what is no ``State``.

@@ -34,7 +34,7 @@ class Launched:
     forks: ForkServer | None
 
     def end(self) -> None:
-        """For what is not wanted any more; nothing happens where it has ended already."""
+        """Ends both, if they are not wanted any more; does nothing where they have ended already."""
         self.jvm.end()
         if self.forks is not None:
             self.forks.close()

@@ -1,10 +1,12 @@
 """Task directories on this machine: the stream thread that owns each, the offsets reported, and clean-up.
 
-Decides which offset sums an instance reports in addition to those of its running tasks, when a directory is removed, and that a
-task which moves between threads of the instance is opened by one only when the other has closed it, like Kafka Streams' locks of
-task directories: standbys are assigned without being revoked first. A state on disk that no thread has is reported to the leader,
-since its client would restore less than others (KIP-441): by one thread, so that it is reported once. Between that report and the
-assignment nothing is removed, else the task would be assigned to a client that no longer has its state.
+Decides which offset sums an instance reports in addition to those of its running tasks, and when a directory is removed. A state
+on disk that no thread has is reported to the leader, since its client would restore less than others (KIP-441): by one thread, so
+that it is reported once. Between that report and the assignment nothing is removed, else the task would be assigned to a client
+that no longer has its state.
+
+A task that moves between threads of the instance is opened by one only when the other has closed it, as by Kafka Streams' locks
+of task directories: standbys are assigned without being revoked first.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ def require_fitting_state(application: str, directory: StateDirectory, stores: I
 
 
 def _forms(directory: StateDirectory, task: TaskId) -> Mapping[str, str]:
-    """Nothing of what can't be read: its next owner sees to that."""
+    """Empty where the state can't be read: its next owner deals with that."""
     try:
         state = TaskState.open_to_read(directory.task_path(task))
     except StateError:

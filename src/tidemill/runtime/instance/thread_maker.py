@@ -19,7 +19,7 @@ from tidemill.config.values import ProcessingGuarantee, RebalanceProtocol
 from tidemill.control.channel import ControlServer
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
-from tidemill.kafka.admin.group_members import member_hosts
+from tidemill.kafka.admin.groups import member_hosts
 from tidemill.kafka.data.fencing import fence_quietly, transactional_id
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, DataValue, data_client_settings, group_client_settings
@@ -60,8 +60,8 @@ def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> st
 
 
 def producer_settings(config: StreamsConfig, *, is_transactional: bool) -> dict[str, DataValue]:
-    """Of a stream thread's producer. Without transactions it is not fenced when it was frozen for longer than its session: what
-    it has not sent by then is given up, so that it does not get behind the records of its tasks' next owner."""
+    """The settings of a stream thread's producer. Without transactions a producer that was frozen for longer than the session is
+    not fenced. So it gives up what it has not sent by then, which would come behind the records of the tasks' next owner."""
     settings = data_client_settings(config.slice(ClientsConfig), ClientRole.PRODUCER)
     if is_transactional:
         return {**settings, "transaction.timeout.ms": config.transaction_timeout_ms}

@@ -25,11 +25,11 @@ _STILL_ENDING_S = 60.0
 
 
 class ThreadSource(Protocol):
-    """Maker of threads, with room for so many."""
+    """Maker of threads, with room for a limited number (``slots``)."""
 
     @property
     def slots(self) -> int:
-        """Spark's task slots but those of other instances: one for each thread, and one to spare."""
+        """Spark's task slots without those of other instances: one for each thread, and one to spare."""
 
     def first_join(self, threads: int) -> FirstJoin: ...
 

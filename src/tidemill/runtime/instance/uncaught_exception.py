@@ -33,9 +33,12 @@ UncaughtExceptionHandler = Callable[[TidemillError], StreamThreadExceptionRespon
 def response_to(
     error: TidemillError, handler: UncaughtExceptionHandler | None, *, engine_lives: bool, global_topics: Collection[str] = ()
 ) -> StreamThreadExceptionResponse:
-    """SHUTDOWN_CLIENT without a handler. No handler is asked where another instance has requested the shutdown; and no thread is
-    replaced whose Spark session is gone (``engine_lives``), whose settings or state directory are wrong, or that has failed on a
-    record of ``global_topics``, which each thread reads from the beginning: the next one would end as well."""
+    """The response to an error; SHUTDOWN_CLIENT without a handler, or where another instance has requested the shutdown.
+
+    A thread is not replaced where the next one would end as well: if the Spark session is gone (``engine_lives``), settings or
+    the state directory are wrong, or the error is about a record of ``global_topics``, which each thread reads from the
+    beginning.
+    """
     respond = StreamThreadExceptionResponse
     if handler is None or isinstance(error, ShutdownRequestedError):
         return respond.SHUTDOWN_CLIENT

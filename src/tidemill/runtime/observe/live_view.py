@@ -21,7 +21,7 @@ class LiveView:
         self._stopped = threading.Event()
 
     def stop(self) -> None:
-        """What is shown stays as it is."""
+        """Ends the drawing: what is shown stays as it is."""
         self._stopped.set()
 
     def _repr_html_(self) -> str:

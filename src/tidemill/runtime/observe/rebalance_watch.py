@@ -1,8 +1,8 @@
 """Cost of a rebalance for a stream thread's tasks: the longest time that each went without a batch.
 
-Decides when a rebalance begins (the thread's first join) and ends (every active task has run under the last assignment), and what
-counts as pause: for a task that stays, the longest time between two of its batches within the rebalance; for one that comes, from
-its assignment to its first batch. Rebalances that follow each other before that count as one.
+A rebalance begins with the thread's first join, and ends when every active task has run under the last assignment. The pause of
+a task that stays is the longest time between two of its batches within the rebalance; of one that comes, the time from its
+assignment to its first batch. Rebalances that follow each other before that count as one.
 """
 
 from __future__ import annotations

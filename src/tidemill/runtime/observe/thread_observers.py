@@ -39,5 +39,5 @@ class ThreadObservers:
 
     @property
     def of_tasks(self) -> tuple[TaskLog, RebalanceWatch, ThreadMetrics, RestoreWatch]:
-        """Those that see each change of the tasks, in the order in which they do."""
+        """The observers of each change of the tasks, in the order in which they are called."""
         return self.task_log, self.rebalance, self.metrics, self.restoring

@@ -90,8 +90,8 @@ class GlobalTopics:
             self._ends = {}
 
     def lost(self) -> None:
-        """After a batch that has not answered. A single copy tells with the next one where it is; of several, one may have read
-        what another has not, or be a new worker's."""
+        """After a batch without a report. A single copy reports its positions with the next batch. Several copies may be at
+        different positions by now, so all are read again."""
         if self._several_copies:
             self._positions, self._ends = None, {}
 

@@ -1,4 +1,4 @@
-"""Inputs that stand before a transaction that somebody has left open: without a word, all that an operator sees is a lag.
+"""Warnings of inputs that are held up by an open transaction: without them, an operator sees nothing but a lag.
 
 Decides when to look: at inputs that have more records, and have not been read on for a minute. Whether it is a transaction, the
 brokers say: nothing behind the position is stable then. Only seen from the stream thread, between batches.

@@ -1,8 +1,8 @@
 """Fetches the offsets that a thread's tasks wait for: start offsets of actives, begin and end of standbys' changelogs.
 
-Decides when the brokers are asked and what a failure costs: an active task can't run without its bounds, so it is asked for
-again at once; standbys are asked for at most once a second after a failure, since they must not hold up what runs. What the
-answers mean is decided by ``task``, which offsets are meant by ``StartOffsets``.
+Decides when the brokers are asked, and when again after a failure: at once for an active task, which can't run without its
+bounds, and at most once a second for standbys, which must not hold up what runs. ``task`` decides what the answers mean,
+``StartOffsets`` which offsets are fetched.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OffsetFetcher:
         self._standby_pause = self._limits_pause = Deadline.after(0.0)
 
     def fetch_bounds(self) -> bool:
-        """For the active tasks that wait for theirs; whether a task has changed its phase."""
+        """Fetches the bounds of the active tasks that wait for theirs. True if a task has changed its phase."""
         before = self._registry.now
         waiting = {name: task for name, task in before.active.items() if task.needs_bounds}
         if not waiting:

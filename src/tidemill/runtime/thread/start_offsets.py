@@ -203,8 +203,8 @@ _OTHERWISE = {
 def _processed(
     sources: Sequence[TopicPartition], committed: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> dict[TopicPartition, int]:
-    """Up to where the group has come. 0 without a committed offset, as in Kafka Streams: wherever the policy begins, nothing
-    before it was processed."""
+    """The offsets up to which the group has processed the topics. 0 without a committed offset, as in Kafka Streams: wherever the
+    policy begins, nothing before it was processed."""
     return {tp: committed[tp].offset if tp in committed else 0 for tp in sources}
 
 

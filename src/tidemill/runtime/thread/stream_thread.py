@@ -40,7 +40,7 @@ from tidemill.task.tasks import ThreadEnded
 log = logging.getLogger("tidemill.thread")
 
 _LONGEST_WAIT_S = 0.1
-"""For what the group says, where there is no batch to run; a wish to stop is seen as soon."""
+"""Longest wait for an event of the group where there is no batch to run: a request to stop is seen after it."""
 _REPLACED_AFTER_S = 1.0
 """Pause of a thread whose predecessor had no plan: such a thread fails within milliseconds."""
 _SHUTDOWN_LIMIT_S = 30.0
@@ -221,7 +221,7 @@ class StreamThread(threading.Thread):
         self._pause_s = 0.0 if failed._has_plan else _REPLACED_AFTER_S
 
     def end_workers(self) -> None:
-        """For a thread that has ended: its workers would wait a minute for batches that never come."""
+        """Ends the workers of a thread that has ended: else they would wait a minute for batches that never come."""
         self._runner.end_workers()
 
     # --- the loop --------------------------------------------------------------------------------------------------

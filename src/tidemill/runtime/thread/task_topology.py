@@ -48,7 +48,7 @@ class TaskTopology:
 
 
 def task_topology(topology: Topology, application: str) -> TaskTopology:
-    """Of all sub-topologies of ``topology``."""
+    """The facts about all sub-topologies of ``topology``."""
     parts = subtopologies(topology, application)
     changelogs = {
         part.id: {s: topic for s in part.state_stores if (topic := changelog_of(topology, application, s)) is not None}

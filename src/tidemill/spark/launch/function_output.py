@@ -23,9 +23,9 @@ OUTPUT_KEY = "TIDEMILL_FUNCTION_OUTPUT"
 _STREAMS = ("stdout", "stderr")
 _PART = 1 << 16
 _MOST_PARTS = 16
-"""Of what is read before others get the lock."""
+"""Parts that are read before others get the lock."""
 _END_LIMIT_S = 2.0
-"""So long the end waits for a standard output that takes nothing, such as that of a terminal that was stopped."""
+"""Time that ``close`` waits for a standard output that takes nothing, such as that of a stopped terminal."""
 
 
 class FunctionOutput:

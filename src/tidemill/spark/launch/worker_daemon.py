@@ -21,7 +21,7 @@ may not import from, are not taken for modules (Python 3.11 and later)."""
 LENGTH_BYTES = 8
 STREAMS = 3
 _FORK_LIMIT_S = 20.0
-"""So long a worker waits for a server that is still importing; then it imports by itself."""
+"""Time that a worker waits for a server that is still importing; then it imports by itself."""
 
 
 def main() -> None:

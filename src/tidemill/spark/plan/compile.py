@@ -155,8 +155,11 @@ class Compiler:
         ]
         if not (left or out_of_parts):
             return passed
-        multiplies = False
+        multiplies = is_later = False
         while left or out_of_parts:
+            if is_later:
+                frame = _without_dropped(frame)
+            is_later = True
             fan_out = self._fan_out(frame, left, out_of_parts)
             out_of_parts = []
             frame, entering = self._merge(fan_out.apply(frame), fan_out.arrivals)
@@ -358,6 +361,14 @@ class _FanOut:
         if self.retagged:
             return frame.withColumn(own("node"), by_tag([(tag, to[0]) for tag, to in self.retagged], row("node")))
         return frame
+
+
+def _without_dropped(frame: DataFrame) -> DataFrame:
+    """The rows that are still there, behind a projection that isn't deterministic, so that Catalyst pushes no filter through it.
+    Pushed through n projections a filter has 2**n copies of what the first one reads, since each projection names the tag that
+    it changes twice: nine filters in a row took all memory."""
+    kept = frame.filter(row("node") != DROPPED)
+    return kept.withColumn(own("node"), F.when(F.spark_partition_id() >= 0, row("node")))
 
 
 def _typed(frame: DataFrame, edge: KeyValueSerdes) -> KeyValue:

@@ -23,7 +23,7 @@ from tidemill.operators.operation_table import (
 )
 from tidemill.spark.plan.shortcuts import has_shortcut, keeps_longs
 from tidemill.topology.graph import united
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, StoreKind, Topology, processor_node
 from tidemill.topology.operations import Aggregate, Count, Reduce
 
 
@@ -66,14 +66,14 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: b
         if not wanting:
             continue
         _check_merged(topology, members)
-        is_wrapped = any(_processor(topology, name).wrapped is not None for name in members)
+        is_wrapped = any(processor_node(topology, name).wrapped is not None for name in members)
         if not (all_that_can or one_by_one or is_wrapped) and all(has_shortcut(topology, name) for name in wanting):
             vectorised.append(members)
             continue
         _check_tables(topology, members)
         sources = tuple(name for name in topology.nodes if _enters_only(topology, name, members))
         nodes = tuple(name for name in topology.nodes if name in members)
-        keeps_global = any(entry_of(_processor(topology, name).operation).keeps_global_store for name in nodes)
+        keeps_global = any(entry_of(processor_node(topology, name).operation).keeps_global_store for name in nodes)
         parts.append(GraphPart(number=len(parts), nodes=nodes, sources=sources, is_global=keeps_global))
     if all_that_can:
         parts += [
@@ -95,7 +95,7 @@ def _only_written(topology: Topology, parts: list[GraphPart]) -> list[str]:
 
 
 def _needs_values(topology: Topology, name: str) -> bool:
-    node = _processor(topology, name)
+    node = processor_node(topology, name)
     entry = entry_of(node.operation)
     if node.wrapped is not None:
         return True
@@ -113,12 +113,6 @@ def _forwards_each_update(topology: Topology, node: ProcessorNode) -> bool:
     return isinstance(node.operation, (Count, Reduce, Aggregate)) and not topology.stores[node.operation.store].caching
 
 
-def _processor(topology: Topology, name: str) -> ProcessorNode:
-    node = topology.nodes[name]
-    assert isinstance(node, ProcessorNode)
-    return node
-
-
 def _connected(topology: Topology, able: list[str]) -> tuple[frozenset[str], ...]:
     """Nodes that hand records to each other, share a store, look each other's rows up, or are all that one source feeds; or,
     where none works on columns, that meet in a sink: their punctuators see the time of each other's records."""
@@ -127,7 +121,7 @@ def _connected(topology: Topology, able: list[str]) -> tuple[frozenset[str], ...
     shared = global_stores(topology)
     linked: list[tuple[str, ...]] = []
     for name in able:
-        node = _processor(topology, name)
+        node = processor_node(topology, name)
         stores = [store for store in stores_of(node) if store not in shared]
         others = (*topology.parents[name], *(users.setdefault(store, name) for store in stores), *tables_of(node.operation))
         linked.append((name, *(other for other in others if other in inside)))
@@ -158,14 +152,14 @@ def _enters_only(topology: Topology, name: str, members: frozenset[str]) -> bool
 def _check_merged(topology: Topology, members: frozenset[str]) -> None:
     """A table that is reduced by a function of Columns shows its rows to none of them: they are merged elsewhere."""
     for name, table in _asked_for_values(topology, members):
-        if entry_of(_processor(topology, table).operation).behind_a_layer:
+        if entry_of(processor_node(topology, table).operation).behind_a_layer:
             raise TopologyError(_on_columns(name, table) + "reduce with a plain Python function")
 
 
 def _check_tables(topology: Topology, members: frozenset[str]) -> None:
     """Nor does a table that is filtered or mapped by one."""
     for name, table in _asked_for_values(topology, members):
-        entry = entry_of(_processor(topology, table).operation)
+        entry = entry_of(processor_node(topology, table).operation)
         if table not in members and entry.functions and entry.stores:
             raise TopologyError(_on_columns(name, table) + "wrap the function in per_record(...)")
 
@@ -175,7 +169,7 @@ def _asked_for_values(topology: Topology, members: frozenset[str]) -> list[tuple
     found: list[tuple[str, str]] = []
     for name in topology.nodes:
         if name in members:
-            operation = _processor(topology, name).operation
+            operation = processor_node(topology, name).operation
             above = topology.parents[name] if entry_of(operation).takes_changes else ()
             found += [(name, t) for t in (*tables_of(operation), *above) if isinstance(topology.nodes[t], ProcessorNode)]
     return found

@@ -1,9 +1,9 @@
 """JSON text and columns of structs: Catalyst's side of ``dsl.json_reading`` and ``dsl.json_writing``.
 
-Decides the expressions that read text which the serde has taken to the serde's values, and write the serde's text: fields in the
-schema's order, of the schema's types, whatever the order and the widths in the column. A column that the schema has no place for
-is refused when the plan is built; values that JSON has no form for (NaN, infinite numbers, years beyond 9999), required ones
-that are null, and names that no reader takes, when they are met.
+Decides the expressions. Those that read get text that the serde has checked, and give the serde's values. Those that write give
+the serde's text: fields in the schema's order and of its types, whatever the order and the widths in the column. A column that
+the schema has no place for is refused when the plan is built. Values that can't be written are refused when they are met: those
+that JSON has no form for (NaN, infinite numbers, years beyond 9999), required ones that are null, and names that no reader takes.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def _with_types(kind: JsonType, others: Mapping[str, str]) -> JsonType:
 
 
 def _ddl(kind: JsonType) -> str:
-    """As Spark reads it whatever ``spark.sql.timestampType`` and ``spark.sql.ansi.enforceReservedKeywords`` are."""
+    """The type as DDL text that Spark reads alike whatever ``spark.sql.timestampType`` and
+    ``spark.sql.ansi.enforceReservedKeywords`` are."""
     match kind:
         case StructType(fields):
             return f"struct<{','.join(f'{in_backticks(name)}:{_ddl(inner)}' for name, inner in fields)}>"

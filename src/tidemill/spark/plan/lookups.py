@@ -1,7 +1,7 @@
 """The static sides of ``join_dataframe``: what a plan broadcasts, as of the last refresh.
 
-Decides the form of a side (one row for each key, with all rows of that key, so that a join never multiplies rows by itself) and
-that a refresh reads all of it before any plan sees it: kept on Spark's disk, cut off from where it came from. Each refresh of
+Decides the form of a side: one row for each key, with all rows of that key, so that a join never multiplies rows by itself. A
+refresh reads all of it before any plan sees it, and keeps it on Spark's disk, independent of where it came from. Each refresh of
 any side is a new version; when plans change to it is the refresher's.
 """
 
@@ -127,8 +127,8 @@ def _read(name: str, join: DataFrameJoin, session: SparkSession) -> Side:
 
 def _check_names(name: str, columns: list[str], *, is_case_sensitive: bool) -> None:
     """TopologyError if Spark can't tell columns apart."""
-    told = columns if is_case_sensitive else [column.lower() for column in columns]
-    alike = [column for column, one in zip(columns, told, strict=True) if told.count(one) > 1]
+    compared = columns if is_case_sensitive else [column.lower() for column in columns]
+    alike = [column for column, one in zip(columns, compared, strict=True) if compared.count(one) > 1]
     if alike:
         raise TopologyError(
             f"{name}: Spark takes the DataFrame's columns {', '.join(map(repr, alike))} for one: give them names that"

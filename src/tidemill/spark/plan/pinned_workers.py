@@ -103,7 +103,7 @@ def require_own_version(context: SparkContext) -> None:
 
 @functools.cache
 def _version_of(executable: str) -> str:
-    """Such as ``3.12``; empty: it can't be asked, and Spark will say why."""
+    """The Python version, such as ``3.12``; empty: it can't be asked, and Spark will say why."""
     try:
         asked = subprocess.run(
             [executable, "-c", _VERSION], capture_output=True, text=True, timeout=_VERSION_LIMIT_S, check=True

@@ -27,7 +27,7 @@ from tidemill.operators.operation_table import operations_of, works_on_columns
 from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
-from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology
+from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology, processor_node
 from tidemill.topology.operations import MapValues, PassThrough, Reduce, TableFilter, TableMapValues
 from tidemill.topology.spark_operations import ChangedValues, ForeachBatch, HeldAggregates, MergedAggregates, both_sides
 
@@ -38,7 +38,7 @@ _PAIR, _HELD, _CHANGES = "|pair", "|held", "|changes"
 
 
 def planned(topology: Topology) -> Topology:
-    """The same if nothing has another form; a planned topology stays as it is."""
+    """The planned topology; the same one if nothing has another form, as in a planned topology."""
     return with_column_joins(with_column_reduces(with_column_filters(with_batch_sinks(topology))))
 
 
@@ -48,11 +48,10 @@ def planned(topology: Topology) -> Topology:
 def with_batch_sinks(topology: Topology) -> Topology:
     """``foreach_batch`` as sinks, so that all rules for sinks hold for them."""
     found = operations_of(topology, ForeachBatch)
-    return _changed(topology, {name: _as_sink(topology.nodes[name]) for name in found})
+    return _changed(topology, {name: _as_sink(processor_node(topology, name)) for name in found})
 
 
-def _as_sink(node: Node) -> SinkNode:
-    assert isinstance(node, ProcessorNode)
+def _as_sink(node: ProcessorNode) -> SinkNode:
     return SinkNode(name=node.name, topic=_NO_TOPIC + node.name, key_serde=node.key_serde, value_serde=node.value_serde)
 
 
@@ -83,8 +82,7 @@ def with_column_filters(topology: Topology) -> Topology:
     """Rewrites table filters of Columns below a table with old values to filters of changes, with the nodes between them."""
     changed = topology
     for name in reversed(operations_of(topology, TableFilter)):  # the lowest first: it removes nodes that only it has read
-        node = topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
+        node = processor_node(topology, name)
         if name in changed.nodes and drops_null_changes(topology, node) and _on_changes(node) is not None:
             changed = _of_changes(topology, changed, name)
     return changed
@@ -95,9 +93,7 @@ def _of_changes(program: Topology, topology: Topology, name: str) -> Topology:
     """The filter and the derived tables of Columns above it, the lowest first."""
     table = name
     while (operation := _on_changes(program.nodes[table])) is not None:
-        node = program.nodes[table]
-        assert isinstance(node, ProcessorNode)
-        derived.append(replace(node, operation=operation))
+        derived.append(replace(processor_node(program, table), operation=operation))
         table = program.parents[table][0]
     filtered, *others = derived
     way = [ProcessorNode(name=name + _CHANGES, operation=ChangedValues())]
@@ -150,8 +146,7 @@ def with_column_reduces(topology: Topology) -> Topology:
     above: dict[str, Node] = {}
     for name, reduce in operations_of(topology, Reduce).items():
         if isinstance(reduce.reducer, OfColumns):
-            node = topology.nodes[name]
-            assert isinstance(node, ProcessorNode)
+            node = processor_node(topology, name)
             if not topology.stores[reduce.store].caching:
                 raise TopologyError(
                     f"{name} merges the records of a batch by a function of Columns, but its store has no cache (caching=False, "

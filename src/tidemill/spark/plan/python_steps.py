@@ -27,8 +27,8 @@ from tidemill.spark.java import JavaObject, array_of, class_of, sequence_of
 ArrowStep = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """Record batches in, record batches out, both as iterators."""
 _ROW = -(1 << 62)
-"""Of a leaf's one row. Where the application has cached a plan, Spark puts the cached rows in the place of any like it:
-``range(1)`` is one that is met."""
+"""The ``id`` of a leaf's one row. Not 0: where the application has cached ``range(1)``, Spark would read the cached rows in its
+place."""
 _PYTHON_STEP = "MapInArrow"
 _EXPRESSION, _FUNCTION = 0, 1
 

@@ -39,7 +39,7 @@ _MAY_HAVE_SOME = re.compile(
     r"json|csv|xml|xpath|url|encode|decode|aes_|to_utc|from_utc|\belt\b|slice|array_insert|sequence|bit_get|getbit|variant_get|"
     r"schema_of", re.IGNORECASE
 )  # fmt: skip
-"""Of an expression's SQL: looking at its parts takes many calls of the JVM."""
+"""Names in an expression's SQL that may have such a literal: looking at the expression's parts takes many calls of the JVM."""
 _ABOUT_A_LITERAL = re.compile(
     r"\[(INVALID_PARAMETER_VALUE\.(PATTERN|REGEX_GROUP_INDEX|CHARSET|AES_KEY_LENGTH|START|LENGTH|BIT_POSITION_RANGE)|"
     r"INVALID_REGEXP_REPLACE|INVALID_FORMAT\.|INVALID_VARIANT_GET_PATH|INVALID_ARRAY_INDEX\]|UNSUPPORTED_FEATURE\.AES_MODE|"

@@ -1,10 +1,13 @@
 """Parts of a program that Spark's workers get as copies: whether they can be sent.
 
-Decides what is said of one that can't, before anything runs: a function whose closure has a lock, a client or an open file.
-And which modules workers can't import, so that their functions are sent by value, as cloudpickle does of ``__main__``: the main
-program's in a process that multiprocessing has spawned, those that were loaded from a file (pytest's ``importlib`` mode), and
-those that are still being imported, by whose import the program is started: a worker's import would start it again, and to look
-for a function by its name would wait here for the end of the import.
+Decides what is said, before anything runs, of a part that can't: a function whose closure has a lock, a client or an open file.
+
+Also decides which modules workers can't import. Their functions are sent by value, as cloudpickle sends those of ``__main__``:
+
+- The main program's module, in a process that multiprocessing has spawned.
+- Modules that were loaded from a file (pytest's ``importlib`` mode).
+- Modules that are still being imported, and whose import starts the program. A worker's import would start it again; and here,
+  looking for a function by its name would wait for the end of the import.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, run
 from tidemill.steps.rows.codecs_wire import before_it_is_written, transit_of
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, processor_node
 from tidemill.topology.spark_operations import makes_pairs
 from tidemill.topology.values import Serde
 
@@ -80,8 +80,8 @@ class SerdeInference:
         return True
 
     def lacking(self, sources: list[str]) -> str:
-        """What to say of sources that can't be settled. Of the program's own topics, as long as there are any; else of the first
-        internal one, since what the others hold may follow from it."""
+        """The message about sources that can't be settled: about the program's own topics, as long as there are any; else about
+        the first internal one, since what the others hold may follow from it."""
         nodes = [node for node in map(self.topology.nodes.get, sources) if isinstance(node, SourceNode)]
         own = [node for node in nodes if self.topology.repartition_topics.keys().isdisjoint(node.topics)]
         if not own:
@@ -136,8 +136,7 @@ class SerdeInference:
         Raises:
             TopologyError: nothing says how its keys or its values are written.
         """
-        node = self.topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
+        node = processor_node(self.topology, name)
         if makes_pairs(node.operation):
             pair = pair_of_sides(self.topology, name, [entry], self.leaving, self.default)
             return None if pair is None else KeyValueSerdes(key=entry.key, value=pair)
@@ -188,8 +187,7 @@ class SerdeInference:
 
     def _as_stored(self, name: str) -> tuple[KeyValueSerdes, Enters]:
         """The serdes of the store of a Python node, of what enters it in the store's bytes."""
-        node = self.topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
+        node = processor_node(self.topology, name)
         enters, store = entry_of(node.operation).enters, kept_store(node.operation)
         if enters is Enters.BY_TYPE or store is None:
             return NO_SERDES, enters

@@ -46,7 +46,7 @@ from tidemill.topology.join_operations import (
 )
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
-from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, Store, Topology, processor_node
 from tidemill.topology.operations import SessionAggregate, WindowAggregate
 from tidemill.topology.spark_operations import ChangedValues, makes_pairs
 from tidemill.topology.values import Serde
@@ -56,7 +56,7 @@ from tidemill.topology.values import Serde
 
 def leaving_in_graph(topology: Topology, name: str, above: Sequence[KeyValueSerdes], default: KeyValueSerdes) -> KeyValueSerdes:
     """The serdes of what leaves a node that runs record by record. ``above``: what enters it, on all ways that are known."""
-    node, arriving = _processor(topology, name), _arriving(above)
+    node, arriving = processor_node(topology, name), _arriving(above)
     entry = entry_of(node.operation)
     given = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
     given = given.otherwise(_of_functions(entry, functions_of(node.operation)))
@@ -67,7 +67,7 @@ def leaving_in_graph(topology: Topology, name: str, above: Sequence[KeyValueSerd
 
 def leaving_in_step(topology: Topology, name: str, arriving: KeyValueSerdes, default: KeyValueSerdes) -> KeyValueSerdes:
     """The serdes of what leaves a node that runs in a vectorised step."""
-    node = _processor(topology, name)
+    node = processor_node(topology, name)
     entry, store = entry_of(node.operation), kept_store(node.operation)
     # Functions of Columns have been called in the layer above.
     of_value = Leaves.ARRIVING if entry.functions else value_leaves(node.operation)
@@ -117,12 +117,6 @@ def _arriving(above: Sequence[KeyValueSerdes]) -> KeyValueSerdes:
     )
 
 
-def _processor(topology: Topology, name: str) -> ProcessorNode:
-    node = topology.nodes[name]
-    assert isinstance(node, ProcessorNode)
-    return node
-
-
 def _of_functions(entry: OperationEntry, functions: Sequence[object]) -> KeyValueSerdes:
     """Serdes that ``per_record(..., serde=...)`` names for the functions' results."""
     given = next((f.serde for f in functions if isinstance(f, PerRecord) and f.serde is not None), None)
@@ -141,7 +135,7 @@ def _of_sinks(topology: Topology, name: str) -> KeyValueSerdes:
 
 
 def _of_sinks_behind(topology: Topology, name: str) -> KeyValueSerdes:
-    """The same of a node of columns, for what it passes on as it is."""
+    """``_of_sinks`` of a node of columns, for the side that it passes on as it is."""
     passed, found = [side for side in ("key", "value") if _passes_on(topology, name, side)], _of_sinks(topology, name)
     return KeyValueSerdes(key=found.key if "key" in passed else None, value=found.value if "value" in passed else None)
 
@@ -198,7 +192,7 @@ def pair_of_sides(
 ) -> PairSerde | None:
     """The serde of a node that forwards pairs: of the values in its sides' stores, or of its stream and table. ``known``: serdes
     that leave other nodes."""
-    node = _processor(topology, join)
+    node = processor_node(topology, join)
     kept_by = {kept.store: name for name, kept in operations_of(topology, JoinWindowed).items()}
 
     def of(name: str) -> Serde | None:
@@ -232,7 +226,7 @@ def of_foreign_key_join(
         TopologyError: no serde is named for what the join's internal topics hold. Each side reads what the other one has
             written, so a serde that is only found on the way of one of them won't do.
     """
-    node = _processor(topology, name)
+    node = processor_node(topology, name)
 
     def require_named(
         side: str, table: str, of: str, named: Serde | None, found: Serde | None, use: str = "writes into its internal topics"
@@ -288,7 +282,7 @@ def serdes_of_part(topology: Topology, part: GraphPart, entries: PartEntries, de
     """The serdes inside a part."""
     known: dict[str, KeyValueSerdes] = dict(entries.sources)
     for name in part.nodes:
-        node = _processor(topology, name)
+        node = processor_node(topology, name)
         above = [known[parent] for parent in topology.parents[name] if parent in known]
         if name in entries.columns:
             above.append(entries.columns[name])
@@ -303,7 +297,7 @@ def _stores(
 ) -> dict[str, Store]:
     found: dict[str, Store] = {}
     for name in part.nodes:
-        node = _processor(topology, name)
+        node = processor_node(topology, name)
         above = next((known[parent] for parent in topology.parents[name] if parent in known), None)
         arriving = entries.columns.get(name) or above or default
         for store in stores_of(node):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tidemill.dsl.serdes import Serdes
-from tidemill.operators.operation_table import Shortcut, entry_of, kept_store, record_caches, tables_of
+from tidemill.operators.operation_table import Shortcut, entry_of, has_record_cache, kept_store, tables_of
 from tidemill.steps.step_spec import GraphEntry, GraphSpec, JoinSide, WindowJoin
 from tidemill.steps.vector.retained_rows import IMMUTABLE
 from tidemill.topology.join_operations import JoinWindowed, StreamStreamJoin, StreamTableJoin
@@ -84,7 +84,7 @@ def lookup_store(topology: Topology, node: ProcessorNode) -> str | None:
 def forwards_last_changes(topology: Topology, table: ProcessorNode) -> bool:
     """True if a step may forward the last change of each row only, as a record cache does. A join that looks rows up takes the
     changes of a batch from what the table has forwarded, and needs each."""
-    if table.name not in record_caches(topology):
+    if not has_record_cache(topology, table.name):
         return False
     nodes = (node for node in topology.nodes.values() if isinstance(node, ProcessorNode))
     return not any(table.name in tables_of(node.operation) for node in nodes)
@@ -117,7 +117,7 @@ def _is_seen_by_streams(topology: Topology, node: ProcessorNode) -> bool:
     """True if the serde of the results' keys is known, and below are only streams that may get the last changes."""
     children = [topology.nodes[child] for child in topology.children(node.name)]
     are_streams = all(isinstance(c, ProcessorNode) and isinstance(c.operation, TableToStream) for c in children)
-    return node.key_serde is not None and are_streams and node.name in record_caches(topology)
+    return node.key_serde is not None and are_streams and has_record_cache(topology, node.name)
 
 
 # --- a part that is one join of two streams ----------------------------------------------------------------------------

@@ -1,9 +1,15 @@
 """Stages of a plan: the step that runs each node; Python steps 1..K, JVM layers between them.
 
-Decides, for a whole topology at once (a thread's plan serves every task it may ever get): source nodes are step 0; a node
-that keeps state or calls Python runs in a Python step, all nodes of a part (``graph_parts``) in one; everything else is
-Catalyst in the layer behind its parent's step; nodes that only forward run wherever they are met. Adjacent Python nodes share
-a step; sinks are written by the last. Leaves expressions to ``compile`` and execution to ``vector_step`` and ``graph_step``.
+Decides for a whole topology at once, since a thread's plan serves every task that it may ever get:
+
+- Source nodes are step 0.
+- A node that keeps state or calls Python runs in a Python step, all nodes of a part (``graph_parts``) in one. Adjacent Python
+  nodes share a step.
+- Nodes that only forward run wherever they are met.
+- Everything else is Catalyst, in the layer behind its parent's step.
+- Sinks are written by the last step.
+
+Leaves expressions to ``compile`` and execution to ``vector_step`` and ``graph_step``.
 """
 
 from __future__ import annotations

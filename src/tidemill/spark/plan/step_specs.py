@@ -35,7 +35,7 @@ from tidemill.steps.step_spec import (
 from tidemill.steps.timestamp_extractors import extractor_function
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.methods import method_of
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, processor_node
 
 
 class StepSpecs:
@@ -157,8 +157,7 @@ class StepSpecs:
 
     def _node(self, name: str) -> NodeSpec:
         topology, part = self._topology, self._subtopology_of[name]
-        node = topology.nodes[name]
-        assert isinstance(node, ProcessorNode)
+        node = processor_node(topology, name)
         entering, leaving = self._serdes.entering[name], self._serdes.leaving[name]
         out_key_serde, out_value_serde = leaving.settled
         assert entering.key is not None

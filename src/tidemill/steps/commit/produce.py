@@ -153,8 +153,7 @@ def _with_sums(records: Records) -> Records:
 
 
 def _without_summed_header(records: Records) -> Records:
-    """Only this application says what is summed: a record that came with the header from a topic of the user's would count as
-    so many."""
+    """Only this application may set the header: a record from a topic of the user's that has it would count as a sum."""
     if records.headers is None:
         return records
     kept = [own and ([header for header in own if header[0] != SUMMED_HEADER] or None) for own in records.headers]

@@ -1,8 +1,8 @@
 """The layout of a store's bytes, in a line that is kept with them: kind, serdes, and other options that change it.
 
-Decides whether a store that was one thing can be read as another. Two questions: whether its local rows still are what the store
-expects (any difference: they are restored), and whether its changelog is (another family of kinds, or another serde: nothing can
-be restored from it; other windows: what would be restored are counts of the ones before).
+Decides whether a store that was one thing can be read as another. Its local rows can't if there is any difference: they are
+restored. Its changelog can't if the family of kinds or a serde is another: nothing can be restored from it. Nor can it if the
+windows are others, since the counts of the earlier windows would be restored.
 """
 
 from __future__ import annotations

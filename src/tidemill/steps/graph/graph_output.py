@@ -37,8 +37,8 @@ class GraphOutput:
         return self._sent.items()
 
     def of_sink(self, sink: str, topic: str) -> Records:
-        """The list for the records of a sink for a topic: with those of other sinks, whose order among them counts, unless
-        the sink has a choice left."""
+        """The list of a sink's records for a topic. Sinks without a choice left share the topic's list, since the order among
+        their records counts."""
         found = self._by_sink.get((sink, topic))
         if found is None:
             node = self.spec.topology.nodes[sink]
@@ -47,13 +47,12 @@ class GraphOutput:
             if sink in self.spec.choosing_sinks:
                 to = ToSink(sink, None if node.topic_extractor is None else topic)
             names_partitions = node.partitioner is None and node.partitioning is Partitioning.BY_SUBSCRIPTION
-            # Several sinks may write one topic, each with a list of its own if it has a choice left.
             new = Records.empty(partitions=names_partitions, places=bool(self.spec.choosing_sinks))
             found = self._by_sink[sink, topic] = self._sent.setdefault(to, new)
         return found
 
     def of_node(self, node: str) -> Records:
-        """The list of records for a node of columns, of a part that forwards each record once."""
+        """The list of a join's results for a node of columns. One path leads there, so they need no places."""
         return self.onward.setdefault(node, Records.empty())
 
     def put(

@@ -145,8 +145,8 @@ def in_transit(serde: Serde) -> Serde:
 
 
 def before_it_is_written(serde: Serde) -> Serde:
-    """The serde of what functions of Columns hand to functions of Python: it is no topic's text yet, so what a JSON serde refuses
-    is left to whatever serde writes it in the end, which may be Avro's."""
+    """The serde of what functions of Columns hand to functions of Python: it is no topic's text yet, so only the serde
+    that writes it in the end, which may be Avro's, refuses what it can't write."""
     return _transit_json(serde.sql_type) if type(serde) is JsonSerde else serde
 
 

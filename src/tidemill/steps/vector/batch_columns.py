@@ -172,7 +172,7 @@ def result_values(result: Any, records: GivenRecords, kind: NanType) -> list[Any
     """The values of this type that a function gave for the records: dicts of a table's columns, else the values of one column.
 
     Raises:
-        ResultShapeError: they are not so many, or in another order.
+        ResultShapeError: there are more or fewer values than records, or they are in another order.
     """
     values = _values(result, records, kind)
     if len(values) != records.count:

@@ -51,7 +51,7 @@ class ShownRows:
             self.by_key.clear()
             return
         for found in self.by_key.values():
-            found.sort(key=_order)
+            found.sort(key=shown_order)
         self.is_complete, self._count = True, count
 
     def of(self, key: bytes, segments: Segments) -> list[Shown]:
@@ -77,7 +77,7 @@ class ShownRows:
         return found
 
     def added(self, count: int, segments: Segments) -> None:
-        """Says that a batch has added so many rows, and is over."""
+        """Ends a batch that has added ``count`` rows."""
         self._count += count
         since = segments.oldest_shown
         if not self.is_complete and since > self._after and self._count <= self._limit:
@@ -99,5 +99,6 @@ class ShownRows:
         self._sweep_at = 2 * self._count + _SLACK
 
 
-def _order(shown: Shown) -> tuple[int, int]:
+def shown_order(shown: Shown) -> tuple[int, int]:
+    """The sort key of rows of one key."""
     return shown[0], shown[1]

@@ -1,11 +1,11 @@
 """Aggregates sessions for a whole batch, key by key: the shortcut of KStreamSessionWindowAggregate.
 
 Decides what a batch makes of the sessions of each key that it touches, with the per-record operator's rules
-(``operators.session_windows``): a key's records meet only that key's sessions, so that keys can be taken one after the other,
-while stream time and what the store still shows move with all records of the task. The difference is the forwarded records: of
-each key the sessions that are gone (tombstones) and those that are new or changed, once, in the order of their ends; a session
-that came and went within the batch is never seen. Rows, clocks and changelog are those of ``operators.session_store``, so that
-either may follow the other.
+(``operators.session_windows``). A key's records meet only that key's sessions, so keys can be taken one after the other; but
+stream time, and with it what the store still shows, moves with all records of the task. The forwarded records differ: for each
+key the sessions that are gone (tombstones) and those that are new or changed, once each, in the order of their ends. A session
+that came and went within the batch is not forwarded. Rows, clocks and changelog are those of ``operators.session_store``, so one
+can take over from the other.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from tidemill.steps.rows.task_rows import Headers, TaskRows
 from tidemill.steps.step_spec import WindowJoin
 from tidemill.steps.vector.arrays import Flags, Longs, plus
 from tidemill.steps.vector.join_waiting import JoinerError, JoinResults, Waiting
-from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows
+from tidemill.steps.vector.retained_rows import IMMUTABLE, Shown, ShownRows, shown_order
 from tidemill.topology.nodes import Store
 
 _SUFFIX = Struct(">qi")
@@ -211,7 +211,7 @@ class JoinTask:
         if not own or own[-1] < row:
             own.append(row)
         else:
-            insort(own, row, key=_order)
+            insort(own, row, key=shown_order)
 
     def _write_value(self, given: Arrivals, at: int, is_right: bool) -> None:
         try:
@@ -231,10 +231,6 @@ def _within(found: list[Shown], low: int, high: int) -> list[Shown]:
     if len(found) <= _MANY:
         return found
     return found[bisect_left(found, (low,)) : bisect_left(found, (high + 1,))]
-
-
-def _order(shown: Shown) -> tuple[int, int]:
-    return shown[0], shown[1]
 
 
 @dataclass(frozen=True, slots=True)

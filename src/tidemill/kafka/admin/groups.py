@@ -1,8 +1,8 @@
-"""Members of a group as its coordinator describes them: their hosts, and their last subscriptions and assignments, as bytes.
+"""Consumer groups, asked of their coordinators: state and members, and the offsets that an empty group gets.
 
-Not through librdkafka's admin client: if the connection to the coordinator breaks while a group is described, that one aborts the
-process (its issue 4605). Decides how long a rebalancing group is waited for, and which groups are not of Kafka Streams' protocol.
-The contents of the bytes are ``tidemill.membership``'s.
+Not through librdkafka's admin client: if the connection to the coordinator breaks within a call, that one aborts the process (its
+issue 4605). Decides how long a rebalancing group is waited for, and which groups are not of Kafka Streams' protocol. User data of
+subscriptions and assignments are bytes here; their contents are ``tidemill.membership``'s.
 """
 
 from __future__ import annotations
@@ -20,15 +20,45 @@ from kafka.protocol.metadata import MetadataRequest
 
 from tidemill.config.values import GroupClientSettings
 from tidemill.deadline import Deadline
-from tidemill.errors import EnvironmentProblem, RetriableError
+from tidemill.errors import EnvironmentProblem, RetriableError, StopError
+from tidemill.ids import TopicPartition
 from tidemill.kafka.group.client import ClientClosedError, Connection, GroupClient, UnreachableError
-from tidemill.kafka.group.coordinator import PROTOCOL_NAME, PROTOCOL_TYPE
+from tidemill.kafka.group.coordinator import (
+    PROTOCOL_NAME,
+    PROTOCOL_TYPE,
+    GroupCoordinator,
+    MembershipLostError,
+    RebalancingError,
+)
+from tidemill.kafka.group.metadata import Membership, OffsetAndMetadata
 from tidemill.kafka.group.protocol import MemberAssignment, MemberSubscription, decode_assignment, read_subscription
+from tidemill.kafka.security.rights import Operation
 from tidemill.printable import printable
 
 _Answer = TypeVar("_Answer")
 _PAUSE_S = 0.1
 _CLIENT_ID = "tidemill-group-members"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMemberState:
+    """A member of any consumer group. ``client_id`` and ``host`` as the coordinator sees them, in printable characters."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None
+    assignment: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """A group; ``state`` in Kafka's words (Stable, Empty, PreparingRebalance ...), ``protocol``: the assignor's name."""
+
+    group: str
+    state: str
+    protocol: str
+    members: tuple[GroupMemberState, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +99,55 @@ def member_hosts(settings: GroupClientSettings, group: str, *, limit_s: float) -
 
     RetriableError if no broker answers within the limit.
     """
-    found = _asked(settings, group, limit_s, _hosts)
+    return _in_time(settings, group, limit_s, f"describing group {group}", _hosts)
+
+
+def describe_group(settings: GroupClientSettings, group: str, *, limit_s: float) -> GroupState | None:
+    """The group, its members by member id; None if there is no such group. ``settings`` under kafka-python's names.
+
+    RetriableError if no broker answers within the limit, StopError for a member whose assignment can't be read.
+    """
+    return _in_time(settings, group, limit_s, f"describing group {group}", _state)
+
+
+def set_committed_offsets(
+    settings: GroupClientSettings, group: str, offsets: Mapping[TopicPartition, int], *, limit_s: float
+) -> None:
+    """Commits in the name of the group, which has no members: all partitions or, if the brokers refuse one, perhaps some.
+
+    StopError if it has members, RetriableError if it was not done within the limit.
+    """
+    positions = {partition: OffsetAndMetadata(offset) for partition, offset in offsets.items()}
+    doing = f"setting the offsets of group {group}"
+
+    def commit(client: GroupClient, group: str) -> None:
+        coordinator = GroupCoordinator(
+            client, group_id=group, group_instance_id=None, session_timeout_ms=0, rebalance_timeout_ms=0
+        )
+        try:
+            coordinator.commit(Membership(), positions)
+        except (MembershipLostError, RebalancingError) as error:
+            raise StopError(f"{doing}: it has active members, expected none; stop them first") from error
+
+    if positions:
+        _in_time(settings, group, limit_s, doing, commit)
+
+
+def _in_time(
+    settings: GroupClientSettings, group: str, limit_s: float, doing: str, ask: Callable[[GroupClient, str], _Answer]
+) -> _Answer:
+    found = _asked(settings, group, limit_s, ask)
     if isinstance(found, str):
-        raise RetriableError(f"describing group {group}: not done after {limit_s:g} s: {found}")
+        raise RetriableError(f"{doing}: not done after {limit_s:g} s: {found}; check that the brokers run and can be reached")
     return found
 
 
 def _asked(
     settings: GroupClientSettings, group: str, limit_s: float, ask: Callable[[GroupClient, str], _Answer | str]
 ) -> _Answer | str:
-    """The answer as soon as there is one; a text: why there was none within the limit."""
+    """The first answer that is no text; a text: why there was none within the limit."""
     deadline = Deadline.after(limit_s)
-    found: _Answer | str = "no broker describes it"
+    found: _Answer | str = "no broker has answered"
     with _client(settings, group, limit_s) as client:
         try:
             while not deadline.is_over:
@@ -89,7 +156,7 @@ def _asked(
                     if not isinstance(found, str):
                         return found
                 except UnreachableError as error:
-                    found = f"no broker describes it: {error}"
+                    found = f"no broker has answered: {error}"
                 time.sleep(min(_PAUSE_S, deadline.left_s))
         except ClientClosedError:
             found = f"{found}, and does not answer any more"
@@ -125,13 +192,42 @@ def _answer(client: GroupClient, group: str) -> DescribeGroupsResponse.Described
         if error.retriable:
             client.forget_coordinator(error.__name__)
             raise UnreachableError(error.__name__)
-        raise EnvironmentProblem(f"consumer group {group!r} can't be described: {error.__name__}: {error.description}")
+        said = f"describing group {group}: {error.__name__}"
+        if issubclass(error, kafka_errors.AuthorizationError):
+            raise client.not_allowed(error, said, on_group=Operation.DESCRIBE)
+        raise EnvironmentProblem(f"{said}: {error.description}")
     return described
 
 
 def _hosts(client: GroupClient, group: str) -> dict[str, str]:
     described = _answer(client, group)
     return {} if described is None else {member.member_id: member.client_host for member in described.members}
+
+
+def _state(client: GroupClient, group: str) -> GroupState | None:
+    described = _answer(client, group)
+    if described is None:
+        return None
+    has_partitions = described.protocol_type == PROTOCOL_TYPE  # members of other kinds, as Kafka Connect's, are assigned others
+    return GroupState(
+        group=group,
+        state=described.group_state,
+        protocol=described.protocol_data,
+        members=tuple(
+            GroupMemberState(
+                member_id=member.member_id,
+                client_id=printable(member.client_id),
+                host=printable(member.client_host),
+                instance_id=member.group_instance_id,
+                assignment=_partitions_of(member) if has_partitions else (),
+            )
+            for member in sorted(described.members, key=lambda member: str(member.member_id))
+        ),
+    )
+
+
+def _partitions_of(member: DescribeGroupsResponse.DescribedGroup.DescribedGroupMember) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(decode_assignment(bytes(member.member_assignment)).partitions))
 
 
 def _stable(client: GroupClient, group: str) -> LiveGroup | str:
