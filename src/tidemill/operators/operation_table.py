@@ -404,8 +404,9 @@ def record_caches(topology: Topology) -> frozenset[str]:
 
 def has_record_cache(topology: Topology, name: str) -> bool:
     """True if a table forwards the last change of each row and batch: its store has a cache, and below it only that change
-    counts. That is so where every way leads, through nodes without state, to a sink or to a node that ``takes_last_change``; not to
-    the sink of a repartition topic of streams, behind which each change may be counted. ``topology``: the whole one, not a part."""
+    counts. That is so where every way leads, through nodes without state, to a sink or to a node that ``takes_last_change``; not
+    to the sink of a repartition topic of streams, behind which each change may be counted. ``topology``: the whole one, not a
+    part."""
     node = topology.nodes[name]
     store = kept_store(node.operation) if isinstance(node, ProcessorNode) else None
     return store is not None and topology.stores[store].caching and _needs_last_changes(topology, name)
