@@ -181,7 +181,7 @@ class Topology(Spelled):
     generated_names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Names that the program's counter has made; those of internal resources begin with them (``internal_names``)."""
     processors_below_merged_repartition: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Processors above which ``merge.repartition.topics`` has moved a repartition: correct if they keep the keys."""
+    """Processors above which ``merge.repartition.topics`` has moved a repartition: correct if they keep keys and types."""
 
     def children(self, name: str) -> tuple[str, ...]:
         """The nodes that ``name`` forwards to, in insertion order."""
