@@ -114,3 +114,15 @@ def test_a_repartition_that_was_moved_above_what_converts_values_says_so_and_sta
     with pytest.raises(TopologyError, match=r"moved above p: call repartition\(\) .* type string, but the serde long "):
         sent(spark, program(asked_for=False), "abc", TEXT, "out", **optimised)
     assert sent(spark, program(asked_for=True), "abc", TEXT, "out", **optimised) == [[LONG.serialize(3)]]
+
+
+def test_streams_of_different_types_are_not_merged_and_the_error_says_what_to_do(spark: SparkSession) -> None:
+    def program(*, converted: bool) -> StreamsBuilder:
+        builder = StreamsBuilder()
+        texts, numbers = builder.stream("in", key=TEXT, value=TEXT), builder.stream("numbers", key=TEXT, value=LONG)
+        texts.merge(numbers.map_values(lambda v: v.cast("string")) if converted else numbers).to("out", value=TEXT)
+        return builder
+
+    with pytest.raises(TopologyError, match=r"\(string, string\) and \(string, bigint\); convert those of one above it, as"):
+        sent(spark, program(converted=False), "a", TEXT, "out")
+    assert sent(spark, program(converted=True), "a", TEXT, "out") == [[b"a"]]
