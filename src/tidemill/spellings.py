@@ -47,7 +47,9 @@ _RENAMED = {
     "serde_from": "an object of your own with name, sql_type, serialize and deserialize",
     "branch": "split().branch(predicate, ...)",
     "with_": "the arguments key= and value= of the method that takes them",
-    "as_": "Materialized(name=...), or name= of the method",
+    "as_": "name= of the method",
+    "until": "Materialized(retention=...)",
+    "buffer_config": "max_records= and max_bytes= of until_window_closes and until_time_limit",
     "all_metadata": "metadata_for_all_streams_clients()",
     "all_metadata_for_store": _WITH_THE_STORE,
     "streams_metadata_for_store": _WITH_THE_STORE,
@@ -106,6 +108,8 @@ _RENAMED = {
     "valueSerde": "value= of the method",
 }
 """Methods of Kafka Streams' that have no counterpart of their name."""
+_MADE_BY = {"with_": ("key", "value", "other_value", "partitioner", "other_partitioner"), "as_": ("name",)}
+"""Java's factories of descriptions, and which arguments of the class are in their place."""
 _WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
 _BY_ARGUMENT = {
     "in_memory": "persistent=False", "and_grace": "grace=", "timestamped_window": "timestamped=True", "backward": "reverse=True",
@@ -147,6 +151,10 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
     for each in (plain, plain.upper()):  # a member of an enum
         if each != name and each in own:
             return f": write {each}"
+    if name in _MADE_BY and (taken := [each for each in _MADE_BY[name] if each in inspect.signature(cls).parameters]):
+        return f": write {cls.__name__}({', '.join(f'{each}=...' for each in taken)})"
+    if cls.__name__ == "SessionWindows" and plain == "with":
+        return ": write of_inactivity_gap"
     renamed = _RENAMED.get(name) or _RENAMED.get(plain)
     if renamed is not None and (renamed in own or not renamed.isidentifier()):
         return f": write {renamed}"

@@ -144,6 +144,7 @@ def test_a_wrong_length_is_refused_with_both_lengths(serde: Serde, expected: int
     (Serdes.double(), "1", "double: can't write a value of type str"),
     (Serdes.boolean(), np.bool_(True), r"can't write a value of type numpy.bool\w*, expected bool; write value.item\(\), or"),
     (Serdes.json("n bigint"), {"n": np.int64(3)}, r"type numpy.int64, expected bigint as in the schema; write value.item\(\)$"),
+    (Serdes.json("n bigint"), 3, "type int, expected struct<n:bigint> as in the schema; give the operator or the topic the"),
     (Serdes.double(), 10**400, "too large for a double"),
 ])
 def test_a_value_of_another_type_is_refused(serde: Serde, value: Any, message: str) -> None:

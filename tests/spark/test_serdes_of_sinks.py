@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidemill import KStream, ProcessorContext, Record, Serdes, StreamsBuilder, per_batch
-from tidemill.errors import StopError
+from tidemill.errors import StopError, TopologyError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
 pytestmark = pytest.mark.spark
@@ -86,3 +86,43 @@ def test_a_value_that_the_sink_can_not_write_is_a_matter_for_the_production_hand
     else:
         with pytest.raises(StopError, match=r"KSTREAM-SINK.*long"):
             sent(spark, builder, "no number", TEXT, "out")
+
+
+class Lengths:
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record.with_value(len(record.value)))
+
+
+def test_a_repartition_that_was_moved_above_what_converts_values_says_so_and_stays_where_it_is_asked_for(
+    spark: SparkSession,
+) -> None:
+    """Behind functions of Columns no serde says that a processor converts: Kafka Streams moves it too, and fails when it runs."""
+    optimised = {"topology.optimization": "merge.repartition.topics", "default.key.serde": "string"}
+
+    def program(*, asked_for: bool) -> StreamsBuilder:
+        builder = StreamsBuilder()
+        texts = builder.stream("in", key=TEXT, value=TEXT).map(lambda k, v: (v, v))
+        lengths = texts.process_values(Lengths, value=LONG, name="p")
+        if asked_for:
+            lengths = lengths.repartition(key=TEXT, value=LONG, name="lengths")
+        lengths.group_by_key(key=TEXT, value=LONG).reduce(max, store="sums").to_stream().to("out")
+        return builder
+
+    with pytest.raises(TopologyError, match=r"moved above p: call repartition\(\) .* type string, but the serde long "):
+        sent(spark, program(asked_for=False), "abc", TEXT, "out", **optimised)
+    assert sent(spark, program(asked_for=True), "abc", TEXT, "out", **optimised) == [[LONG.serialize(3)]]
+
+
+def test_streams_of_different_types_are_not_merged_and_the_error_says_what_to_do(spark: SparkSession) -> None:
+    def program(*, converted: bool) -> StreamsBuilder:
+        builder = StreamsBuilder()
+        texts, numbers = builder.stream("in", key=TEXT, value=TEXT), builder.stream("numbers", key=TEXT, value=LONG)
+        texts.merge(numbers.map_values(lambda v: v.cast("string")) if converted else numbers).to("out", value=TEXT)
+        return builder
+
+    with pytest.raises(TopologyError, match=r"\(string, string\) and \(string, bigint\); convert those of one above it, as"):
+        sent(spark, program(converted=False), "a", TEXT, "out")
+    assert sent(spark, program(converted=True), "a", TEXT, "out") == [[b"a"]]

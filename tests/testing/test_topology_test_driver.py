@@ -732,6 +732,20 @@ def test_nothing_is_left_of_a_closed_driver(spark: SparkSession) -> None:
     assert not folder.exists()
 
 
+def test_a_closed_driver_says_so_and_what_was_written_can_still_be_read(spark: SparkSession) -> None:
+    """Its stores are gone: a read of one would find nothing."""
+    builder = StreamsBuilder()
+    builder.table("in", key=TEXT, value=TEXT, store="rows").to_stream().to("out")
+    with TopologyTestDriver(builder, session=spark) as driver:
+        source, rows = driver.create_input_topic("in", TEXT, TEXT), driver.store("rows")
+        source.pipe_input("k", "v")
+    for use in (lambda: source.pipe_input("k", "w"), lambda: rows.get("k"), lambda: driver.advance_wall_clock_time(1)):
+        with pytest.raises(StopError, match="this driver is closed, and its stores are gone: make another driver"):
+            use()
+    assert driver.create_output_topic("out", TEXT, TEXT).read_key_values() == [("k", "v")]
+    driver.close()
+
+
 def test_an_interrupted_driver_is_refused_and_the_next_one_begins_afresh(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,7 +177,7 @@ def test_a_repartition_that_moves_above_a_processor_is_warned_of(caplog: pytest.
     settings["topology.optimization"] = "all"
     topology = configured_topology(builder, StreamsConfig.read_slice(TopologyConfig, settings))
     assert topology.parents["changes"] == ("one-repartition-source",)
-    assert topology.processors_below_merged_repartition == ("changes",)
+    assert topology.processors_below_merged_repartition == ("changes", "keeps")
     (warning,) = caplog.messages
     assert "event=repartition-above-processors processors=changes" in warning
 

@@ -30,7 +30,7 @@ def simulate(
         [], "--compare", help="NAME=VALUE,VALUE...: a run for each value (may be repeated: each combination). Names are "
         "settings such as max.warmup.replicas, or assignor, compatibility, seed, threads, restore_records_per_s ..."
     ),
-    variants: bool = typer.Option(False, "--variants", help="A run for each of the file's own [[variants]]."),
+    variants: bool = typer.Option(False, "--variants", help=r"A run for each of the file's own [\[variants]]."),
     plot: Path | None = typer.Option(None, "--plot", help="Draw tasks over clients in time, as .svg or .png."),
     as_json: bool = typer.Option(False, "--json", help="Print the runs as JSON."),
 ) -> None:

@@ -37,12 +37,14 @@ _SHOWN = (
 """Kinds of stores whose rows are keys and values of the program's; the others hold what waits."""
 _WITH_TIME = (StoreKind.TIMESTAMPED_KEY_VALUE, StoreKind.VERSIONED, StoreKind.TIMESTAMPED_WINDOW)
 _WIDEST = 60
+_IN_HELP = GRAMMAR.replace("[@", r"\[@")
+"""Help texts are Rich's markup, in which ``[@TIME]`` would be a tag."""
 
 
 def try_program(
     app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
     records: Annotated[
-        Path | None, typer.Argument(help=f"Records, one a line: {GRAMMAR}. Without a file you type them.")
+        Path | None, typer.Argument(help=f"Records, one a line: {_IN_HELP}. Without a file you type them.")
     ] = None,
     settings: Settings = None,
     config: ConfigFile = None,

@@ -44,7 +44,11 @@ def write_json(value: Value, writer: Writer) -> bytes:
     try:
         return utf8(writer(value))
     except Misfit as misfit:
-        raise misfit.error("value") from None
+        error = misfit.error("value")
+        if misfit.places or isinstance(value, dict):
+            raise error from None
+        # as of an aggregate of another type than the group's values, whose serde it has got
+        raise SerdeError(f"{error}; give the operator or the topic the serde of its values") from None
 
 
 def write_document(value: Value, max_bytes: int) -> bytes:

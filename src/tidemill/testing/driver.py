@@ -215,6 +215,7 @@ class TopologyTestDriver(Spelled):
         """The store as the next read of it is to see it: windows and sessions expire by the time that it has seen so far."""
         topology = self._compiled.topology
         self._begin()
+        self._require_open()
         spec = self._compiled.steps[-1].stores.get(name)
         if spec is None:  # a global store: the worker holds it in memory
             rows = TaskRows(name, logged=False)
@@ -273,6 +274,10 @@ class TopologyTestDriver(Spelled):
     def _task_run(self, part: Subtopology) -> TaskRun:
         return TaskRun(task=TaskId(part.id, 0), directory=str(Path(self._folder) / f"{part.id}_0"), epoch="driver")
 
+    def _require_open(self) -> None:
+        if not self._is_parents and not self._remove_folder.alive:
+            raise StopError("this driver is closed, and its stores are gone: make another driver")
+
     def _begin(self) -> None:
         """The first batch makes the stores and the processors; their punctuators are due from what the clock shows then."""
         if not self._committed:
@@ -324,6 +329,7 @@ class TopologyTestDriver(Spelled):
         again first, in a batch of its own: what is dropped of them was counted before."""
         if self._is_parents:
             raise StopError("this driver runs in the process from which this one was forked: use it there")
+        self._require_open()
         if self._is_interrupted:
             raise StopError("a call of this driver was interrupted, so what it had processed is not known: make another driver")
         again: list[RawRecord] = []

@@ -181,7 +181,7 @@ class Topology(Spelled):
     generated_names: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Names that the program's counter has made; those of internal resources begin with them (``internal_names``)."""
     processors_below_merged_repartition: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Processors above which ``merge.repartition.topics`` has moved a repartition: correct if they keep the keys."""
+    """Processors above which ``merge.repartition.topics`` has moved a repartition: correct if they keep keys and types."""
     _children: Mapping[str, tuple[str, ...]] = field(init=False, compare=False, repr=False)
     """``parents`` the other way round: planning asks for it some hundred times for each node."""
 

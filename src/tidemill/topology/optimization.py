@@ -173,8 +173,8 @@ def _with_one_repartition(
 def processors_below_merged_repartition(graph: LogicalGraph, optimized_graph: LogicalGraph) -> tuple[str, ...]:
     """Processors above which ``merge.repartition.topics`` has moved a repartition.
 
-    As in Kafka Streams a processor counts as one that keeps keys (KAFKA-19668: topic names would change otherwise). Records with
-    keys that it changes are then in the partitions of the old keys.
+    As in Kafka Streams a processor counts as one that keeps keys and values (KAFKA-19668: topic names would change otherwise).
+    Records with keys that it changes are then in the partitions of the old keys, with values that it has not yet converted.
     """
     found: dict[str, None] = {}
     for node, made in graph.nodes.items():
@@ -188,7 +188,7 @@ def processors_below_merged_repartition(graph: LogicalGraph, optimized_graph: Lo
                 continue
             seen.add(at)
             above.extend(graph.parents[at])
-            if isinstance(effect, Process) and isinstance(effect.operation, ProcessRecords) and not effect.operation.fixed_key:
+            if isinstance(effect, Process) and isinstance(effect.operation, ProcessRecords):
                 found[graph.nodes[at].name] = None
     return tuple(found)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.operators.step_harness import StepRun
-from tidemill import Serdes, StreamsBuilder, per_record
+from tidemill import ProcessorContext, PunctuationType, Record, Serdes, StreamsBuilder, per_record
 from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
 from tidemill.steps.commit.unreadable import Unreadable
@@ -68,6 +68,29 @@ def test_a_record_put_aside_is_the_sources_with_its_own_headers_and_those_of_the
         "__streams.errors.offset": b"1",
     }
     assert run.dropped == 1
+
+
+class FailsWhenCalled:
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+        context.schedule(10, PunctuationType.STREAM_TIME, self.punctuate)
+
+    def process(self, record: Record) -> None:
+        self.context.forward(record)
+
+    def punctuate(self, now: int) -> None:
+        raise RuntimeError
+
+
+def test_the_letter_of_a_punctuator_has_no_origin_and_says_so_as_kafka_streams_does() -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).process(FailsWhenCalled).to("out", key=STRING, value=STRING)
+    run = run_of(builder, ASIDE)
+    run.pipe(sent(b"a"))
+    ((key, value, headers),) = [(key, value, headers) for topic, key, value, _t, headers, _b in run.written if topic == "dead"]
+    said = {name.removeprefix("__streams.errors."): text for name, text in headers}
+    assert (key, value, said["message"]) == (None, None, b"")
+    assert (said["topic"], said["partition"], said["offset"]) == (None, b"-1", b"-1")
 
 
 def test_a_record_put_aside_is_the_one_of_its_own_topic() -> None:

@@ -27,7 +27,8 @@ from tidemill.topology.graph import internal_topics
 from tidemill.topology.internal_names import require_explicit_names
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.naming import legal_name
-from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
+from tidemill.topology.operations import ProcessRecords
 from tidemill.topology.values import Serde
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
         )
     for topic in internal_topics(program, config.application_id):
         legal_name(topic, "an internal topic, which begins with application.id")
-    below = program.processors_below_merged_repartition
+    below = [name for name in program.processors_below_merged_repartition if not _keeps_keys(program, name)]
     if below:
         log.warning(LogEvent("repartition-above-processors", says=_REPARTITIONED_ABOVE, processors=", ".join(below)))
     default_serdes(config)
@@ -78,6 +79,11 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
         with_headers=config.dsl_store_format is StoreFormat.HEADERS,
         may_cache=config.statestore_cache_max_bytes > 0,
     )
+
+
+def _keeps_keys(program: Topology, processor: str) -> bool:
+    node = program.nodes[processor]
+    return isinstance(node, ProcessorNode) and isinstance(node.operation, ProcessRecords) and node.operation.fixed_key
 
 
 def _described(program: object) -> str:

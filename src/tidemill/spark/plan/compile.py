@@ -224,7 +224,10 @@ class Compiler:
             first = waves[0].at
             for wave in waves[1:]:
                 if wave.at.types_text != first.types_text:
-                    raise TopologyError(f"{child} merges streams of different types: {first.types_text} and {wave.at.types_text}")
+                    raise TopologyError(
+                        f"{child} merges streams of different types: {first.types_text} and {wave.at.types_text}; convert those"
+                        " of one above it, as with map_values(lambda v: v.cast(...)), or give its source the serde of the other"
+                    )
             tag = self._fresh()
             key, value = f"k:{tag}", f"v:{tag}"
             columns[key] = by_tag([(wave.tag, wave.at.key) for wave in waves], None)

@@ -204,7 +204,7 @@ class SerdeInference:
         if isinstance(node, SinkNode):
             said = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
             default = default if is_batch_sink(node) else self.default
-            place = f"{name} (topic {node.topic})" if node.topic and not is_batch_sink(node) else name
+            place = f"{name} (topic {node.topic}{self._moved_above(node)})" if node.topic and not is_batch_sink(node) else name
         elif name not in self.stages.part_of:
             assert isinstance(node, ProcessorNode)
             said, enters = self._as_stored(name)
@@ -226,6 +226,20 @@ class SerdeInference:
         value_serde, value = written(said.value, default.value, "value", at.value, at.value_type)
         self.entering[name] = KeyValueSerdes(key=key_serde, value=value_serde)
         return key, value
+
+    def _moved_above(self, sink: SinkNode) -> str:
+        """What a message says of a repartition that stood below processors, whose results have the serdes of the topic."""
+        nodes = self.topology.nodes.items()
+        reached = {name for name, node in nodes if isinstance(node, SourceNode) and sink.topic in node.topics}
+        moved = []
+        for name in parents_first(self.topology):
+            if not reached.isdisjoint(self.topology.parents.get(name, ())):
+                reached.add(name)
+                moved += [name] * (name in self.topology.processors_below_merged_repartition)
+        if not moved:
+            return ""
+        above = ", ".join(moved)
+        return f", which merge.repartition.topics has moved above {above}: call repartition() behind what converts values"
 
     def at_sink(self, name: str) -> KeyValueSerdes:
         """The serdes of a sink's records: of those that enter it, or leave the Python node whose step sends them."""

@@ -25,11 +25,12 @@ def error_headers(
         "exception": error,
         "message": message,
         "stacktrace": stacktrace,
-        "topic": topic,
+        "topic": topic or None,  # null, as in Kafka Streams: of a punctuator, and of what has waited without its origin
         "partition": str(partition),
         "offset": str(-1 if offset is None else offset),
     }
-    return [*own, *((_PREFIX + name, text.encode(errors="backslashreplace")) for name, text in said.items())]
+    texts = ((name, None if text is None else text.encode(errors="backslashreplace")) for name, text in said.items())
+    return [*own, *((_PREFIX + name, text) for name, text in texts)]
 
 
 @dataclass(slots=True)
