@@ -1,4 +1,4 @@
-"""How fast windows, sessions and joins work off records that wait for them, compared with Kafka Streams.
+"""How fast windows, sessions, joins and a processor work off waiting records, compared with Kafka Streams.
 
     python benchmarks/operators.py [--records 1000000] [--programs tumbling_count,...] [--systems tidemill,kafka-streams]
 
