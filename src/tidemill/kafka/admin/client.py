@@ -36,7 +36,7 @@ from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.calls import AdminCalls, result_of
 from tidemill.kafka.admin.group_offsets import GroupOffsets
-from tidemill.kafka.security.rights import Operation, Resource, Right
+from tidemill.kafka.security.rights import Operation, Resource, Right, allowed_on
 
 _PAUSE_S = 0.05
 _NO_LEADER = -1
@@ -192,7 +192,7 @@ class Admin:
             Right.of(Resource.TOPIC, topic, operation)
             for topic, operations in needs.items()
             for operation in operations
-            if (allowed := answers[topic]) is not None and operation.value.upper() not in allowed
+            if (allowed := answers[topic]) is not None and operation.value not in allowed
         ]
         if missing:
             raise self._calls.missing(doing, missing)
@@ -294,16 +294,15 @@ def _leaderless(topic: str, states: tuple[PartitionState, ...] | None) -> list[s
 
 
 def _allowed(done: Future[TopicDescription]) -> frozenset[str] | None:
-    """The names of the operations that are allowed; None where nothing is known of them."""
+    """None where nothing is known of them."""
     try:
-        operations = done.result().authorized_operations
+        return allowed_on(done.result())
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return frozenset()
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise
-    return frozenset(operation.name for operation in operations) if operations else None
 
 
 def _none_if_missing(done: Future[Answer]) -> Answer | None:
