@@ -410,8 +410,10 @@ class BatchEngine:
     def close(self) -> None:
         """Ends the run and the job thread; static sides are read again without it."""
         self._compiled.lookups.leave(self)
-        self.end_run()
-        self._jobs.close()
+        try:
+            self.end_run()
+        finally:
+            self._jobs.close()
 
     def has_lost_its_place(self) -> bool:
         """True if the thread's executor, and with it the stores there, is lost. Called after a lost batch."""
