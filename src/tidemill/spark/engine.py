@@ -420,6 +420,11 @@ class BatchEngine:
         with needing_the_session(self._session):
             return self._placement.is_gone(self._thread)
 
+    def removed(self) -> None:
+        """Its thread was removed: ends the workers, which would wait a minute for batches that never come. Their place is free."""
+        self.kill_workers()
+        self._placement.leave(self._thread)
+
     def kill_workers(self) -> None:
         """Ends this thread's Python workers and returns when they are dead; Spark starts new ones at the next batch."""
         end(list(self._workers.values()), _DEATH_LIMIT_S)

@@ -152,6 +152,11 @@ class BatchRunner:
         if self._engine is not None:
             self._engine.kill_workers()
 
+    def removed(self) -> None:
+        """Any thread: the stream thread has ended, and is not replaced."""
+        if self._engine is not None:
+            self._engine.removed()
+
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:

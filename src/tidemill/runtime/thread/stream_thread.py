@@ -220,9 +220,9 @@ class StreamThread(threading.Thread):
         self._batches.continue_from(failed._batches)
         self._pause_s = 0.0 if failed._has_plan else _REPLACED_AFTER_S
 
-    def end_workers(self) -> None:
-        """Ends the workers of a thread that has ended: else they would wait a minute for batches that never come."""
-        self._runner.end_workers()
+    def removed(self) -> None:
+        """It has ended, and is not replaced: nothing in Spark is kept for it."""
+        self._runner.removed()
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
