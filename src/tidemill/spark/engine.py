@@ -421,7 +421,7 @@ class BatchEngine:
             return self._placement.is_gone(self._thread)
 
     def removed(self) -> None:
-        """Its thread was removed: ends the workers, which would wait a minute for batches that never come. Their place is free."""
+        """Its thread was removed: ends the workers, else they would wait a minute for batches, and frees their place."""
         self.kill_workers()
         self._placement.leave(self._thread)
 
