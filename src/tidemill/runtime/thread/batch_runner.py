@@ -153,9 +153,10 @@ class BatchRunner:
             self._engine.kill_workers()
 
     def removed(self) -> None:
-        """Any thread: the stream thread has ended, and is not replaced."""
-        if self._engine is not None:
-            self._engine.removed()
+        """Any thread: the stream thread has ended, and is not replaced. The control channel still knows it, but not its plans."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.removed()
 
     # --- batches -----------------------------------------------------------------------------------------------------
 
