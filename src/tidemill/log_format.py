@@ -52,6 +52,7 @@ class JsonLines(logging.Formatter):
     """One JSON object a line: time (UTC), level, logger, thread_name, then the event's own fields or ``message``."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """The record as one line; a field that JSON has no type for is its text."""
         at = datetime.fromtimestamp(record.created, timezone.utc)
         line: dict[str, Any] = {
             "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),

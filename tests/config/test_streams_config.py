@@ -15,7 +15,7 @@ from tidemill.config.secrets import SPARK_REDACTED, has_credentials, is_secret, 
 from tidemill.config.streams_config import StreamsConfig, setting_table
 from tidemill.config.texts import load_toml, parse_assignments
 from tidemill.config.values import (
-    DeserializationHandler,
+    NamedHandler,
     OffsetReset,
     ProcessingGuarantee,
     StoreFormat,
@@ -35,7 +35,7 @@ def test_the_defaults_are_kafka_streams_but_exactly_once() -> None:
     config = StreamsConfig.of(NEEDED)
     assert config.processing_guarantee is ProcessingGuarantee.EXACTLY_ONCE_V2
     assert config.auto_offset_reset is OffsetReset.EARLIEST
-    assert config.deserialization_exception_handler is DeserializationHandler.FAIL
+    assert config.deserialization_exception_handler is NamedHandler.FAIL
     numbers = {
         "num_stream_threads": 1, "session_timeout_ms": 45_000, "heartbeat_interval_ms": 3_000,
         "max_poll_interval_ms": 300_000, "num_standby_replicas": 0, "acceptable_recovery_lag": 10_000,
@@ -56,10 +56,10 @@ def test_a_new_name_wins_over_the_old_one_wherever_it_is_given(what: str, old_fi
     new, old = f"{what}.exception.handler", f"default.{what}.exception.handler"
     given = {old: "fail", new: "continue"} if old_first else {new: "continue", old: "fail"}
     config = StreamsConfig.of({**NEEDED, **given})
-    assert getattr(config, f"{what}_exception_handler") is DeserializationHandler.CONTINUE
+    assert getattr(config, f"{what}_exception_handler") is NamedHandler.CONTINUE
     assert config.ignored == (old,)
     only_old = StreamsConfig.of({**NEEDED, old: "continue"})
-    assert getattr(only_old, f"{what}_exception_handler") is DeserializationHandler.CONTINUE
+    assert getattr(only_old, f"{what}_exception_handler") is NamedHandler.CONTINUE
     assert only_old.ignored == ()
     with pytest.raises(ConfigError, match=f"{old} is 'perhaps'"):
         StreamsConfig.of({**NEEDED, new: "continue", old: "perhaps"})
@@ -131,11 +131,11 @@ def test_the_commit_interval_follows_the_guarantee_unless_given(guarantee: str, 
         (
             "default.deserialization.exception.handler",
             "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler",
-            "deserialization_exception_handler", DeserializationHandler.CONTINUE,
+            "deserialization_exception_handler", NamedHandler.CONTINUE,
         ),
         (
             "deserialization.exception.handler", "continue",
-            "deserialization_exception_handler", DeserializationHandler.CONTINUE,
+            "deserialization_exception_handler", NamedHandler.CONTINUE,
         ),
         ("default.key.serde", "string", "default_key_serde", "string"),
     ],
@@ -319,7 +319,7 @@ def test_keywords_name_attributes_and_win_over_the_mapping() -> None:
     )
     assert config.num_stream_threads == 3
     assert dict(config.kafka) == {"security.protocol": "SSL"}
-    assert config.deserialization_exception_handler is DeserializationHandler.CONTINUE
+    assert config.deserialization_exception_handler is NamedHandler.CONTINUE
     assert (config.presum, dict(config.client_tags)) == (False, {"zone": "a"})
     assert (config.state_dir, config.client_rack) == ("/tmp/kafka-streams", "")
     with pytest.raises(ConfigError, match=r"did you mean 'num\.stream\.threads'"):

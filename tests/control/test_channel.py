@@ -171,6 +171,19 @@ def test_an_address_that_can_not_be_had_is_named(listen: tuple[str, int]) -> Non
         TcpListener(listen, "127.0.0.1")
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_a_driver_that_has_an_address_of_ipv6_is_reached_there(host: str) -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    server = ControlServer(listener=TcpListener((host, 0), host))
+    try:
+        opened(server.address, server.key).close()
+    finally:
+        server.close()
+
+
 def started(source: str, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", textwrap.dedent(source), *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

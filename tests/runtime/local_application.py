@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
@@ -16,8 +17,23 @@ from pyspark.sql import SparkSession
 from tidemill import StreamsBuilder
 from tidemill.kafka.admin.client import Admin
 from tidemill.runtime.instance.application import KafkaStreams, State
+from tidemill.runtime.observe.thread_metrics import ThreadMetrics
+from tidemill.task.batch import BatchReport
 
 LIMIT_S = 240.0
+
+
+def reports_noted(monkeypatch: pytest.MonkeyPatch) -> list[BatchReport]:
+    """The reports of all batches from now on; to be called before the application starts."""
+    found: list[BatchReport] = []
+    batch = ThreadMetrics.batch
+
+    def noted(metrics: ThreadMetrics, report: BatchReport, seconds: float) -> None:
+        found.append(report)
+        batch(metrics, report, seconds)
+
+    monkeypatch.setattr(ThreadMetrics, "batch", noted)
+    return found
 
 
 @dataclass(frozen=True)

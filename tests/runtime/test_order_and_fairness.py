@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tests.runtime.local_application import Place
+from tests.runtime.local_application import Place, reports_noted
 from tests.waiting import until
 from tidemill import Serdes, StreamsBuilder
 from tidemill.embedded.broker import EmbeddedBroker
@@ -39,8 +39,10 @@ def counted(place: Place) -> StreamsBuilder:
     return builder
 
 
-def test_a_backlog_of_sources_does_not_starve_repartition_topics_and_those_are_purged_as_far_as_committed(place: Place) -> None:
-    builder = counted(place)
+def test_a_backlog_of_sources_does_not_starve_repartition_topics_and_those_are_purged_as_far_as_committed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder, noted = counted(place), reports_noted(monkeypatch)
     place.send("in", [(None, f"a b{number % 50}".encode()) for number in range(BACKLOG)])
     source = TopicPartition(place.topic("in"), 0)
     repartition = TopicPartition(f"{place.name}-counts-repartition", 0)
@@ -48,7 +50,7 @@ def test_a_backlog_of_sources_does_not_starve_repartition_topics_and_those_are_p
     with place.running(builder, **settings) as streams:
         [thread] = streams.threads
         assert until(lambda: thread.metrics.ends.get(source) == BACKLOG)
-        reports = [report for _, report in thread.metrics.recent]
+        reports = list(noted)
         admin = Admin({"bootstrap.servers": place.bootstrap_servers})
         assert until(lambda: admin.beginning_offsets([repartition])[repartition] > 0)
     ends = [report.ends for report in reports if report.ends.get(source, 0) >= CAP]

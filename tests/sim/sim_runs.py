@@ -36,6 +36,11 @@ def run(name, **values):
     return run_of(ready_scenario(name, **values))
 
 
+def decided(run_):
+    """The last round of each phase, in which everything is handed over."""
+    return [phase[-1] for phase in run_.phases()]
+
+
 def shown(run_, round_, *, active_of=None):
     """{"A": "1_0 1_3 | 1_2"}: active and standby tasks by client; ``active_of``: of this sub-topology only."""
     return {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sim.sim_runs import SCENARIOS, run, shown, threads
+from tests.sim.sim_runs import SCENARIOS, decided, run, shown, threads
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in SCENARIOS.glob("*.toml")))
@@ -14,7 +14,7 @@ def test_the_auditors_find_nothing_and_the_group_is_balanced(name):
 
 def test_the_articles_three_rounds_to_the_task():
     result = run("article")
-    assert [shown(result, round_) for round_ in result.decided()] == [
+    assert [shown(result, round_) for round_ in decided(result)] == [
         {"bbb8": "0_0 0_1 0_2 0_3 | 1_0", "4b61": "0_4 1_0 1_2 1_4 |", "7156": "0_5 1_1 1_3 1_5 | 1_2"},
         {"bbb8": "0_0 0_2 0_4 1_0 | 1_3", "4b61": "0_1 0_3 0_5 1_4 | 1_1", "7156": "1_1 1_2 1_3 1_5 |"},
         {"bbb8": "0_0 0_3 1_0 1_3 |", "4b61": "0_1 0_4 1_1 1_4 |", "7156": "0_2 0_5 1_2 1_5 |"},
@@ -23,7 +23,7 @@ def test_the_articles_three_rounds_to_the_task():
 
 def test_the_articles_three_rounds_to_the_thread():
     result = run("article")
-    assert [threads(result, round_) for round_ in result.decided()] == [
+    assert [threads(result, round_) for round_ in decided(result)] == [
         {
             "bbb8 1": "0_0 0_2 | 1_0", "bbb8 2": "0_1 0_3 |",
             "4b61 1": "1_0 1_4 |", "4b61 2": "0_4 1_2 |",
@@ -44,7 +44,7 @@ def test_the_articles_three_rounds_to_the_thread():
 
 def test_the_articles_rounds_are_a_probing_interval_apart_and_each_hand_over_is_a_rebalance():
     result = run("article")
-    first, second, third = (round_.time_ms for round_ in result.decided())
+    first, second, third = (round_.time_ms for round_ in decided(result))
     assert 60_000 < second - first < 61_000
     assert 60_000 < third - second < 61_000
     moving = [round_ for round_ in result.rounds if round_.withheld]
@@ -56,7 +56,7 @@ def test_the_articles_rounds_are_a_probing_interval_apart_and_each_hand_over_is_
 
 def test_the_articles_experiment_with_todays_assignor():
     result = run("article", compatibility="4.3")
-    assert [shown(result, round_) for round_ in result.decided()] == [
+    assert [shown(result, round_) for round_ in decided(result)] == [
         {"bbb8": "0_0 0_1 0_2 0_3 | 1_0", "4b61": "0_4 1_0 1_2 1_4 | 1_1", "7156": "0_5 1_1 1_3 1_5 |"},
         {"bbb8": "0_0 0_1 0_3 1_0 | 1_3", "4b61": "0_4 1_1 1_2 1_4 |", "7156": "0_2 0_5 1_3 1_5 | 1_2"},
         {"bbb8": "0_0 0_3 1_0 1_3 |", "4b61": "0_1 0_4 1_1 1_4 |", "7156": "0_2 0_5 1_2 1_5 |"},
@@ -69,7 +69,7 @@ def test_the_articles_experiment_with_todays_assignor():
 def test_kip_441s_scale_out(compatibility):
     result = run("kip441-scale-out", compatibility=compatibility)
     assert shown(result, result.rounds[0]) == {"I1": "0_0 0_2 | 0_1 0_3", "I2": "0_1 0_3 | 0_0 0_2"}
-    assert [shown(result, round_) for round_ in result.decided()] == [
+    assert [shown(result, round_) for round_ in decided(result)] == [
         {"I1": "0_0 0_2 0_3 | 0_1", "I2": "0_1 | 0_0 0_2 0_3", "I3": "| 0_1 0_2"},
         {"I1": "0_0 0_3 | 0_2", "I2": "0_1 | 0_0 0_3", "I3": "0_2 | 0_1"},
     ]
@@ -78,7 +78,7 @@ def test_kip_441s_scale_out(compatibility):
 
 def test_replacing_c_by_d_moves_only_cs_tasks_in_one_round():
     result = run("replace-c-by-d")
-    assert [shown(result, round_) for round_ in result.decided()] == [
+    assert [shown(result, round_) for round_ in decided(result)] == [
         {"A": "1_0 1_3 |", "B": "1_1 1_4 |", "D": "1_2 1_5 |"}
     ]
     assert result.restored_records.keys() == {(1, 2), (1, 5)}
@@ -90,7 +90,7 @@ END = {"B": "1_0 1_3 |", "C": "1_1 1_4 |", "D": "1_2 1_5 |"}
 
 def test_replacing_a_by_d_changes_the_client_of_every_stateful_task():
     result = run("replace-a-by-d")
-    assert [shown(result, round_) for round_ in result.decided()] == [
+    assert [shown(result, round_) for round_ in decided(result)] == [
         R1,
         {"B": "1_0 1_3 1_4 |", "C": "1_1 1_5 | 1_4", "D": "1_2 | 1_5"},
         END,
@@ -100,7 +100,7 @@ def test_replacing_a_by_d_changes_the_client_of_every_stateful_task():
 
 def test_replacing_a_by_d_under_2_7():
     result = run("replace-a-by-d", compatibility="2.7")
-    assert [shown(result, round_) for round_ in result.decided()] == [
+    assert [shown(result, round_) for round_ in decided(result)] == [
         {"B": "1_0 1_1 1_3 1_4 |", "C": "1_2 1_5 | 1_1 1_4", "D": "|"},
         {"B": "1_0 1_3 |", "C": "1_1 1_2 1_4 1_5 |", "D": "| 1_2 1_5"},
         END,
@@ -108,12 +108,12 @@ def test_replacing_a_by_d_under_2_7():
 
 
 def test_replacing_a_by_d_with_a_budget_of_six_takes_two_rounds():
-    assert len(list(run("replace-a-by-d", max_warmup_replicas=6).decided())) == 2
+    assert len(decided(run("replace-a-by-d", max_warmup_replicas=6))) == 2
 
 
 def test_a_transplanted_process_id_moves_nobody_elses_tasks():
     result = run("process-id-transplanted")
-    assert [shown(result, round_) for round_ in result.decided()] == [
+    assert [shown(result, round_) for round_ in decided(result)] == [
         {"D": "1_0 1_3 |", "B": "1_1 1_4 |", "C": "1_2 1_5 |"}
     ]
     assert result.restored_records.keys() == {(1, 0), (1, 3)}

@@ -122,6 +122,16 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hurried")
+def test_a_thread_that_was_removed_takes_no_slot_from_one_whose_executor_is_gone() -> None:
+    cluster = Cluster(*executors(1, 1))
+    assert [cluster.settle(thread) for thread in ("t1", "t2")] == [True, True]
+    cluster.leave("t2")
+    cluster.found = executors(1, first=1)
+    assert cluster.settle("t1")
+    assert cluster.is_settled("t1")
+
+
+@pytest.mark.usefixtures("hurried")
 def test_a_thread_whose_executor_is_gone_waits_for_a_slot_of_its_own_then_shares_then_leaves(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -52,11 +52,6 @@ class TaskPlacement:
     def holds(self, task: int, client: int) -> bool:
         return self.active[task] == client or client in self.standbys[task]
 
-    def holders(self, task: int) -> list[int]:
-        """The client of the active copy, if there is one, and those of the standby copies."""
-        active = self.active[task]
-        return self.standbys[task] if active == NOWHERE else [active, *self.standbys[task]]
-
     def load(self, client: int) -> float:
         """Copies per stream thread."""
         return self.count[client] / self.capacity[client]

@@ -25,19 +25,6 @@ if TYPE_CHECKING:
     from tidemill.assignment.kip441.high_availability import Compatibility
     from tidemill.replay.record_kinds import Kind
 
-ALIASES = {
-    "ha_assignor": "ha",
-    "high_availability": "ha",
-    "sticky_assignor": "sticky",
-    "legacy_sticky": "sticky",
-    "public-sticky": "public_sticky",
-    "fallback_prior": "fallback",
-    "rack_aware": "rack",
-    "thread_assignment": "thread",
-    "threads": "thread",
-    "seed_experiment": "experiment",
-    "e2e_assignor": "e2e",
-}
 UNUSABLE = (KeyError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, RecursionError, AssertionError)
 """Errors of a record without the fields of its kind, or with other values in them."""
 SHOWN_DIFFERENCES = 5
@@ -132,7 +119,7 @@ class _Replay:
         from tidemill.replay.record_kinds import Kind, kind_of
         from tidemill.replay.recorded_answers import recorded_answer
 
-        otherwise = None if self.kind is None else one_of(Kind, ALIASES.get(self.kind, self.kind), "--kind")
+        otherwise = None if self.kind is None else one_of(Kind, self.kind, "--kind")
         for line_number, record in read_records(self.file):
             name = str(record.get("id", f"line {line_number}"))
             try:

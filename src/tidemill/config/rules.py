@@ -9,7 +9,7 @@ from collections.abc import Collection
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
-from tidemill.config.values import DeserializationHandler, ProcessingGuarantee
+from tidemill.config.values import NamedHandler, ProcessingGuarantee
 from tidemill.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _group_timings(config: StreamsConfig) -> None:
 
 
 def _dead_letters(config: StreamsConfig) -> None:
-    fail, aside = DeserializationHandler.FAIL, DeserializationHandler.DEAD_LETTER
+    fail, aside = NamedHandler.FAIL, NamedHandler.DEAD_LETTER
     handlers = {
         "deserialization.exception.handler": config.deserialization_exception_handler,
         "processing.exception.handler": config.processing_exception_handler,

@@ -23,8 +23,8 @@ from tidemill.config.values import (
     REWRITES,
     SHORT_STORE_SUPPLIERS,
     ClientSettings,
-    DeserializationHandler,
     KafkaExtractor,
+    NamedHandler,
     OffsetReset,
     OffsetResetByDuration,
     ProcessingGuarantee,
@@ -191,14 +191,14 @@ class StreamsConfig(Spelled):
     default_value_serde: object = _setting("default.value.serde", anything, None, "Serde of values, likewise.")
     deserialization_exception_handler: object = _setting(
         "deserialization.exception.handler",
-        handler_or(one_of(DeserializationHandler, JAVA_HANDLERS)),
-        DeserializationHandler.FAIL,
+        handler_or(one_of(NamedHandler, JAVA_HANDLERS)),
+        NamedHandler.FAIL,
         "Handler for records that a serde can't read.",
     )
     processing_exception_handler: object = _setting(
         "processing.exception.handler",
-        handler_or(one_of(DeserializationHandler, JAVA_PROCESSING_HANDLERS)),
-        DeserializationHandler.FAIL,
+        handler_or(one_of(NamedHandler, JAVA_PROCESSING_HANDLERS)),
+        NamedHandler.FAIL,
         "Handler for records that a function fails on.",
     )
     processing_exception_handler_global_enabled: bool = _setting(
@@ -207,8 +207,8 @@ class StreamsConfig(Spelled):
     )  # fmt: skip
     production_exception_handler: object = _setting(
         "production.exception.handler",
-        handler_or(one_of(DeserializationHandler, JAVA_PRODUCTION_HANDLERS)),
-        DeserializationHandler.FAIL,
+        handler_or(one_of(NamedHandler, JAVA_PRODUCTION_HANDLERS)),
+        NamedHandler.FAIL,
         "Handler for records that can't be written.",
     )
     dead_letter_topic: str | None = _setting(

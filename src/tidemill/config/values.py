@@ -41,8 +41,8 @@ class RebalanceProtocol(Enum):
     EAGER = "eager"
 
 
-class DeserializationHandler(Enum):
-    """Handler for records that a serde can't read."""
+class NamedHandler(Enum):
+    """Exception handlers that settings name: for records that can't be read, processed or written."""
 
     FAIL = "fail"
     CONTINUE = "continue"
@@ -109,29 +109,15 @@ def offset_reset(value: object) -> OffsetReset | OffsetResetByDuration:
         raise ValueError("earliest, latest, none, or by_duration: with a duration such as PT1H or P7D") from None
 
 
-_JAVA_ERRORS = "org.apache.kafka.streams.errors."
-JAVA_PROCESSING_HANDLERS = {
-    prefix + name: handler
-    for prefix in (_JAVA_ERRORS, "")
-    for name, handler in (
-        ("LogAndFailProcessingExceptionHandler", DeserializationHandler.FAIL),
-        ("LogAndContinueProcessingExceptionHandler", DeserializationHandler.CONTINUE),
-    )
-}
-JAVA_PRODUCTION_HANDLERS = {
-    prefix + name: handler
-    for prefix in (_JAVA_ERRORS, "")
-    for name, handler in (
-        ("DefaultProductionExceptionHandler", DeserializationHandler.FAIL),
-        ("AlwaysContinueProductionExceptionHandler", DeserializationHandler.CONTINUE),
-    )
-}
-JAVA_HANDLERS = {
-    _JAVA_ERRORS + "LogAndFailExceptionHandler": DeserializationHandler.FAIL,
-    _JAVA_ERRORS + "LogAndContinueExceptionHandler": DeserializationHandler.CONTINUE,
-    "LogAndFailExceptionHandler": DeserializationHandler.FAIL,
-    "LogAndContinueExceptionHandler": DeserializationHandler.CONTINUE,
-}
+def _java_handlers(fail: str, go_on: str) -> dict[str, NamedHandler]:
+    """Kafka Streams' own classes of one kind of handler, with their package and without."""
+    kinds = {fail: NamedHandler.FAIL, go_on: NamedHandler.CONTINUE}
+    return {prefix + name: kind for prefix in ("org.apache.kafka.streams.errors.", "") for name, kind in kinds.items()}
+
+
+JAVA_HANDLERS = _java_handlers("LogAndFailExceptionHandler", "LogAndContinueExceptionHandler")
+JAVA_PROCESSING_HANDLERS = _java_handlers("LogAndFailProcessingExceptionHandler", "LogAndContinueProcessingExceptionHandler")
+JAVA_PRODUCTION_HANDLERS = _java_handlers("DefaultProductionExceptionHandler", "AlwaysContinueProductionExceptionHandler")
 
 
 class ClientSettings(Mapping[str, str]):

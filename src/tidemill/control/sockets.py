@@ -34,6 +34,11 @@ def is_elsewhere(address: str) -> bool:
     return address.startswith(_TCP)
 
 
+def family_of(host: str) -> socket.AddressFamily:
+    """That of a socket which listens on ``host``: ``socket.create_server`` takes IPv4 unless it is told."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 class Listener(Protocol):
     @property
     def address(self) -> str:
@@ -74,13 +79,15 @@ class LocalListener:
 
 
 class TcpListener:
-    """``listen`` is the address to bind (port 0: any), ``host`` the one that executors connect to."""
+    """``listen`` is the address to bind (port 0: any), ``host`` what executors connect to. Those of IPv6 may have brackets,
+    as Spark wants them."""
 
     is_local = False
 
     def __init__(self, listen: tuple[str, int], host: str) -> None:
+        bound = listen[0].strip("[]")
         try:
-            self.socket = socket.create_server(listen, backlog=_BACKLOG)
+            self.socket = socket.create_server((bound, listen[1]), family=family_of(bound), backlog=_BACKLOG)
         except (OSError, OverflowError) as problem:  # the latter for a port above 65535
             raise EnvironmentProblem(
                 f"can't open the control channel on {listen[0]}:{listen[1]} ({problem}): tidemill.control.listen takes an "
@@ -105,7 +112,7 @@ def opened(address: str, key: bytes) -> Connection:
     none in time."""
     if is_elsewhere(address):
         host, _, port = address.removeprefix(_TCP).rpartition(":")
-        link = socket.create_connection((host, int(port)), _CONNECT_LIMIT_S)
+        link = socket.create_connection((host.strip("[]"), int(port)), _CONNECT_LIMIT_S)
     else:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link.settimeout(_CONNECT_LIMIT_S)

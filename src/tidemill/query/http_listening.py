@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 
+from tidemill.control.sockets import family_of
 from tidemill.errors import EnvironmentProblem
 
 
@@ -14,9 +15,8 @@ def listen(address: str) -> socket.socket:
     """A listening socket for ``host:port``. EnvironmentProblem if the address can't be had."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, int(port)), family=family, backlog=128)
+        return socket.create_server((host, int(port)), family=family_of(host), backlog=128)
     except (OSError, OverflowError) as error:
         raise EnvironmentProblem(
             f"can't listen on {address} for reads (tidemill.http.listen): {error}; choose an address of this machine that is free"

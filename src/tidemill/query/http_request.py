@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from tidemill.errors import QueryError
 from tidemill.operators.segments import LONG_MAX
 from tidemill.query import http_values
+from tidemill.query.http_answer import ARROW
 from tidemill.query.http_values import from_hex
 from tidemill.query.position import Position
 from tidemill.query.rows import MEDIA_TYPE, PAGE_BYTES, RowsQuestion
@@ -37,7 +38,7 @@ class Request:
 
     @property
     def wants_arrow(self) -> bool:
-        return any(kind == "application/vnd.apache.arrow.stream" for kind, _ in self.accepted())
+        return any(kind == ARROW for kind, _ in self.accepted())
 
     def accepted(self) -> list[tuple[str, dict[str, str]]]:
         """Media types of the header Accept, with their parameters."""

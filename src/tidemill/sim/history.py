@@ -7,7 +7,7 @@ marked by their cause. Balanced means: the last rebalance asked for no other one
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -160,7 +160,3 @@ class SimulatedRun:
             else:
                 found.append([round_])
         return [tuple(phase) for phase in found]
-
-    def decided(self) -> Iterator[Round]:
-        """The last round of each phase, in which everything is handed over."""
-        return (phase[-1] for phase in self.phases())

@@ -119,7 +119,6 @@ class BatchEngine:
         self._is_in_place = False
         self._workers: dict[str, WorkerProcess] = {}
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
-        self._jobs = JobThread(f"{thread}-run")
         self._run: Run | None = None
         self._job: Future[None] | None = None
         self._plans: dict[bool, _Plan] = {}
@@ -127,7 +126,8 @@ class BatchEngine:
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
         self._ahead: threading.Thread | None = None
         compiled.lookups.follow(self)  # before the plan is built, so that no refresh passes it by
-        reports_itself(self._jobs.name)
+        jobs = f"{thread}-run"
+        reports_itself(jobs)
         with needing_the_session(self._session):
             self._settings = settings_of(session)
             sockets = session.sparkContext._conf.get(UNIX_SOCKETS) or ""  # getConf() copies all settings, a call for each
@@ -138,6 +138,7 @@ class BatchEngine:
             sums = compiled.sums and not self._can_stand
             with span("plan built"):
                 self._plans[sums] = self._plan_of(sums)
+        self._jobs = JobThread(jobs)  # the last one: no one would close it where the plan can't be built
 
     @property
     def explained(self) -> str:
@@ -407,14 +408,22 @@ class BatchEngine:
             self._end_run(self._run)
 
     def close(self) -> None:
-        """Ends the run and the job thread."""
-        self.end_run()
-        self._jobs.close()
+        """Ends the run and the job thread; static sides are read again without it."""
+        self._compiled.lookups.leave(self)
+        try:
+            self.end_run()
+        finally:
+            self._jobs.close()
 
     def has_lost_its_place(self) -> bool:
         """True if the thread's executor, and with it the stores there, is lost. Called after a lost batch."""
         with needing_the_session(self._session):
             return self._placement.is_gone(self._thread)
+
+    def removed(self) -> None:
+        """Its thread was removed: ends the workers, else they would wait a minute for batches, and frees their place."""
+        self.kill_workers()
+        self._placement.leave(self._thread)
 
     def kill_workers(self) -> None:
         """Ends this thread's Python workers and returns when they are dead; Spark starts new ones at the next batch."""

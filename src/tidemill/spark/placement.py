@@ -100,6 +100,9 @@ class Placement(Protocol):
     def is_gone(self, thread: str) -> bool:
         """True if the place that it had is gone, and with it the stores there."""
 
+    def leave(self, thread: str) -> None:
+        """The thread was removed: its place is free for others."""
+
 
 def local_slots(context: SparkContext) -> int:
     """How many tasks run at the same time on a local master: its cores by ``spark.task.cpus``. Its ``defaultParallelism`` is
@@ -133,6 +136,9 @@ class OnDriverHost:
     def is_gone(self, thread: str) -> bool:
         del thread
         return False
+
+    def leave(self, thread: str) -> None:
+        del thread
 
 
 class OnExecutors:
@@ -213,6 +219,10 @@ class OnExecutors:
                 return False
             time.sleep(_POLL_S)
         return True
+
+    def leave(self, thread: str) -> None:
+        with self._lock:
+            self._placed.pop(thread, None)
 
     def _move(self, thread: str, to: Executor) -> None:
         before = self._placed.get(thread, "")

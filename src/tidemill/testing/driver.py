@@ -151,7 +151,7 @@ class TopologyTestDriver(Spelled):
         return TestOutputTopic(self._written.setdefault(topic, []), topic, key, value)
 
     def advance_wall_clock_time(self, by: Duration) -> None:
-        """Moves the wall clock on and runs the punctuators that are due."""
+        """Moves the wall clock on by so many ms (or a ``timedelta``) and runs the punctuators that are due."""
         by_ms = milliseconds(by, "advance_wall_clock_time")
         self._begin()
         self.wall_clock_ms += by_ms

@@ -9,6 +9,7 @@ import pytest
 from tests.kafka.group.group_application import Application, create_topic, joined
 from tests.waiting import until
 from tidemill.kafka.admin.groups import describe_group
+from tidemill.kafka.group.coordinator import GroupCoordinator
 from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 
 
@@ -45,6 +46,16 @@ def test_a_closed_members_partitions_are_taken_over_at_once_or_after_its_session
         stays.closed = goes.closed = True
         other.close()
         member.close()
+
+
+def test_an_answer_that_cant_be_read_is_no_error_of_a_member_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: object) -> None:
+        raise ValueError("there are tagged fields, expected none")
+
+    monkeypatch.setattr(GroupCoordinator, "leave", unreadable)
+    settings = {"bootstrap_servers": "127.0.0.1:1"}
+    config = GroupMemberConfig(client_settings=settings, group_id="g", client_id="c", instance_id="static")
+    GroupMember(config, Application([])).close(leave=True)
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["cooperative", "eager"])

@@ -9,15 +9,28 @@ import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
+from confluent_kafka.admin import AclOperation
 
 from tests.security.certificates import Authority, Certified
 from tidemill.errors import StopError
 from tidemill.kafka.security import access_errors
 from tidemill.kafka.security.access_errors import keeps_out, no_entry
-from tidemill.kafka.security.rights import CLUSTER, Operation, Resource, Right, lacking, lacks, missing_right, principal_of
+from tidemill.kafka.security.rights import (
+    CLUSTER,
+    Operation,
+    Resource,
+    Right,
+    allowed_on,
+    lacking,
+    lacks,
+    missing_right,
+    principal_of,
+)
 
 ALICE = {"bootstrap.servers": "kafka:9093", "security.protocol": "SASL_SSL", "sasl.username": "alice", "sasl.password": "hush"}
 UNVERIFIED = KafkaError(KafkaError._SSL, "SSL handshake failed: certificate verify failed")
@@ -94,6 +107,12 @@ def test_the_principal_is_the_login_s_or_the_certificate_s(tmp_path: Path) -> No
     assert principal_of({"security.protocol": "SSL", "ssl.certificate.location": pem}) == "User:CN=app one"
     assert principal_of({"security_protocol": "SSL", "ssl_certfile": pem}) == "User:CN=app one"
     assert principal_of({"security.protocol": "SSL", "ssl.certificate.location": "/gone"}) is None
+
+
+def test_what_brokers_allow_is_told_in_the_spelling_of_the_operations() -> None:
+    topic: Any = SimpleNamespace(authorized_operations=[getattr(AclOperation, one.name) for one in Operation])
+    assert allowed_on(topic) == {one.value for one in Operation}
+    assert allowed_on(SimpleNamespace(authorized_operations=None)) is None  # type: ignore[arg-type]
 
 
 def test_only_missing_rights_are_told_as_such() -> None:

@@ -118,7 +118,7 @@ class StandIn(threading.Thread):
     def continue_from(self, failed: object) -> None:
         self.continues_from = failed
 
-    def end_workers(self) -> None:
+    def removed(self) -> None:
         self.were_workers_ended = True
 
 

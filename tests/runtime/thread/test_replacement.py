@@ -71,6 +71,23 @@ def test_a_thread_whose_predecessor_had_a_plan_does_not_wait(tmp_path: Path, mon
     assert successor.tries == 1
 
 
+def test_a_part_that_can_not_be_closed_keeps_a_failure_neither_from_being_told_nor_the_rest_open(tmp_path: Path) -> None:
+    """Where the JVM is gone a job can't be cancelled. The instance would be RUNNING, without a thread that is replaced."""
+
+    def fail() -> None:
+        raise ConnectionRefusedError("the JVM does not answer")
+
+    failed, told, ended = WithoutPlan(tmp_path), list[object](), list[str]()
+    failed._runner.close = fail  # type: ignore[method-assign]
+    failed._runner.end_workers = lambda: ended.append("workers")  # type: ignore[method-assign]
+    failed._local.ended = lambda: ended.append("tasks")  # type: ignore[method-assign]
+    instance: Any = failed._instance
+    instance.on_change = lambda: told.append(failed.response)
+    failed.start()
+    failed.join(LIMIT_S)
+    assert (ended, told) == (["workers", "tasks"], [StreamThreadExceptionResponse.REPLACE_THREAD])
+
+
 def test_what_would_end_only_the_thread_is_a_failure_that_the_handler_is_asked_about(tmp_path: Path) -> None:
     """Python says nothing of a SystemExit that ends a thread: the instance would be RUNNING, and nothing would be processed."""
     failed = WithoutPlan(tmp_path, SystemExit(3))

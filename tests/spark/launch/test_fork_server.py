@@ -19,8 +19,8 @@ import pytest
 
 from tests.waiting import LIMIT_S, until
 from tidemill.errors import EnvironmentProblem
-from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
-from tidemill.spark.launch.worker_daemon import ADDRESS_KEY, OWN_SAFE_PATH, SAFE_PATH
+from tidemill.spark.launch.fork_server import ForkServer, _heard, start_fork_server
+from tidemill.spark.launch.worker_daemon import ADDRESS_KEY, LENGTH_BYTES, OWN_SAFE_PATH, SAFE_PATH, STREAMS
 
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -111,6 +111,20 @@ def test_a_daemon_whose_stand_in_is_killed_still_ends_with_its_input(server: For
         started.stdin.close()
         assert psutil.wait_procs([above], timeout=LIMIT_S)[1] == []
         connection.close()
+
+
+def test_the_streams_of_a_daemon_that_dies_while_it_asks_end_with_it() -> None:
+    """Spark reads from its output, and would wait for as long as the server lived."""
+    asking, server = socket.socketpair()
+    output, stream = os.pipe()
+    socket.send_fds(asking, [(100).to_bytes(LENGTH_BYTES, "big")], [stream] * STREAMS)
+    os.close(stream)
+    asking.close()
+    with server, pytest.raises(ValueError, match="before all was said"):
+        _heard(server)
+    os.set_blocking(output, False)
+    assert os.read(output, 1) == b"", "nobody has it open"
+    os.close(output)
 
 
 def test_text_hashes_alike_in_the_workers_of_every_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

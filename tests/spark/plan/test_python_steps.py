@@ -132,7 +132,25 @@ def test_engines_of_one_topology_share_the_plan_of_its_compiling(spark: SparkSes
     second = BatchEngine(spark, compiled, "second", no_rows, [no_rows], limit_s=60)
     assert first.explained == second.explained
     first.close()
+    assert set(compiled.lookups.plans) == {second}, "a refresh would build the plan of a thread that has ended"
     second.close()
+
+
+def test_an_engine_whose_plan_can_not_be_built_leaves_no_thread_behind(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler may replace a thread that has no plan over and over."""
+    builder = StreamsBuilder()
+    builder.stream("lines", key=TEXT, value=TEXT).to("same")
+    compiled = compile_topology(spark, builder.build(), "failing")
+
+    def fail(*_: object, **__: object) -> None:
+        raise StopError("no plan")
+
+    monkeypatch.setattr(type(compiled), "shared_plan", fail)
+    with pytest.raises(StopError, match="no plan"):
+        BatchEngine(spark, compiled, "failing", no_rows, [no_rows], limit_s=60)
+    assert "failing-run" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_plans_of_both_kinds_that_are_built_at_once_do_not_mix(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

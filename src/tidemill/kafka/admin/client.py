@@ -36,7 +36,7 @@ from tidemill.errors import PartitionCountError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.calls import AdminCalls, result_of
 from tidemill.kafka.admin.group_offsets import GroupOffsets
-from tidemill.kafka.security.rights import Operation, Resource, Right
+from tidemill.kafka.security.rights import Operation, Resource, Right, allowed_on
 
 _PAUSE_S = 0.05
 _NO_LEADER = -1
@@ -64,7 +64,7 @@ class PartitionState:
 
 
 class Admin:
-    """Calls to the brokers; may be used from several threads. Each method's ``timeout_s`` overrides the default."""
+    """Calls to the brokers; may be used from several threads. A method's ``timeout_s`` overrides the default."""
 
     def __init__(self, settings: DataClientSettings, *, timeout_s: float = 30) -> None:
         """``settings`` are librdkafka's: ``data_client_settings(clients, ClientRole.ADMIN)``."""
@@ -146,13 +146,13 @@ class Admin:
                 )
             time.sleep(_PAUSE_S)
 
-    def delete_topics(self, topics: Collection[str], *, timeout_s: float | None = None) -> None:
+    def delete_topics(self, topics: Collection[str]) -> None:
         """Deletes topics; one that isn't there is no error."""
 
         def submit(names: list[str], left_s: float) -> dict[str, Future[None]]:
             return self._calls.client.delete_topics(names, request_timeout=left_s, operation_timeout=left_s)
 
-        self._calls.each("deleting topics", topics, submit, self._limit(timeout_s), Operation.DELETE, _none_if_missing)
+        self._calls.each("deleting topics", topics, submit, self._timeout_s, Operation.DELETE, _none_if_missing)
 
     def topics(self, *, timeout_s: float | None = None) -> frozenset[str]:
         """The names of all topics."""
@@ -166,22 +166,20 @@ class Admin:
                 f"listing the topics: not done after {limit_s:g} s ({error.args[0].str()}); {self._calls.where_to_look()}"
             ) from error
 
-    def topic_configs(self, topic: str, *, timeout_s: float | None = None) -> dict[str, str]:
+    def topic_configs(self, topic: str) -> dict[str, str]:
         """A topic's configs, its own and those it has by default."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         entries = self._calls.one(
             f"reading the configs of {topic}",
             lambda left_s: self._calls.client.describe_configs([resource], request_timeout=left_s)[resource],
-            self._limit(timeout_s),
+            self._timeout_s,
             Operation.DESCRIBE_CONFIGS,
             result_of,
             about=topic,
         )
         return {name: str(entry.value) for name, entry in entries.items()}
 
-    def require_rights(
-        self, doing: str, needs: Mapping[str, Collection[Operation]], *, timeout_s: float | None = None
-    ) -> None:
+    def require_rights(self, doing: str, needs: Mapping[str, Collection[Operation]]) -> None:
         """MissingRightError for all that is not allowed of ``needs``, operations by topic, as the brokers say (KIP-430). A topic
         that isn't there is skipped, and so are all where brokers don't tell."""
 
@@ -189,12 +187,12 @@ class Admin:
             topics = TopicCollection(names)
             return self._calls.client.describe_topics(topics, include_authorized_operations=True, request_timeout=left_s)
 
-        answers = self._calls.each(doing, needs, submit, self._limit(timeout_s), Operation.DESCRIBE, _allowed)
+        answers = self._calls.each(doing, needs, submit, self._timeout_s, Operation.DESCRIBE, _allowed)
         missing = [
             Right.of(Resource.TOPIC, topic, operation)
             for topic, operations in needs.items()
             for operation in operations
-            if (allowed := answers[topic]) is not None and operation.value.upper() not in allowed
+            if (allowed := answers[topic]) is not None and operation.value not in allowed
         ]
         if missing:
             raise self._calls.missing(doing, missing)
@@ -213,19 +211,15 @@ class Admin:
         """The last stable offsets: where a read_committed consumer can get to now."""
         return self._list_offsets("stable end", partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED, timeout_s)
 
-    def beginning_offsets(
-        self, partitions: Collection[TopicPartition], *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """The offsets of the first records that are still there."""
         spec, isolation = OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED
-        return self._list_offsets("beginning", partitions, spec, isolation, timeout_s)
+        return self._list_offsets("beginning", partitions, spec, isolation)
 
-    def offsets_at(
-        self, partitions: Collection[TopicPartition], timestamp_ms: int, *, timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
+    def offsets_at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
         """The offsets of the first records that are as new; a partition without any is left out."""
         spec, isolation = OffsetSpec.for_timestamp(timestamp_ms), IsolationLevel.READ_UNCOMMITTED
-        found = self._list_offsets("first newer", partitions, spec, isolation, timeout_s)
+        found = self._list_offsets("first newer", partitions, spec, isolation)
         return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     def delete_records(self, before: Mapping[TopicPartition, int], *, timeout_s: float | None = None) -> None:
@@ -264,7 +258,7 @@ class Admin:
         partitions: Collection[TopicPartition],
         spec: OffsetSpec,
         isolation: IsolationLevel,
-        timeout_s: float | None,
+        timeout_s: float | None = None,
     ) -> dict[TopicPartition, int]:
         def submit(asked: list[TopicPartition], left_s: float) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
             request = {ClientPartition(tp.topic, tp.partition): spec for tp in asked}
@@ -300,16 +294,15 @@ def _leaderless(topic: str, states: tuple[PartitionState, ...] | None) -> list[s
 
 
 def _allowed(done: Future[TopicDescription]) -> frozenset[str] | None:
-    """The names of the operations that are allowed; None where nothing is known of them."""
+    """None where nothing is known of them."""
     try:
-        operations = done.result().authorized_operations
+        return allowed_on(done.result())
     except KafkaException as error:
         if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             return frozenset()
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise
-    return frozenset(operation.name for operation in operations) if operations else None
 
 
 def _none_if_missing(done: Future[Answer]) -> Answer | None:

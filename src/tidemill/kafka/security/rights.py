@@ -148,14 +148,17 @@ def asking_client(settings: DataClientSettings) -> AdminClient:
 
 
 def _allowed(done: Future[TopicDescription]) -> frozenset[str] | None:
-    """The operations that are allowed on a topic, in Kafka's spelling; None where nothing is known of them."""
+    """None where nothing is known of them."""
     try:
-        operations = done.result(_ASK_LIMIT_S + 1).authorized_operations
+        return allowed_on(done.result(_ASK_LIMIT_S + 1))
     except KafkaException as error:
         return frozenset() if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED else None
-    if not operations:
-        return None
-    return frozenset(operation.name.title().replace("_", "") for operation in operations)
+
+
+def allowed_on(topic: TopicDescription) -> frozenset[str] | None:
+    """The operations that are allowed on a topic, as ``Operation`` has them; None where the brokers don't tell."""
+    operations = topic.authorized_operations
+    return frozenset(operation.name.title().replace("_", "") for operation in operations) if operations else None
 
 
 def _commands(rights: Sequence[Right], principal: str, servers: str) -> list[str]:

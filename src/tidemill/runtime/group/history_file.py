@@ -87,7 +87,7 @@ def _read(path: Path) -> tuple[list[Document], int]:
         raise ValueError(f"it has {size:,} bytes, expected at most {_MOST_BYTES:,}")
     whole, _, cut = path.read_bytes().rpartition(b"\n")
     if cut:
-        path.write_bytes(whole + b"\n" if whole else b"")
+        os.truncate(path, size - len(cut))  # not written anew: a crash meanwhile would lose the others
     lines = whole.split(b"\n") if whole else []
     return [_rebalance(number, line) for number, line in enumerate(lines, 1)][-KEPT:], len(lines)
 

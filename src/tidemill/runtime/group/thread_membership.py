@@ -39,6 +39,10 @@ does after the batch. A join that does not wait makes another rebalance, in whic
 class ThreadMembership:
     """Implements ``GroupProtocol`` for ``member``, which is set after it: each needs the other.
 
+    The gate guards what joins and commits know of each other: whether a commit is under way (``_is_committing``) or instructions
+    are being carried out (``_acting``), and the generation from which a join begins (``_joins_from``). The stream thread, the
+    member's and the control channel's meet there. All waits at the gate have limits.
+
     ``offset_sums`` is called at each join. It returns the offset sums of the stateful tasks that this member has state of, and
     the tasks that are running. ``loads`` returns the measured loads of tasks.
     """
@@ -91,7 +95,8 @@ class ThreadMembership:
     @contextlib.contextmanager
     def acting(self) -> Iterator[None]:
         """No join begins within this block, in which instructions are carried out: it would contain only some of them."""
-        self._acting += 1
+        with self._gate:
+            self._acting += 1
         try:
             yield
         finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidemill.config.slices import ExceptionConfig
-from tidemill.config.values import DeserializationHandler
+from tidemill.config.values import NamedHandler
 from tidemill.dsl.arguments import function_of
 from tidemill.errors import ConfigError, TopologyError
 from tidemill.operators.exception_handlers import ExceptionHandler, ExceptionHandlers, ExceptionResponse
@@ -74,7 +74,7 @@ def _source_serdes(compiled: CompiledTopology) -> dict[int, tuple[Serde, Serde]]
 
 
 def _handler(name: str, setting: Any, topic: str | None) -> ExceptionResponse | ExceptionHandler:
-    if isinstance(setting, DeserializationHandler):
+    if isinstance(setting, NamedHandler):
         response = ExceptionResponse(setting.value)
         return ExceptionResponse.DEAD_LETTER if response is ExceptionResponse.CONTINUE and topic else response
     handler = imported(name, setting, "module:function") if isinstance(setting, str) else setting

@@ -37,7 +37,7 @@ def control_listener(config: SparkConfig, session: SparkSession | None) -> Liste
         host = driver_host(master, given)
     if config.control_listen:
         listen, _, port = config.control_listen.rpartition(":")
-        return TcpListener((listen.strip("[]"), int(port)), host)
+        return TcpListener((listen, int(port)), host)
     return TcpListener((given.get("spark.driver.bindAddress", host), 0), host)
 
 

@@ -45,7 +45,7 @@ def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> di
     missing.
     """
     _require_separate_topics(config, topology)
-    require_rights(admin, needed_operations(topology, config))
+    admin.require_rights("looking at the application's topics", needed_operations(topology, config))
     known = task_topology(topology, config.application_id)
     aside = [config.dead_letter_topic] if config.dead_letter_topic else []
     sources = [name for name in known.topics if name not in known.internal_topics]
@@ -193,8 +193,3 @@ def needed_operations(topology: Topology, config: TopicsConfig) -> dict[str, fro
     if config.dead_letter_topic:
         needs.setdefault(config.dead_letter_topic, set()).add(Operation.WRITE)
     return {topic: frozenset(operations) for topic, operations in needs.items()}
-
-
-def require_rights(admin: Admin, needs: Mapping[str, frozenset[Operation]]) -> None:
-    """MissingRightError that names every right that is missing."""
-    admin.require_rights("looking at the application's topics", needs)

@@ -124,7 +124,7 @@ class ThreadSet:
     def _drop(self, thread: StreamThread) -> None:
         """Removes a thread once it has ended; it is not replaced."""
         thread.join()
-        thread.end_workers()
+        thread.removed()
         with self._changing:
             self._leaving.discard(thread)
             if thread in self.threads:

@@ -49,7 +49,7 @@ class StandbyUpdateListener(Protocol):
     """Listener for standby and warm-up tasks."""
 
     def on_update_start(self, topic_partition: TopicPartition, store_name: str, starting_offset: int) -> None:
-        """The copy begins to follow its changelog."""
+        """The copy begins to follow its changelog, at ``starting_offset``: that of the next record."""
 
     def on_batch_loaded(
         self,

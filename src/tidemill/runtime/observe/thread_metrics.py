@@ -75,7 +75,6 @@ class ThreadMetrics:
     skipped: int = 0
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     high_watermarks: dict[TopicPartition, int] = field(default_factory=dict)
-    rebalances: int = 0
     paused_ms: dict[TaskId, int] = field(default_factory=dict)
     """Time that rebalances kept each task from running, in sum."""
     past: deque[PastRebalance] = field(default_factory=lambda: deque(maxlen=_REBALANCES_KEPT))
@@ -85,7 +84,6 @@ class ThreadMetrics:
     memberships_lost: int = 0
     capacity_per_s: float | None = None
     """The most records per second that it has processed over some seconds while more of them were waiting; None: never so."""
-    recent: deque[tuple[float, BatchReport]] = field(default_factory=lambda: deque(maxlen=200))
     sensors: Sensors = field(init=False)
     live: Sensors = field(init=False)
     task_of: Mapping[TopicPartition, TaskId] = field(default_factory=dict)
@@ -97,7 +95,6 @@ class ThreadMetrics:
     def batch(self, report: BatchReport, seconds: float) -> None:
         now_s = self.now_s()
         self.batches += 1
-        self.recent.append((seconds, report))
         self.sensors.at("batch").record(seconds * 1e3, now_s)
         if report.outcome is not Outcome.COMMITTED:
             self.batch_lost()
@@ -205,7 +202,6 @@ class ThreadMetrics:
         self.sensors.at("heartbeat").record(took_ms, self.heartbeat_at_s)
 
     def rebalance(self, cost: RebalanceCost) -> None:
-        self.rebalances += len(cost.generations)
         self.sensors.at("rebalance-latency").record(cost.joined_ms, self.now_s())
         self.past.append(PastRebalance(self.wall_ms(), cost))
         for task, paused_ms in cost.paused_ms.items():

@@ -152,6 +152,12 @@ class BatchRunner:
         if self._engine is not None:
             self._engine.kill_workers()
 
+    def removed(self) -> None:
+        """Any thread: the stream thread has ended, and is not replaced. The control channel still knows it, but not its plans."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.removed()
+
     # --- batches -----------------------------------------------------------------------------------------------------
 
     def run(self) -> None:

@@ -37,8 +37,8 @@ def global_topics(topology: Topology) -> tuple[str, ...]:
 
 
 class GlobalTopics:
-    """Topics of the global stores, as one stream thread reads them. Not for several threads. ``several_copies``: steps before the
-    last have copies as well."""
+    """Topics of the global stores, as one stream thread reads them. Called by that thread only, but ``are_read``, which any may
+    ask: what it looks at is replaced, never changed. ``several_copies``: steps before the last have copies as well."""
 
     def __init__(
         self, topics: Collection[str], admin: Admin, now_s: Callable[[], float] = time.monotonic, *, several_copies: bool = False
@@ -61,8 +61,8 @@ class GlobalTopics:
         """True once the stores hold what the topics held at the start."""
         if not self._topics:
             return True
-        positions = self._positions
-        return bool(self._ends) and positions is not None and all(positions.get(tp, 0) >= end for tp, end in self._ends.items())
+        ends, positions = self._ends, self._positions  # once each: the stream thread may begin again meanwhile
+        return bool(ends) and positions is not None and all(positions.get(tp, 0) >= end for tp, end in ends.items())
 
     def extend(self, request: BatchRequest) -> BatchRequest:
         """The request with what is read of global topics; until these are read, without inputs.

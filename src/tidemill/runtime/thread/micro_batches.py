@@ -55,7 +55,8 @@ class Batch:
 
 
 class MicroBatches:
-    """Called by the stream thread only. ``fence`` ends what a producer under the thread's transactional id has left open."""
+    """Called by the stream thread only, but ``fence``, which a thread of its own calls at the start, and properties that others
+    read. The argument ``fence`` ends what a producer under the thread's transactional id has left open."""
 
     def __init__(
         self,

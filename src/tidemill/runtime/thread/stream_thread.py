@@ -220,9 +220,9 @@ class StreamThread(threading.Thread):
         self._batches.continue_from(failed._batches)
         self._pause_s = 0.0 if failed._has_plan else _REPLACED_AFTER_S
 
-    def end_workers(self) -> None:
-        """Ends the workers of a thread that has ended: else they would wait a minute for batches that never come."""
-        self._runner.end_workers()
+    def removed(self) -> None:
+        """It has ended, and is not replaced: nothing in Spark is kept for it."""
+        self._runner.removed()
 
     # --- the loop --------------------------------------------------------------------------------------------------
 
@@ -242,13 +242,7 @@ class StreamThread(threading.Thread):
             log.exception(LogEvent("thread-crashed", thread=self.name))
             response = self._failed(StopError(f"{type(error).__name__}: {said_by(error)}"))
         finally:
-            self._first_join.ready(self.name)  # the others must not wait for a thread that has ended
-            self._member.close(leave=self._leave_group)
-            self._runner.close()
-            if self.error is not None:
-                self._runner.end_workers()  # whatever they are doing: they get no further request
-            self._registry.handle(ThreadEnded(reason="the thread ends"))
-            self._local.ended()
+            self._close()
             self.response = response
             self._instance.on_change()
 
@@ -353,6 +347,22 @@ class StreamThread(threading.Thread):
         if response is StreamThreadExceptionResponse.SHUTDOWN_APPLICATION:
             self._send_shutdown()
         return response
+
+    def _close(self) -> None:
+        """In this order. A part that fails, as where the JVM is gone, keeps none of the others open."""
+        for close in (
+            lambda: self._first_join.ready(self.name),  # the others must not wait for a thread that has ended
+            lambda: self._member.close(leave=self._leave_group),
+            self._runner.close,
+            # Whatever the workers of a thread that has failed are doing: they get no further request.
+            self._runner.end_workers if self.error is not None else lambda: None,
+            lambda: self._registry.handle(ThreadEnded(reason="the thread ends")),
+            self._local.ended,
+        ):
+            try:
+                close()
+            except Exception:
+                log.exception(LogEvent("close-failed", what=self.name))
 
     def _send_shutdown(self) -> None:
         """A member says what it wants in its join, so it stays one until the leader has answered, without doing anything."""

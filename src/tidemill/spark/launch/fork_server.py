@@ -167,12 +167,17 @@ class _DaemonSettings(TypedDict):
 def _heard(asking: socket.socket) -> tuple[list[int], _DaemonSettings]:
     head, streams, _, _ = socket.recv_fds(asking, LENGTH_BYTES, STREAMS)
     text = b""
-    while len(text) < int.from_bytes(head, "big"):
-        part = asking.recv(1 << 16)
-        if not part:
-            raise ValueError("the end came before all was said")
-        text += part
-    return list(streams), json.loads(text)
+    try:
+        while len(text) < int.from_bytes(head, "big"):
+            part = asking.recv(1 << 16)
+            if not part:
+                raise ValueError("the end came before all was said")
+            text += part
+        return list(streams), json.loads(text)
+    except (OSError, ValueError):
+        for stream in streams:  # kept open here, they would never end for Spark
+            os.close(stream)
+        raise
 
 
 def _become_daemon(asking: socket.socket, streams: Sequence[int], wanted: _DaemonSettings) -> None:

@@ -98,6 +98,11 @@ class Lookups:
         with self._following:
             self.plans.add(plan)
 
+    def leave(self, plan: Plan) -> None:
+        """No refresh rebuilds the plan any more. Any thread."""
+        with self._following:
+            self.plans.discard(plan)
+
     @property
     def sides(self) -> Mapping[str, Side]:
         return self._sides
