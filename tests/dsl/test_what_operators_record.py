@@ -219,6 +219,18 @@ def test_a_table_operator_has_a_store_only_by_name() -> None:
     assert list(topology.stores) == ["kept"]
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("stored", [False, True])
+def test_joins_of_a_table_with_what_is_made_of_it_are_followed_once_though_they_have_many_paths(stored: bool) -> None:
+    """40 of them have 2**40 paths: recording them and describing them never ended."""
+    table = (builder := StreamsBuilder()).table("in", key=STRING, value=LONG)
+    for number in range(40):
+        table = table.filter(record).join(table.map_values(one), record, store=f"store-{number}" if stored else None)
+    topology = builder.build()
+    assert all(node.sends_old for node in topology.nodes.values() if isinstance(node, ProcessorNode) and "FILTER" in node.name)
+    assert topology.describe().count("Processor: ") == len(topology.nodes) - 1
+
+
 def test_the_public_package_needs_no_spark() -> None:
     import subprocess
     import sys

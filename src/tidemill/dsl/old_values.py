@@ -56,6 +56,8 @@ def looked_up(recorder: Recorder, table: int) -> tuple[str, ...]:
 def _send(recorder: Recorder, table: int, *, force: bool) -> bool:
     effect = recorder.graph.nodes[table].effect
     match effect:
+        case KTableSource(sends_old=True) | KTableJoin(sends_old=True) | Process(sends_old=True):
+            pass  # so do those above; asked again, tables that are joined with what is made of them would ask 2**n times
         case KTableSource(materialized=materialized):
             if not force and not materialized:
                 return False
@@ -78,7 +80,7 @@ def _send(recorder: Recorder, table: int, *, force: bool) -> bool:
                 return False
             _mark(recorder, table)
         case Process(operation=operation, store=None) if entry_of(operation).table is TableRows.DERIVED:
-            if not _send(recorder, _above(recorder, table), force=force) and not effect.sends_old:
+            if not _send(recorder, _above(recorder, table), force=force):
                 return False
             _mark(recorder, table)
         case Process(operation=operation) if entry_of(operation).table is not None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from heapq import heappop, heappush
 
 from tidemill.java_collections.hash_table import HashTable, hash_order, string_hash
 from tidemill.java_collections.tree_set import TreeSet
@@ -111,6 +113,8 @@ class _Sized:
     """A node while its sub-topology is put in order; ``size`` counts it and, once per path, all below it."""
 
     name: str
+    depth: int
+    """Higher than that of each node above it."""
     size: int = 1
     predecessors: TreeSet[_Sized] = field(init=False)
     successors: TreeSet[_Sized] = field(init=False)
@@ -119,11 +123,18 @@ class _Sized:
         self.predecessors, self.successors = TreeSet(_by_size_then_name), TreeSet(_by_size_then_name)
 
     def grow(self, by: int) -> None:
-        growing = [self]
+        """Adds to the sizes of the node and, once for each path, of those above it. Each is visited once, after all below it:
+        n joins of a table with what is made of it have 2**n paths."""
+        growth = {self: by}
+        growing = [(-self.depth, self.name, self)]
         while growing:
-            node = growing.pop()
-            node.size += by
-            growing.extend(node.predecessors)
+            _, _, node = heappop(growing)
+            node.size += growth[node]
+            for above in node.predecessors:
+                if above not in growth:
+                    growth[above] = 0
+                    heappush(growing, (-above.depth, above.name, above))
+                growth[above] += growth[node]
 
 
 def _by_size_then_name(one: _Sized, other: _Sized) -> int:
@@ -135,7 +146,9 @@ def _by_size_then_name(one: _Sized, other: _Sized) -> int:
 
 
 def _described_group(topology: Topology, group: tuple[str, ...]) -> tuple[DescribedNode, ...]:
-    sized = {name: _Sized(name) for name in hash_order(group, string_hash)}
+    order = TopologicalSorter({name: topology.parents[name] for name in group}).static_order()
+    depths = {name: depth for depth, name in enumerate(order)}
+    sized = {name: _Sized(name, depths[name]) for name in hash_order(group, string_hash)}
     for name, node in sized.items():
         for parent in topology.parents[name]:
             above = sized[parent]
