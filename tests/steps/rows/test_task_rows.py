@@ -89,3 +89,19 @@ def test_who_adds_a_row_for_each_that_a_scan_gives_comes_to_an_end() -> None:
         rows.put(key + b"x", b"newer")
         assert len(key) < 4
     assert len(list(rows.scan())) == 200
+
+
+def test_with_a_cache_the_last_record_of_each_key_and_batch_goes_to_the_changelog() -> None:
+    rows = TaskRows("s", logged=True, logs_last=True)
+    for _ in range(2):  # a batch forgets those of the one before
+        written = Written()
+        rows.begin(_stores({}), written)
+        rows.log(b"a", b"1", 5)
+        rows.log(b"b", b"2", 6)
+        rows.log(b"a", None, 7, (("h", b"x"),))
+        assert written.log == [(b"a", None, 7, (("h", b"x"),)), (b"b", b"2", 6, ())]
+    each = TaskRows("s", logged=True)
+    each.begin(_stores({}), every := Written())
+    each.log(b"a", b"1", 5)
+    each.log(b"a", b"2", 6)
+    assert every.log == [(b"a", b"1", 5, ()), (b"a", b"2", 6, ())]

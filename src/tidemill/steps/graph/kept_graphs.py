@@ -107,13 +107,20 @@ class KeptGraphs:
         make: Callable[[Mapping[str, TaskRows]], TaskGraph | JoinTask],
     ) -> TaskGraph | JoinTask:  # fmt: skip
         kept = self._kept.get((spec.number, task))
-        own = spec.topology.stores.keys() - spec.global_stores if kept is None else kept.rows.keys()
-        rows = {n: TaskRows(n, logged=state.stores[n].changelog is not None) for n in own} if kept is None else kept.rows
+        rows = _rows_of(spec, state) if kept is None else kept.rows
         for name, of_store in rows.items():
             of_store.begin(view, state.written_to(task, name))
         if kept is None:
             kept = self._kept[spec.number, task] = _Kept(owner, make(rows), rows)
         return kept.graph
+
+
+def _rows_of(spec: GraphSpec, state: StepState) -> dict[str, TaskRows]:
+    return {
+        name: TaskRows(name, logged=state.stores[name].changelog is not None, logs_last=store.caching)
+        for name, store in spec.topology.stores.items()
+        if name not in spec.global_stores
+    }
 
 
 def _made(

@@ -49,10 +49,13 @@ def opened(reader: StoreReader | None) -> Iterator[StoreView]:
 
 
 class TaskRows:
-    """Lives as long as the operators that use it; ``begin`` binds it to the next batch."""
+    """Lives as long as the operators that use it; ``begin`` binds it to the next batch. ``logs_last``: of the records of a key in
+    a batch only the last one goes to the changelog, as below a cache of Kafka Streams'."""
 
-    def __init__(self, store: str, *, logged: bool) -> None:
+    def __init__(self, store: str, *, logged: bool, logs_last: bool = False) -> None:
         self._store, self.is_logged = store, logged
+        self._logged: dict[bytes, int] | None = {} if logs_last else None
+        """The place of each key's record in the log."""
         self.begin(NO_STATE, Written())
 
     def begin(self, view: StoreView, written: Written) -> None:
@@ -60,6 +63,8 @@ class TaskRows:
         self._get = view.get
         self._sorted: SortedList[bytes] | None = None
         self._scans: set[ref[_WrittenRows]] = set()
+        if self._logged is not None:
+            self._logged.clear()
 
     def get(self, key: bytes) -> bytes | None:
         row = self._rows.get(key, _NEVER)
@@ -81,7 +86,7 @@ class TaskRows:
         self._rows.update(rows)
 
     def log_many(self, records: Iterable[tuple[bytes, bytes | None, int | None, Headers]]) -> None:
-        """``log`` of several: key, value, timestamp, headers."""
+        """``log`` of several, each of which is logged: key, value, timestamp, headers."""
         if self.is_logged:
             self._written.log.extend(records)
 
@@ -107,8 +112,14 @@ class TaskRows:
                 scan.keep()
 
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Headers = ()) -> None:
-        if self.is_logged:
-            self._written.log.append((key, value, timestamp, headers))
+        if not self.is_logged:
+            return
+        log, record = self._written.log, (key, value, timestamp, headers)
+        at = len(log) if self._logged is None else self._logged.setdefault(key, len(log))
+        if at == len(log):
+            log.append(record)
+        else:
+            log[at] = record
 
 
 class _WrittenRows:
