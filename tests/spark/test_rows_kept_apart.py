@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import Program, Record
-from tidemill import Serdes, StreamsBuilder, TimeWindows, per_record
+from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, per_record
 
 pytestmark = pytest.mark.spark
 STRING, LONG = Serdes.string(), Serdes.long()
@@ -32,11 +32,13 @@ def test_equal_records_of_one_input_record_are_all_there(spark: SparkSession, tm
 
 
 def test_the_changelog_of_an_earlier_step_keeps_its_order(spark: SparkSession, tmp_path: Path) -> None:
-    """Each update of a key in a window is logged; the last one in the log is what a restored store holds."""
+    """Each update of a key in a window is logged where the store has no cache; the last one in the log is what a restored store
+    holds."""
     builder = StreamsBuilder()
     grouped = builder.stream("in", key=STRING, value=STRING).group_by_key(key=STRING, value=STRING)
     windows = grouped.windowed_by(TimeWindows.of_size(1_000, grace=0))
-    joined = windows.aggregate(lambda: "", lambda key, value, text: text + value, store="texts", value=STRING).to_stream()
+    store = Materialized(name="texts", caching=False)
+    joined = windows.aggregate(lambda: "", lambda key, value, text: text + value, store=store, value=STRING).to_stream()
     texts = joined.filter(lambda key, value: F.length(value) > 0)
     texts.group_by(lambda key, value: value, key=STRING, value=STRING).count(store="counts")
     program = Program(spark, builder.build(), tmp_path)
