@@ -35,7 +35,7 @@ def is_elsewhere(address: str) -> bool:
 
 
 def family_of(host: str) -> socket.AddressFamily:
-    """That of a socket which listens on ``host``: ``socket.create_server`` takes IPv4 unless it is told."""
+    """The address family of a socket that listens on ``host``; the default of ``socket.create_server`` is IPv4."""
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 

@@ -3,7 +3,7 @@
 
 Decides the order (that of the rows' last changes) and the old value (the row's before the batch). A row that was created and
 deleted in one batch is not forwarded, where the table knows that it was new. ``operation_table.record_caches`` decides which
-tables have a cache; rows and changelog are written by the store, change by change. Records that must not meet a row whose
+tables have a cache; rows and changelog are written by the store. Records that must not meet a row whose
 change has not been forwarded yet wait here until it is.
 """
 

@@ -45,7 +45,7 @@ class Written:
     """Writes of a batch to one store of one task: the last value of each key (None deletes), as stored.
 
     The changelog gets each row with its timestamp, and deletions with ``headers`` where the store logs them; of a store that
-    operators keep, ``log`` instead, record by record: key, value, timestamp (None: when it is sent), headers.
+    operators keep, ``log`` instead: key, value, timestamp (None: when it is sent) and headers of each record, or of a key's last.
     """
 
     rows: dict[bytes, bytes | None] = field(default_factory=dict)

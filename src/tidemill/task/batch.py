@@ -271,7 +271,7 @@ class CommittingMember:
     incarnation: int
     may_commit: bool
     confirmed_for_s: float = math.inf
-    """Seconds from the question on for which the group gives the partitions to nobody else; infinite where the broker fences."""
+    """Seconds from the question on for which no one else gets the partitions from the group; infinite where the broker fences."""
 
 
 def times_after(times: Times, stats: Mapping[TopicPartition, PartitionStats]) -> dict[TopicPartition, PartitionTime]:

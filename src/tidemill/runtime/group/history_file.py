@@ -87,7 +87,7 @@ def _read(path: Path) -> tuple[list[Document], int]:
         raise ValueError(f"it has {size:,} bytes, expected at most {_MOST_BYTES:,}")
     whole, _, cut = path.read_bytes().rpartition(b"\n")
     if cut:
-        os.truncate(path, size - len(cut))  # not written anew: a crash meanwhile would lose the others
+        os.truncate(path, size - len(cut))  # a crash while the file is written again would lose the other lines
     lines = whole.split(b"\n") if whole else []
     return [_rebalance(number, line) for number, line in enumerate(lines, 1)][-KEPT:], len(lines)
 
