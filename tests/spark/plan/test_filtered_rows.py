@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tidemill import KStream, Serdes, StreamsBuilder
@@ -72,3 +73,23 @@ def test_the_plan_of_many_filters_or_merges_does_not_grow_with_their_power(
 
     first, second, third = size(2), size(4), size(6)
     assert third - second < 2 * (second - first)
+
+
+def test_a_stream_that_is_split_and_merged_again_and_again_is_one_behind_each_merge(spark: SparkSession) -> None:
+    """The parts come to a merge by paths of different lengths: each alone would have a copy of all that is below."""
+    calls = [0] * 5
+
+    def counted(number: int, text: Column) -> Column:
+        calls[number] += 1
+        return F.upper(text)
+
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=TEXT)
+    for number in range(len(calls)):
+        others = stream.filter(lambda _, text, number=number: text == f"no {number}").map_values(partial(counted, number))
+        stream = stream.filter(lambda _, text, number=number: text != f"no {number}").merge(others)
+    stream.to("out", key=TEXT, value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        driver.create_input_topic("in", TEXT, TEXT).pipe_values([f"no {number}" for number in (3, 5, 0, 4)])
+        assert driver.create_output_topic("out", TEXT, TEXT).read_values() == ["NO 3", "no 5", "NO 0", "NO 4"]
+    assert calls == [calls[0]] * 5

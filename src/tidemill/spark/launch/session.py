@@ -74,6 +74,7 @@ _RETRYING_MASTER = re.compile(r"local\[\s*(?P<slots>[0-9]+|\*)\s*,\s*(?P<failure
 
 JVM_FLAGS = (
     "-XX:+UseSerialGC",
+    "-Xss4m",  # Catalyst walks a plan by recursion: with the usual 1 MiB it fails at some 150 functions in a row
     "-XX:+IgnoreUnrecognizedVMOptions",
     *_TRIMMED,
     *_LATER_OPTIMIZATION,

@@ -28,7 +28,8 @@ from tidemill.steps.rows.schema import DROPPED
 class KeyValue:
     """Key and value of a wave as typed columns. ``conditions``: which of its rows are still there, and as what the others go.
 
-    ``is_plain``: both are columns of the frame, not expressions that the projection in the making computes.
+    ``is_plain``: both are columns of the frame, not expressions that the projection in the making computes. ``made``: the
+    names of the columns among them that a layer has made.
     """
 
     key: Column
@@ -37,11 +38,16 @@ class KeyValue:
     value_type: DataType
     conditions: tuple[tuple[Column, int], ...] = ()
     is_plain: bool = True
+    made: frozenset[str] = frozenset()
 
     @staticmethod
     def typed(frame: DataFrame, key: Column, value: Column) -> KeyValue:
         schema = frame.select(key.alias("key"), value.alias("value")).schema
         return KeyValue(key, schema["key"].dataType, value, schema["value"].dataType)
+
+    def kept(self, key: str, value: str) -> KeyValue:
+        """The same as columns of the frame with these names."""
+        return KeyValue(_column(key), self.key_type, _column(value), self.value_type, made=frozenset({key, value}))
 
     def with_key(self, frame: DataFrame, key: Column) -> KeyValue:
         if key is self.value:
@@ -113,13 +119,14 @@ class Changes:
         key, value = f"k:{self._number}:{tag}", f"v:{self._number}:{tag}"
         self._typed[key] = F.when(row("node") == tag, at.key)
         self._typed[value] = F.when(row("node") == tag, at.value)
-        return KeyValue(F.col(f"`{key}`"), at.key_type, F.col(f"`{value}`"), at.value_type)
+        return at.kept(key, value)
 
     def explode_values(self, tag: int, name: str, at: KeyValue, array: Column) -> KeyValue:
         kind = type_of(self.frame, array)
         if not isinstance(kind, ArrayType):
             raise TopologyError(f"{name}: flat_map_values gave {kind.simpleString()}, expected an array of values")
-        return KeyValue(at.key, at.key_type, self._explode(tag, array, kind), kind.elementType)
+        alias = self._explode(tag, array, kind)
+        return KeyValue(at.key, at.key_type, _column(alias), kind.elementType, made=at.made | {alias})
 
     def explode_pairs(self, tag: int, name: str, array: Column) -> KeyValue:
         kind = type_of(self.frame, array)
@@ -130,18 +137,20 @@ class Changes:
             pair_type = StructType([StructField("key", first.dataType), StructField("value", second.dataType)])
             kind = ArrayType(pair_type, kind.containsNull)
             array, (first, second) = array.cast(kind), pair_type.fields
-        pair = self._explode(tag, array, kind)
+        alias = self._explode(tag, array, kind)
+        pair = _column(alias)
         is_none = F.raise_error(F.lit(f"{name}: flat_map gave null in an array, expected a struct(key, value)"))
         key, value = (
             F.when(pair.isNull(), is_none).otherwise(pair[side.name]) if kind.containsNull else pair[side.name]
             for side in (first, second)
         )
-        return KeyValue(key, first.dataType, value, second.dataType)
+        return KeyValue(key, first.dataType, value, second.dataType, made=frozenset({alias}))
 
-    def _explode(self, tag: int, array: Column, kind: ArrayType) -> Column:
+    def _explode(self, tag: int, array: Column, kind: ArrayType) -> str:
+        """The name of the column that has the array's elements."""
         alias = f"e:{self._number}:{tag}"
         self._exploded.append((tag, alias, array, kind))
-        return F.col(f"`{alias}`")
+        return alias
 
     def join(
         self, tag: int, at: KeyValue, keys: Sequence[Column], side: Side, value: Callable[[Column], Column], *, left: bool
@@ -149,10 +158,11 @@ class Changes:
         """The rows of ``tag`` once for each row of ``side`` with the same keys, as ``value(row)``; ``left``: where there is none
         with a null row."""
         alias = f"j:{self._number}:{tag}"
-        made = value(F.col(f"`{alias}`"))
+        made = value(_column(alias))
         kind = type_of(self.frame.withColumn(alias, F.lit(None).cast(side.row)), made)
         self._joins.append(_Join(tag, alias, tuple(keys), side, made, left))
-        return KeyValue(at.key, at.key_type, F.col(f"`{alias}:value`"), kind)
+        joined = f"{alias}:value"
+        return KeyValue(at.key, at.key_type, _column(joined), kind, made=at.made | {joined})
 
     def write(self, tag: int, side: str, to: Encoded, unless: Column | None = None) -> None:
         """The physical columns of ``side`` ("key" or "value")."""
@@ -223,6 +233,10 @@ class _Join:
 def exploded(frame: DataFrame, array: Column, alias: str) -> DataFrame:
     """A row for each element of ``array``, as column ``alias``, one after the other in place of the row."""
     return frame.withColumn(alias, F.explode(array))
+
+
+def _column(name: str) -> Column:
+    return F.col(f"`{name}`")
 
 
 def by_tag(writes: list[tuple[int, Column]], otherwise: Column | None) -> Column:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -30,7 +30,7 @@ from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.python_steps import ArrowStep, idle, map_in_arrow, one_row
-from tidemill.spark.plan.row_columns import in_layer, out_of_layer, own, row
+from tidemill.spark.plan.row_columns import in_layer, is_own, out_of_layer, own, row
 from tidemill.spark.plan.serde_inference import SerdeInference
 from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_vectorised
 from tidemill.spark.plan.udf_calls import udf_calls
@@ -146,25 +146,25 @@ class Compiler:
         passed, frame = frame, in_layer(frame)
         combinable: list[str] = []
         left = [Wave(self.tags.leaving(name), name, _typed(frame, self.serdes.leaving[name])) for name in entries]
-        out_of_parts = [
+        entering = [
             Wave(self.tags.arrived(name), name, _typed(frame, self.serdes.from_parts[name]))
             for part in self.stages.parts
             if self.stages.step_of_part(part) == number - 1
             for name in left_to_columns(self.topology, part)
             if name in self.serdes.from_parts
         ]
-        if not (left or out_of_parts):
+        if not (left or entering):
             return passed
         multiplies = is_later = False
-        while left or out_of_parts:
+        while left or entering:
             if is_later:
-                frame = _without_dropped(frame)
+                frame = _still_there(frame, [*left, *entering])
             is_later = True
-            fan_out = self._fan_out(frame, left, out_of_parts)
-            out_of_parts = []
-            frame, entering = self._merge(fan_out.apply(frame), fan_out.arrivals)
+            fan_out = self._fan_out(frame, left, entering)
+            arrivals, entering = self._without_early(fan_out.arrivals)
+            frame, whole = self._merge(fan_out.apply(frame), arrivals)
             changes = Changes(frame, self._fresh())
-            left = [wave for wave in (self._run(changes, wave, combinable) for wave in entering) if wave is not None]
+            left = [wave for wave in (self._run(changes, wave, combinable) for wave in whole) if wave is not None]
             frame = changes.apply()
             multiplies |= fan_out.multiplies or changes.multiply
         if multiplies:
@@ -211,6 +211,19 @@ class Compiler:
                 fan_out.arrivals.setdefault(child, []).append(Wave(tags[child], child, wave.at))
         return fan_out
 
+    def _without_early(self, arrivals: Mapping[str, list[Wave]]) -> tuple[dict[str, list[Wave]], list[Wave]]:
+        """The arrivals at nodes that no other wave is still on its way to; and the waves that wait for others. Paths of different
+        lengths would else pass the nodes below one by one: behind n merges there were n + 1 copies of each."""
+        below: set[str] = set()
+        ahead = list(arrivals)
+        while ahead:
+            name = ahead.pop()
+            reached = () if self._ends_here(name) else set(self._children(name)) - below
+            below.update(reached)
+            ahead += reached
+        early = [wave for name, waves in arrivals.items() if name in below for wave in waves]
+        return {name: waves for name, waves in arrivals.items() if name not in below}, early
+
     def _merge(self, frame: DataFrame, arrivals: Mapping[str, list[Wave]]) -> tuple[DataFrame, list[Wave]]:
         """One wave for each node that is entered. A node that several enter at once gets typed columns of its own, filled by
         where each row comes from."""
@@ -233,7 +246,7 @@ class Compiler:
             columns[key] = by_tag([(wave.tag, wave.at.key) for wave in waves], None)
             columns[value] = by_tag([(wave.tag, wave.at.value) for wave in waves], None)
             tags += [(wave.tag, F.lit(tag)) for wave in waves]
-            entering.append(Wave(tag, child, replace(first, key=F.col(f"`{key}`"), value=F.col(f"`{value}`"))))
+            entering.append(Wave(tag, child, first.kept(key, value)))
         if not tags:
             return frame, entering
         return frame.withColumns({**columns, own("node"): by_tag(tags, row("node"))}), entering
@@ -366,12 +379,14 @@ class _FanOut:
         return frame
 
 
-def _without_dropped(frame: DataFrame) -> DataFrame:
-    """The rows that are still there, behind a projection that isn't deterministic, so that Catalyst pushes no filter through it.
-    Pushed through n projections a filter has 2**n copies of what the first one reads, since each projection names the tag that
-    it changes twice: nine filters in a row took all memory."""
-    kept = frame.filter(row("node") != DROPPED)
-    return kept.withColumn(own("node"), F.when(F.spark_partition_id() >= 0, row("node")))
+def _still_there(frame: DataFrame, waves: list[Wave]) -> DataFrame:
+    """The rows that no node has dropped, with the columns that ``waves`` read, behind a projection that isn't deterministic, so
+    that Catalyst pushes no filter through it. Pushed through n projections a filter has 2**n copies of what the first one reads,
+    since each projection names the tag that it changes twice: nine filters in a row took all memory."""
+    node = F.when(F.spark_partition_id() >= 0, row("node")).alias(own("node"))
+    made = {name for wave in waves for name in wave.at.made}
+    others = [F.col(f"`{name}`") for name in frame.columns if name != own("node") and (is_own(name) or name in made)]
+    return frame.filter(row("node") != DROPPED).select(node, *others)
 
 
 def _typed(frame: DataFrame, edge: KeyValueSerdes) -> KeyValue:

@@ -24,6 +24,11 @@ def own(name: str) -> str:
     return _MARK + name
 
 
+def is_own(name: str) -> bool:
+    """True if a column is one of those, not a typed one of a layer."""
+    return name.startswith(_MARK)
+
+
 def in_layer(frame: DataFrame) -> DataFrame:
     """Rows that a Python step has made, as a layer has them."""
     return frame.toDF(*map(own, frame.columns))
