@@ -108,6 +108,27 @@ _RENAMED = {
     "valueSerde": "value= of the method",
 }
 """Methods of Kafka Streams' that have no counterpart of their name."""
+_OF_DATAFRAMES = {
+    "where": "filter(lambda key, value: ...)",
+    "select": "map_values(lambda value: ...)",
+    "select_expr": "map_values(lambda value: ...)",
+    "with_column": "map_values(lambda value: ...), as with value.withField(name, column)",
+    "with_columns": "map_values(lambda value: ...), as with value.withField(name, column)",
+    "drop": "map_values(lambda value: ...), as with value.dropFields(name)",
+    "union": "merge",
+    "union_all": "merge",
+    "union_by_name": "merge",
+    "agg": "group_by_key() or group_by(...), and then count, reduce or aggregate",
+    "with_watermark": "group_by_key().windowed_by(windows), with their grace=",
+    "write_stream": "to(topic)",
+    "map_in_arrow": "map_values(per_batch(function))",
+    "map_in_pandas": "map_values(per_batch(function))",
+    "apply_in_pandas_with_state": "process(supplier)",
+    "transform_with_state": "process(supplier)",
+    "dtypes": "key_serde and value_serde",
+    "schema": "key_serde and value_serde",
+}
+"""Methods of Spark's DataFrames, and what does the same with a KStream or KTable."""
 _MADE_BY = {"with_": ("key", "value", "other_value", "partitioner", "other_partitioner"), "as_": ("name",)}
 """Java's factories of descriptions, and which arguments of the class are in their place."""
 _WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
@@ -156,6 +177,8 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
     if cls.__name__ == "SessionWindows" and plain == "with":
         return ": write of_inactivity_gap"
     renamed = _RENAMED.get(name) or _RENAMED.get(plain)
+    if cls.__name__ in ("KStream", "KTable") and (alike := _OF_DATAFRAMES.get(plain)) and re.split(r"\W", alike)[0] in own:
+        return f": write {alike}"
     if renamed is not None and (renamed in own or not renamed.isidentifier()):
         return f": write {renamed}"
     if cls.__name__.startswith("ReadOnly") and plain in _WRITES:
