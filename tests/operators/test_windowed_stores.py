@@ -435,6 +435,27 @@ def test_old_sessions_are_hidden_by_their_ends() -> None:
     assert [value for _, value in store.all()] == ["b"]
 
 
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("reverse", [True, False])
+def test_what_is_read_as_it_is_asked_for_is_what_is_found_at_once(persistent: bool, reverse: bool) -> None:
+    chance = random.Random(persistent)
+    settings = {"persistent": persistent, "retention_ms": 3 * MINUTE}
+    windows, sessions = _windows(**settings), SessionStore(_store(StoreKind.SESSION, **settings), MemoryRows())
+    for step in range(600):
+        key, time = chance.choice(("a", "b", "aa")), max(0, 500 * step - chance.randrange(4 * MINUTE))
+        windows.put(key, None if chance.random() < 0.2 else str(step), time - time % 100, time)
+        begin = max(0, time - chance.randrange(3) * 5_000)
+        sessions.put(Windowed(key, begin, time - time % 5_000 + 5_000), None if chance.random() < 0.2 else str(step), time)
+        first, last = sorted(chance.randrange(-1, 300_000) for _ in range(2))
+        if step % 50 == 0:
+            first, last = 0, (1 << 63) - 1
+        in_windows, in_sessions = windows.read_range(key, first, last, reverse=reverse), sessions.read_sessions(
+            key, first, last, reverse=reverse
+        )
+        assert list(in_windows) == list(windows.fetch_range(key, first, last, reverse=reverse))
+        assert list(in_sessions) == list(sessions.find_sessions(key, first, last, reverse=reverse))
+
+
 @pytest.mark.parametrize("limit", [0, 5, 1000])
 def test_rows_kept_at_hand_are_the_rows_there_are(limit: int) -> None:
     chance = random.Random(limit)

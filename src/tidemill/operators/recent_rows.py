@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-from tidemill.operators.segments import Segments, pack_time
+from tidemill.operators.segments import Segments
 
 LIMIT = 200_000
 
@@ -60,13 +60,6 @@ class RecentRows:
     def _read(self, key: bytes) -> list[tuple[bytes, bytes]]:
         if self._count > self._limit:
             self.clear()
-        segments = self._segments
-        length, at = 8 + len(key) + self._suffix, 8 + len(key)
-        found: list[tuple[bytes, bytes]] = []
-        for segment in range(segments.min_live, segments.observed // segments.interval + 1):
-            prefix = pack_time(segment) + key
-            rows = segments.rows.scan(prefix, prefix + b"\x80")
-            found += [(row_key[at:], row) for row_key, row in rows if len(row_key) == length]
-        self._by_key[key] = found
+        found = self._by_key[key] = list(self._segments.of_key(key, self._suffix))
         self._count += len(found) + 1
         return found

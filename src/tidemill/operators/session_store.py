@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
 from struct import Struct
 
 from tidemill.operators.recent_rows import RecentRows
@@ -107,6 +108,19 @@ class SessionStore:
         require_times(earliest_end, latest_start)
         found = self.find_at(self._raw(key), earliest_end, latest_start)
         return ((Windowed(key, start, end), value) for start, end, value in (reversed(found) if reverse else found))
+
+    def read_sessions(
+        self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Value]]:
+        """``find_sessions`` without the rows that are kept at hand: reads no more of the key's sessions than are asked for."""
+        require_times(earliest_end, latest_start)
+        shown_from = max(earliest_end, self._segments.oldest_shown, 0)
+        rows = self._segments.of_key(self._raw(key), _SUFFIX, shown_from, reverse=reverse)
+        found: Iterable[tuple[tuple[int, int], bytes]] = ((unpack_both(suffix), row) for suffix, row in rows)
+        if not self._persistent:
+            of_one_end = groupby(found, key=lambda session: session[0][0])
+            found = chain.from_iterable(reversed(list(sessions)) for _end, sessions in of_one_end)
+        return ((Windowed(key, start, end), self._decode(row)) for (end, start), row in found if start <= latest_start)
 
     def find_at(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Value]]:
         """(start, end, aggregate) of ``find_sessions``, for the bytes of a key."""

@@ -129,6 +129,13 @@ class WindowStore:
         value = self._value
         return [(unpack_time(suffix)[0], value(row)) for suffix, row in (reversed(found) if reverse else found)]
 
+    def read_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[int, Value]]:
+        """``fetch_range`` without the rows that are kept at hand: reads no more of the key's windows than are asked for."""
+        require_times(first, last)
+        shown_from = max(first, self._segments.oldest_shown, 0)
+        found = self._segments.of_key(self._raw(key), _SUFFIX, shown_from, last, reverse=reverse)
+        return ((unpack_time(suffix)[0], self._value(row)) for suffix, row in found)
+
     def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """The windows of all keys that begin at ``first .. last``: segment by segment, each by key; of a store in memory, or one
         that is ordered by time, by start, then by key, as Kafka Streams' own.
