@@ -13,6 +13,7 @@ from tests.operators import harness
 from tests.operators.harness import MemoryRows
 from tests.operators.step_harness import StepRun
 from tidemill import EmitStrategy, Materialized, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill.operators import session_store
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.segments import Segments, unpack_time
 from tidemill.operators.session_store import SessionStore
@@ -433,6 +434,17 @@ def test_old_sessions_are_hidden_by_their_ends() -> None:
     assert [value for _, value in store.find_sessions("k")] == ["b"]
     assert store.fetch_session("k", 0, 100) is None
     assert [value for _, value in store.all()] == ["b"]
+
+
+def test_of_sessions_that_are_apart_none_is_looked_at_behind_the_last_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SessionStore(_store(StoreKind.SESSION), MemoryRows())
+    for start in range(0, 10_000, 10):
+        store.put(Windowed("k", start, start + 1), str(start), start)
+    looked_at: list[bytes] = []
+    unpack = session_store.unpack_both
+    monkeypatch.setattr(session_store, "unpack_both", lambda suffix: (looked_at.append(suffix), unpack(suffix))[1])
+    assert store.find_at(b"k", 20, 40, are_apart=True) == [(20, 21, "20"), (30, 31, "30"), (40, 41, "40")]
+    assert len(looked_at) == 4
 
 
 @pytest.mark.parametrize("persistent", [True, False])

@@ -122,16 +122,22 @@ class SessionStore:
             found = chain.from_iterable(reversed(list(sessions)) for _end, sessions in of_one_end)
         return ((Windowed(key, start, end), self._decode(row)) for (end, start), row in found if start <= latest_start)
 
-    def find_at(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Value]]:
-        """(start, end, aggregate) of ``find_sessions``, for the bytes of a key."""
+    def find_at(
+        self, key: bytes, earliest_end: int, latest_start: int, *, are_apart: bool = False
+    ) -> list[tuple[int, int, Value]]:
+        """(start, end, aggregate) of ``find_sessions``, for the bytes of a key. ``are_apart``: the shown sessions of a key don't
+        overlap, so that those behind one that begins later do so, too."""
         entries = self._recent.of(key)
         if not entries:
             return []
         low, found = max(earliest_end, self._segments.oldest_shown, 0), []
-        for suffix, row in entries[bisect_left(entries, (pack_time(low),)) :]:
+        for at in range(bisect_left(entries, (pack_time(low),)), len(entries)):
+            suffix, row = entries[at]
             end, start = unpack_both(suffix)
             if start <= latest_start:
                 found.append((start, end, self._decode(row)))
+            elif are_apart:
+                break
         if not self._persistent:
             found.sort(key=lambda session: (session[1], -session[0]))  # as InMemorySessionStore: of one end, the latest first
         return found
