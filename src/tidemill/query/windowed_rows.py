@@ -120,6 +120,9 @@ class _CopyRows:
     def __init__(self, get: Callable[[bytes], bytes | None], scan: Callable[..., Iterator[tuple[bytes, bytes]]]) -> None:
         self.get, self.scan = get, scan
 
+    def entries(self) -> int:
+        return sum(1 for _ in self.scan())
+
     def put(self, *_row: object) -> NoReturn:
         raise TypeError("a store that is read from outside can't be written")
 

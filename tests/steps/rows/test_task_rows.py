@@ -166,3 +166,24 @@ def test_an_iterator_that_is_open_costs_a_write_no_more_than_that() -> None:
         rows.put(_key(number), b"new")
     assert written.rows.looked_at < 20 * 1000  # type: ignore[attr-defined]
     assert len(list(due)) == 998
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_rows_are_counted_once_a_batch_and_then_with_each_write(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(seed)
+    before = {_key(number): b"old" for number in range(100) if chance.random() < 0.5}
+    rows, expected = TaskRows("s", logged=False), dict(before)
+    rows.begin(_stores(before), Written())
+    monkeypatch.setattr(TaskRows, "scan", None)
+    for number in range(300):
+        key, row = _key(chance.randrange(100)), None if chance.random() < 0.5 else b"%d" % number
+        if row is None:
+            expected.pop(key, None)
+        else:
+            expected[key] = row
+        if chance.random() < 0.05:
+            rows.put_many([(key, row)])
+        else:
+            rows.put(key, row)
+        if chance.random() < 0.5:
+            assert rows.entries() == len(expected)

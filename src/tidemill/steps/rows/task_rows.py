@@ -34,6 +34,10 @@ class _NoState:
         del store, low, high, reverse
         return iter(())
 
+    def entries(self, store: str) -> int:
+        del store
+        return 0
+
 
 NO_STATE: StoreView = _NoState()
 
@@ -63,6 +67,8 @@ class TaskRows:
         self._get = view.get
         self._sorted: SortedList[bytes] | None = None
         self._scans: set[ref[_WrittenRows]] = set()
+        self._entries: int | None = None
+        """The number of rows; None: not asked for yet."""
         self._empty: tuple[bytes, bytes | None] | None = None
         """A range of keys, from the first to before the second (None: to the end), in which there is no row, as the last scan has
         found. Scans pass it over: else who takes the first row again and again would meet all that were taken before."""
@@ -80,6 +86,8 @@ class TaskRows:
             self._note_in_scans(key)
         if self._sorted is not None and key not in self._rows:
             self._sorted.add(key)
+        if self._entries is not None:
+            self._entries += (row is not None) - (self.get(key) is not None)
         self._rows[key] = row
         if row is not None and self._empty is not None and _is_in(key, self._empty):
             self._empty = (self._empty[0], key) if self._empty[0] < key else None
@@ -87,13 +95,20 @@ class TaskRows:
     def put_many(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """``put`` of several."""
         self._keep_scans()
-        self._sorted = self._empty = None
+        self._sorted = self._empty = self._entries = None
         self._rows.update(rows)
 
     def log_many(self, records: Iterable[tuple[bytes, bytes | None, int | None, Headers]]) -> None:
         """``log`` of several, each of which is logged: key, value, timestamp, headers."""
         if self.is_logged:
             self._written.log.extend(records)
+
+    def entries(self) -> int:
+        if self._entries is None:
+            held = sum(self._get(self._store, key) is not None for key in self._rows)
+            mine = sum(row is not None for row in self._rows.values())
+            self._entries = self._view.entries(self._store) - held + mine
+        return self._entries
 
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
