@@ -13,7 +13,7 @@ from tests.operators import harness
 from tests.operators.harness import MemoryRows
 from tests.operators.step_harness import StepRun
 from tidemill import EmitStrategy, Materialized, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
-from tidemill.operators import session_store
+from tidemill.operators import recent_rows, session_store
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.segments import Segments, unpack_time
 from tidemill.operators.session_store import SessionStore
@@ -469,7 +469,8 @@ def test_what_is_read_as_it_is_asked_for_is_what_is_found_at_once(persistent: bo
 
 
 @pytest.mark.parametrize("limit", [0, 5, 1000])
-def test_rows_kept_at_hand_are_the_rows_there_are(limit: int) -> None:
+def test_rows_kept_at_hand_are_the_rows_there_are(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_rows, "MANY", 20)
     chance = random.Random(limit)
     rows = MemoryRows()
     segments = Segments(rows, 120_000, persistent=True, time_ordered=False)
@@ -487,3 +488,27 @@ def test_rows_kept_at_hand_are_the_rows_there_are(limit: int) -> None:
         key = chance.choice((b"a", b"b", b"aa"))
         there = [(k[-8:], row) for k, row in sorted(rows.rows.items()) if k[8:-8] == key]
         assert list(recent.of(key)) == there
+        first, last = sorted(chance.randrange(now + 1) for _ in range(2))
+        inside = [(k, row) for k, row in there if first <= unpack_time(k)[0] <= last]
+        assert list(recent.between(key, first, last)) == inside
+        assert list(recent.since(key, first)) == [(k, row) for k, row in there if first <= unpack_time(k)[0]]
+
+
+def test_keys_whose_rows_are_too_many_to_be_kept_are_not_read_as_a_whole_again_and_again() -> None:
+    read: list[bytes] = []
+
+    class Counted(MemoryRows):
+        def scan(self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False) -> Any:
+            for key, row in super().scan(low, high, reverse=reverse):
+                read.append(key)
+                yield key, row
+
+    store = WindowStore(_store(), Counted())
+    store._recent._limit = 2000
+    for start in range(1500):
+        for key in "abc":
+            store.put(key, "v", start, start)
+    for _ in range(100):
+        for key in "abc":
+            assert len(list(store.fetch_range(key, 1495, 1500))) == 5
+    assert len(read) < 10 * 1500

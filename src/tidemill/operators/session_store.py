@@ -8,7 +8,6 @@ The segment is that of the end. ``segments`` decides what expires and what is sh
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import chain, groupby
 from struct import Struct
@@ -127,12 +126,8 @@ class SessionStore:
     ) -> list[tuple[int, int, Value]]:
         """(start, end, aggregate) of ``find_sessions``, for the bytes of a key. ``are_apart``: the shown sessions of a key don't
         overlap, so that those behind one that begins later do so, too."""
-        entries = self._recent.of(key)
-        if not entries:
-            return []
         low, found = max(earliest_end, self._segments.oldest_shown, 0), []
-        for at in range(bisect_left(entries, (pack_time(low),)), len(entries)):
-            suffix, row = entries[at]
+        for suffix, row in self._recent.since(key, low) if low <= LONG_MAX else ():
             end, start = unpack_both(suffix)
             if start <= latest_start:
                 found.append((start, end, self._decode(row)))

@@ -8,7 +8,6 @@ The sequence is 0, or counts from 1 where duplicates are kept. ``segments`` deci
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from tidemill.operators.recent_rows import RecentRows
@@ -120,12 +119,10 @@ class WindowStore:
 
     def range_at(self, key: bytes, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
         """``fetch_range`` for the bytes of a key, at once."""
-        entries = self._recent.of(key)
         low = max(first, self._segments.oldest_shown, 0)
-        if not entries or last < low or low > LONG_MAX:
+        if last < low or low > LONG_MAX:
             return []
-        after = pack_time(last + 1) if last < LONG_MAX else b"\xff"
-        found = entries[bisect_left(entries, (pack_time(low),)) : bisect_left(entries, (after,))]
+        found = self._recent.between(key, low, last)
         value = self._value
         return [(unpack_time(suffix)[0], value(row)) for suffix, row in (reversed(found) if reverse else found)]
 
