@@ -68,6 +68,9 @@ class MemoryRows:
         found = [(key, self.rows[key]) for key in self._keys[first:last]]
         return reversed(found) if reverse else iter(found)
 
+    def entries(self) -> int:
+        return len(self.rows)
+
     def log(self, key: bytes, value: bytes | None, timestamp: int | None, headers: Any = ()) -> None:
         if self._is_logged:
             self.logged.append((key, value, timestamp, headers))

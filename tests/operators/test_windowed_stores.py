@@ -13,6 +13,7 @@ from tests.operators import harness
 from tests.operators.harness import MemoryRows
 from tests.operators.step_harness import StepRun
 from tidemill import EmitStrategy, Materialized, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, per_record
+from tidemill.operators import recent_rows, session_store
 from tidemill.operators.recent_rows import RecentRows
 from tidemill.operators.segments import Segments, unpack_time
 from tidemill.operators.session_store import SessionStore
@@ -435,8 +436,41 @@ def test_old_sessions_are_hidden_by_their_ends() -> None:
     assert [value for _, value in store.all()] == ["b"]
 
 
+def test_of_sessions_that_are_apart_none_is_looked_at_behind_the_last_that_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SessionStore(_store(StoreKind.SESSION), MemoryRows())
+    for start in range(0, 10_000, 10):
+        store.put(Windowed("k", start, start + 1), str(start), start)
+    looked_at: list[bytes] = []
+    unpack = session_store.unpack_both
+    monkeypatch.setattr(session_store, "unpack_both", lambda suffix: (looked_at.append(suffix), unpack(suffix))[1])
+    assert store.find_at(b"k", 20, 40, are_apart=True) == [(20, 21, "20"), (30, 31, "30"), (40, 41, "40")]
+    assert len(looked_at) == 4
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize("reverse", [True, False])
+def test_what_is_read_as_it_is_asked_for_is_what_is_found_at_once(persistent: bool, reverse: bool) -> None:
+    chance = random.Random(persistent)
+    settings = {"persistent": persistent, "retention_ms": 3 * MINUTE}
+    windows, sessions = _windows(**settings), SessionStore(_store(StoreKind.SESSION, **settings), MemoryRows())
+    for step in range(600):
+        key, time = chance.choice(("a", "b", "aa")), max(0, 500 * step - chance.randrange(4 * MINUTE))
+        windows.put(key, None if chance.random() < 0.2 else str(step), time - time % 100, time)
+        begin = max(0, time - chance.randrange(3) * 5_000)
+        sessions.put(Windowed(key, begin, time - time % 5_000 + 5_000), None if chance.random() < 0.2 else str(step), time)
+        first, last = sorted(chance.randrange(-1, 300_000) for _ in range(2))
+        if step % 50 == 0:
+            first, last = 0, (1 << 63) - 1
+        in_windows, in_sessions = windows.read_range(key, first, last, reverse=reverse), sessions.read_sessions(
+            key, first, last, reverse=reverse
+        )
+        assert list(in_windows) == list(windows.fetch_range(key, first, last, reverse=reverse))
+        assert list(in_sessions) == list(sessions.find_sessions(key, first, last, reverse=reverse))
+
+
 @pytest.mark.parametrize("limit", [0, 5, 1000])
-def test_rows_kept_at_hand_are_the_rows_there_are(limit: int) -> None:
+def test_rows_kept_at_hand_are_the_rows_there_are(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_rows, "MANY", 20)
     chance = random.Random(limit)
     rows = MemoryRows()
     segments = Segments(rows, 120_000, persistent=True, time_ordered=False)
@@ -454,3 +488,27 @@ def test_rows_kept_at_hand_are_the_rows_there_are(limit: int) -> None:
         key = chance.choice((b"a", b"b", b"aa"))
         there = [(k[-8:], row) for k, row in sorted(rows.rows.items()) if k[8:-8] == key]
         assert list(recent.of(key)) == there
+        first, last = sorted(chance.randrange(now + 1) for _ in range(2))
+        inside = [(k, row) for k, row in there if first <= unpack_time(k)[0] <= last]
+        assert list(recent.between(key, first, last)) == inside
+        assert list(recent.since(key, first)) == [(k, row) for k, row in there if first <= unpack_time(k)[0]]
+
+
+def test_keys_whose_rows_are_too_many_to_be_kept_are_not_read_as_a_whole_again_and_again() -> None:
+    read: list[bytes] = []
+
+    class Counted(MemoryRows):
+        def scan(self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False) -> Any:
+            for key, row in super().scan(low, high, reverse=reverse):
+                read.append(key)
+                yield key, row
+
+    store = WindowStore(_store(), Counted())
+    store._recent._limit = 2000
+    for start in range(1500):
+        for key in "abc":
+            store.put(key, "v", start, start)
+    for _ in range(100):
+        for key in "abc":
+            assert len(list(store.fetch_range(key, 1495, 1500))) == 5
+    assert len(read) < 10 * 1500

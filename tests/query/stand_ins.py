@@ -149,9 +149,10 @@ class Reply:
 
 
 def ask(
-    app: ReadsApp, target: str | bytes, *, method: str = "GET", headers: Mapping[str, str] | None = None, host: str = "localhost"
+    app: ReadsApp, target: str | bytes, *, method: str = "GET", headers: Mapping[str, str] | None = None, host: str = "localhost",
+    on_send: Callable[[Any], object] = lambda _message: None,
 ) -> Reply:
-    """One request, given to the application as a server would."""
+    """One request, given to the application as a server would. ``on_send`` is called with each part of the answer."""
     raw = target.encode() if isinstance(target, str) else target
     path, _, query = raw.partition(b"?")
     pairs = [(b"host", host.encode()), *((n.lower().encode(), v.encode()) for n, v in (headers or {}).items())]
@@ -170,6 +171,7 @@ def ask(
 
     async def send(message: Any) -> None:
         sent.append(message)
+        on_send(message)
 
     asyncio.run(app(scope, receive, send))
     start, *parts = sent

@@ -176,6 +176,19 @@ def test_long_answers_that_nobody_takes_have_a_limit_together(monkeypatch: pytes
     assert long.unsent == {"bytes": 0}
 
 
+def test_between_two_pieces_of_an_answer_the_server_learns_that_its_client_is_gone() -> None:
+    seen: list[str] = []
+
+    def noted(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            seen.append("piece")
+            asyncio.get_running_loop().call_soon(seen.append, "what has happened meanwhile")
+
+    ask(app({"a": "a" * 300_000}, store_info("texts", value=Serdes.string())), "/stores/texts", on_send=noted)
+    assert seen.count("piece") == 5
+    assert seen[:8] == ["piece", "what has happened meanwhile"] * 4
+
+
 @pytest.mark.parametrize("target", ["/", "/stores", "/stores/counts", "/stores/counts/word1", "/no", "/rows/counts?partitions=0"])
 def test_no_browser_guesses_what_an_answer_is(target: str) -> None:
     assert ask(app(), target).headers["x-content-type-options"] == "nosniff"

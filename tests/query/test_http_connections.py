@@ -16,7 +16,7 @@ import pytest
 
 from tests.query.stand_ins import PARTITIONS, StandInDirectory, host_map, reads_config
 from tidemill.membership.wire import HostInfo, host_of
-from tidemill.query.http_connections import MOST_HEAD_BYTES, ConnectionLimits
+from tidemill.query.http_connections import MOST_HEAD_BYTES, ConnectionLimits, LimitedConnection
 from tidemill.query.http_listening import address_of, listen
 from tidemill.query.http_server import HttpServer
 from tidemill.query.http_tls import HttpAccess, HttpTls
@@ -137,6 +137,16 @@ def test_an_answer_that_is_not_taken_is_waited_for_only_for_a_while(serve: Serve
         while limits.open:
             assert time.monotonic() < deadline, "the connection is still there"
             time.sleep(0.05)
+
+
+def test_an_answers_body_does_not_wait_until_its_head_is_acknowledged(serve: Serve) -> None:
+    limits = ConnectionLimits(answer_limit_s=60.0)
+    host = serve(limits=limits)
+    with connected(host, WHOLE) as line:
+        assert line.recv(15) == b"HTTP/1.1 200 OK"
+        [connection] = limits.open
+        assert isinstance(connection, LimitedConnection)
+        assert connection.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
 
 def test_a_head_has_a_limit(serve: Serve) -> None:

@@ -22,12 +22,14 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.errors import InvalidStateStoreError, QueryError
 from tidemill.membership.wire import HostInfo
 from tidemill.operators.stores import store_of
+from tidemill.query import windowed_rows
 from tidemill.query.http_app import ReadsApp
 from tidemill.query.http_request import to_parameters
 from tidemill.query.position import Position
 from tidemill.query.routing import Router
 from tidemill.query.rows import FoundRows, RowsQuestion
 from tidemill.query.store_info import StoreInfo
+from tidemill.query.windowed_rows import _CopyRows
 from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore, session_view, view_of_its_kind, window_view
 from tidemill.state.store import Positions
 from tidemill.steps.rows.task_rows import TaskRows, opened
@@ -261,6 +263,37 @@ def test_windows_and_sessions_of_a_key_are_reported_over_http(instance: Instance
     assert ask(app, f"/stores/sessions/{HERE}?from=1501").status == 404
     assert ask(app, f"/stores/windows/{ALSO_HERE}").status == 404
     assert "no window or session of this key" in ask(app, f"/stores/windows/{HERE}?from=5&to=1").json["error"]
+
+
+def test_no_more_of_a_key_is_read_than_is_asked_for(instance: Instance, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+
+    class Counted(_CopyRows):
+        def __init__(self, get: Callable[[bytes], bytes | None], scan: Callable[..., Iterator[tuple[bytes, bytes]]]) -> None:
+            def noted(*bounds: bytes, **order: bool) -> Iterator[tuple[bytes, bytes]]:
+                for key, row in scan(*bounds, **order):
+                    read.append(key)
+                    yield key, row
+
+            super().__init__(get, noted)
+
+    def read_by(ask_for: Callable[[], object]) -> int:
+        read.clear()
+        assert ask_for()
+        return len(read)
+
+    starts = range(0, 100_000, 100)
+    _put_windows(instance, WINDOWS, HERE, starts, 0)
+    _write(instance, SESSIONS, 0, lambda kept: [kept.put(Windowed(HERE, start, start + 9), 1, start + 9) for start in starts])
+    monkeypatch.setattr(windowed_rows, "_CopyRows", Counted)
+    app, view, sessions = _app(instance), _windows(instance), _sessions(instance)
+    for store in ("windows", "sessions"):
+        assert read_by(lambda store=store: _windows_of(ask(app, f"/stores/{store}/{HERE}?limit=3"))) <= 5
+        page = f"/stores/{store}/{HERE}?from=50000&limit=3"
+        assert read_by(lambda page=page: _windows_of(ask(app, page))) <= 5
+    assert read_by(lambda: view.fetch(HERE, 5_000)) == 0
+    assert read_by(lambda: view.fetch_range(HERE, 5_000, 5_400)) == 5
+    assert read_by(lambda: sessions.fetch_session(HERE, 5_000, 5_009)) == 0
 
 
 def test_windows_of_ones_own_end_where_they_do(instance: Instance) -> None:

@@ -49,6 +49,9 @@ class MemoryStores:
         found = [(key, rows[key]) for key in keys[first:last]]
         return reversed(found) if reverse else iter(found)
 
+    def entries(self, store: str) -> int:
+        return len(self.rows.get(store, {}))
+
     def check(self, writes: Mapping[str, Mapping[bytes, bytes | None]]) -> None: ...
 
     def empty(self, store: str) -> None:

@@ -21,6 +21,9 @@ class Rows(Protocol):
     ) -> Iterator[tuple[bytes, bytes]]:
         """Rows with ``low <= key < high`` in the order of their keys' bytes, as they are now: rows put meanwhile are not seen."""
 
+    def entries(self) -> int:
+        """The number of rows, as they are now."""
+
     def log(
         self, key: bytes, value: bytes | None, timestamp: int | None, headers: tuple[tuple[str, bytes | None], ...] = ()
     ) -> None:

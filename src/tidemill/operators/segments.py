@@ -13,7 +13,7 @@ were emitted (``task.partition_time``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from struct import Struct
 
@@ -105,6 +105,21 @@ class Segments:
         for key in expired:
             rows.put(key, None)
         self.min_live, self.floor = oldest, pack_time(oldest * self.interval)
+
+    def of_key(
+        self, key: bytes, suffix: int, first: int = 0, last: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """(suffix, row) of the live rows of ``key`` with times ``first .. last``, in their order, each read when it is asked for.
+        ``suffix``: its length; it begins with the time."""
+        low, high = max(first, self.min_live * self.interval), min(last, self.observed)
+        at, length = 8 + len(key), 8 + len(key) + suffix
+        segments = range(low // self.interval, high // self.interval + 1) if low <= high else range(0)
+        for segment in reversed(segments) if reverse else segments:
+            prefix = pack_time(segment) + key
+            end = prefix + (pack_time(high + 1) if high < LONG_MAX else b"\x80")
+            for row_key, row in self.rows.scan(prefix + pack_time(low), end, reverse=reverse):
+                if len(row_key) == length:
+                    yield row_key[at:], row
 
     # --- the index by time ----------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ The segment is that of the end. ``segments`` decides what expires and what is sh
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain, groupby
 from struct import Struct
 
 from tidemill.operators.recent_rows import RecentRows
@@ -108,16 +108,31 @@ class SessionStore:
         found = self.find_at(self._raw(key), earliest_end, latest_start)
         return ((Windowed(key, start, end), value) for start, end, value in (reversed(found) if reverse else found))
 
-    def find_at(self, key: bytes, earliest_end: int, latest_start: int) -> list[tuple[int, int, Value]]:
-        """(start, end, aggregate) of ``find_sessions``, for the bytes of a key."""
-        entries = self._recent.of(key)
-        if not entries:
-            return []
+    def read_sessions(
+        self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
+    ) -> Iterator[tuple[Windowed, Value]]:
+        """``find_sessions`` without the rows that are kept at hand: reads no more of the key's sessions than are asked for."""
+        require_times(earliest_end, latest_start)
+        shown_from = max(earliest_end, self._segments.oldest_shown, 0)
+        rows = self._segments.of_key(self._raw(key), _SUFFIX, shown_from, reverse=reverse)
+        found: Iterable[tuple[tuple[int, int], bytes]] = ((unpack_both(suffix), row) for suffix, row in rows)
+        if not self._persistent:
+            of_one_end = groupby(found, key=lambda session: session[0][0])
+            found = chain.from_iterable(reversed(list(sessions)) for _end, sessions in of_one_end)
+        return ((Windowed(key, start, end), self._decode(row)) for (end, start), row in found if start <= latest_start)
+
+    def find_at(
+        self, key: bytes, earliest_end: int, latest_start: int, *, are_apart: bool = False
+    ) -> list[tuple[int, int, Value]]:
+        """(start, end, aggregate) of ``find_sessions``, for the bytes of a key. ``are_apart``: the shown sessions of a key don't
+        overlap, so that those behind one that begins later do so, too."""
         low, found = max(earliest_end, self._segments.oldest_shown, 0), []
-        for suffix, row in entries[bisect_left(entries, (pack_time(low),)) :]:
+        for suffix, row in self._recent.since(key, low) if low <= LONG_MAX else ():
             end, start = unpack_both(suffix)
             if start <= latest_start:
                 found.append((start, end, self._decode(row)))
+            elif are_apart:
+                break
         if not self._persistent:
             found.sort(key=lambda session: (session[1], -session[0]))  # as InMemorySessionStore: of one end, the latest first
         return found

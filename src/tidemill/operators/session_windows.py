@@ -50,9 +50,10 @@ class SessionAggregate:
         raw = self._store.encode_key(key) or b""
         start = end = timestamp
         aggregate = self._begin()
-        joined = self._store.find_at(raw, timestamp - gap, timestamp + gap)
+        joined = self._store.find_at(raw, timestamp - gap, timestamp + gap, are_apart=True)
         # The function may change them in place, and the old ones are to be sent as they were.
-        for first, last, value in self._store.find_at(raw, timestamp - gap, timestamp + gap) if self._sends_old else joined:
+        again = self._store.find_at(raw, timestamp - gap, timestamp + gap, are_apart=True) if self._sends_old else joined
+        for first, last, value in again:
             aggregate = self._merge(key, aggregate, value)
             start, end = min(start, first), max(end, last)
         if end < close_time:

@@ -8,7 +8,6 @@ The sequence is 0, or counts from 1 where duplicates are kept. ``segments`` deci
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from tidemill.operators.recent_rows import RecentRows
@@ -120,14 +119,19 @@ class WindowStore:
 
     def range_at(self, key: bytes, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
         """``fetch_range`` for the bytes of a key, at once."""
-        entries = self._recent.of(key)
         low = max(first, self._segments.oldest_shown, 0)
-        if not entries or last < low or low > LONG_MAX:
+        if last < low or low > LONG_MAX:
             return []
-        after = pack_time(last + 1) if last < LONG_MAX else b"\xff"
-        found = entries[bisect_left(entries, (pack_time(low),)) : bisect_left(entries, (after,))]
+        found = self._recent.between(key, low, last)
         value = self._value
         return [(unpack_time(suffix)[0], value(row)) for suffix, row in (reversed(found) if reverse else found)]
+
+    def read_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[int, Value]]:
+        """``fetch_range`` without the rows that are kept at hand: reads no more of the key's windows than are asked for."""
+        require_times(first, last)
+        shown_from = max(first, self._segments.oldest_shown, 0)
+        found = self._segments.of_key(self._raw(key), _SUFFIX, shown_from, last, reverse=reverse)
+        return ((unpack_time(suffix)[0], self._value(row)) for suffix, row in found)
 
     def fetch_all(self, first: int, last: int, *, reverse: bool = False) -> Iterator[tuple[Windowed, Value]]:
         """The windows of all keys that begin at ``first .. last``: segment by segment, each by key; of a store in memory, or one

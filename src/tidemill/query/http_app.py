@@ -80,7 +80,8 @@ class _NotFoundError(TidemillError):
 
 
 async def _send(answer: Answer, send: Send, *, has_body: bool) -> None:
-    """The body in pieces, each produced when the one before it has been sent."""
+    """The body in pieces, each produced when the one before it has been sent. In between others have their turn, also the end of
+    this connection: asyncio logs a line for each piece that is written before uvicorn knows of it."""
     is_text = answer.kind == http_answer.JSON or answer.kind.startswith("text/")
     kind = answer.kind + ("; charset=utf-8" if is_text else "")
     headers = [("content-type", kind), ("content-length", str(len(answer.body))), _NOSNIFF, *answer.headers]
@@ -90,6 +91,7 @@ async def _send(answer: Answer, send: Send, *, has_body: bool) -> None:
     while len(left) > _PIECE_BYTES:
         await send({"type": "http.response.body", "body": bytes(left[:_PIECE_BYTES]), "more_body": True})
         left = left[_PIECE_BYTES:]
+        await asyncio.sleep(0)
     await send({"type": "http.response.body", "body": bytes(left)})
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from struct import Struct
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.operators.session_store import SessionStore
@@ -23,7 +23,6 @@ from tidemill.query.store_info import StoreInfo
 from tidemill.state.keys import TIMESTAMP_SIZE
 from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import StoreKind
-from tidemill.topology.windows import Windowed
 
 WINDOWS = (StoreKind.WINDOW, StoreKind.TIMESTAMPED_WINDOW)
 WINDOWED = (*WINDOWS, StoreKind.SESSION)
@@ -44,10 +43,16 @@ def first_windows(reader: CopyReader, store: StoreInfo, question: RowsQuestion, 
     """Windows or sessions of a key between two times, in one copy. InvalidStateStoreError if it can't be read."""
     assert question.key is not None
     assert question.times is not None
+    key, times = question.key, question.times
     in_bytes = replace(store, key_serde=Serdes.bytes(), value_serde=Serdes.bytes())
-    found_in = _sessions if kind_of(store) is StoreKind.SESSION else _windows
-    found = found_in(reader, in_bytes, question.key, question.times)
-    rows, more_from = first_page((Row(question.key + bounds, stored, reader.partition) for bounds, stored in found), question)
+
+    def page(found: Iterator[tuple[bytes, bytes]]) -> tuple[tuple[Row, ...], bytes | None]:
+        return first_page((Row(key + bounds, stored, reader.partition) for bounds, stored in found), question)
+
+    if kind_of(store) is StoreKind.SESSION:
+        rows, more_from = at_one_commit(reader, in_bytes, SessionStore, lambda kept: page(_sessions(kept, key, times)))
+    else:
+        rows, more_from = at_one_commit(reader, in_bytes, WindowStore, lambda kept: page(_windows(kept, key, times)))
     reader.position()  # what was read is only as good as what the files stood for
     return FoundRows(rows=rows, covered={reader.partition: lag}, more_from=more_from)
 
@@ -60,21 +65,13 @@ def require_windows(store: StoreInfo, rows: FoundRows, key: bytes) -> None:
         raise ValueError("rows that are no windows of the key")
 
 
-def _windows(reader: CopyReader, store: StoreInfo, key: bytes, times: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
-    timestamped = kind_of(store) is StoreKind.TIMESTAMPED_WINDOW
-
-    def read(kept: WindowStore) -> list[tuple[int, Any]]:
-        return list(kept.fetch_range(key, *times))
-
-    for start, found in at_one_commit(reader, store, WindowStore, read):
-        yield _LONG.pack(start), _LONG.pack(found[1]) + found[0] if timestamped else found
+def _windows(kept: WindowStore, key: bytes, times: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
+    for start, found in kept.read_range(key, *times):
+        yield _LONG.pack(start), _LONG.pack(found[1]) + found[0] if kept.timestamped else found
 
 
-def _sessions(reader: CopyReader, store: StoreInfo, key: bytes, times: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
-    def read(kept: SessionStore) -> list[tuple[Windowed, Any]]:
-        return list(kept.find_sessions(key, *times))
-
-    for session, value in at_one_commit(reader, store, SessionStore, read):
+def _sessions(kept: SessionStore, key: bytes, times: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]:
+    for session, value in kept.read_sessions(key, *times):
         yield _TWO_LONGS.pack(session.end, session.start), value
 
 
@@ -122,6 +119,9 @@ class _CopyRows:
 
     def __init__(self, get: Callable[[bytes], bytes | None], scan: Callable[..., Iterator[tuple[bytes, bytes]]]) -> None:
         self.get, self.scan = get, scan
+
+    def entries(self) -> int:
+        return sum(1 for _ in self.scan())
 
     def put(self, *_row: object) -> NoReturn:
         raise TypeError("a store that is read from outside can't be written")

@@ -56,15 +56,20 @@ class ReadOnlyWindowStore(Spelled):
 
     def fetch(self, key: object, start: int) -> Value:
         """The value of ``key`` in the window that begins at ``start``; None if there is none (any more)."""
-        found = self.fetch_range(key, start, start)
-        return found[0][1] if found else None
+        self.copies.store.require_times(start)
+
+        def read(reader: CopyReader) -> tuple[Value] | None:
+            return _if_any(at_one_commit(reader, self.copies.store, WindowStore, lambda store: store.fetch(key, start)))
+
+        found = self.copies.first_found(key, read)
+        return None if found is None else self._value(found[0])
 
     def fetch_range(self, key: object, first: int, last: int, *, reverse: bool = False) -> list[tuple[int, Value]]:
         """(start, value) of the windows of ``key`` that begin at ``first .. last``; ``reverse``: the newest first."""
         self.copies.store.require_times(first, last)
 
         def in_store(store: WindowStore) -> list[tuple[int, Value]]:
-            return list(store.fetch_range(key, first, last, reverse=reverse))
+            return list(store.read_range(key, first, last, reverse=reverse))
 
         def read(reader: CopyReader) -> list[tuple[int, Value]]:
             return at_one_commit(reader, self.copies.store, WindowStore, in_store)
@@ -125,8 +130,16 @@ class ReadOnlySessionStore(Spelled):
 
     def fetch_session(self, key: object, start: int, end: int) -> Value:
         """The aggregate of exactly this session; None if there is none (any more)."""
-        found = self.find_sessions(key, end, start)
-        return next((value for session, value in found if (session.start, session.end) == (start, end)), None)
+        self.copies.store.require_times(start, end)
+
+        def in_store(store: SessionStore) -> Value:
+            return store.fetch_session(key, start, end)
+
+        def read(reader: CopyReader) -> tuple[Value] | None:
+            return _if_any(at_one_commit(reader, self.copies.store, SessionStore, in_store))
+
+        found = self.copies.first_found(key, read)
+        return None if found is None else found[0]
 
     def find_sessions(
         self, key: object, earliest_end: int = 0, latest_start: int = LONG_MAX, *, reverse: bool = False
@@ -136,7 +149,7 @@ class ReadOnlySessionStore(Spelled):
         self.copies.store.require_times(earliest_end, latest_start)
 
         def in_store(store: SessionStore) -> list[tuple[Windowed, Value]]:
-            return list(store.find_sessions(key, earliest_end, latest_start, reverse=reverse))
+            return list(store.read_sessions(key, earliest_end, latest_start, reverse=reverse))
 
         def read(reader: CopyReader) -> list[tuple[Windowed, Value]]:
             return at_one_commit(reader, self.copies.store, SessionStore, in_store)
@@ -168,6 +181,11 @@ def _of_each(
     readers = copies.readers()
     ordered = reversed(readers) if reverse else readers
     return chain.from_iterable(read(opened_store(reader, copies.store, kind)) for reader in ordered)
+
+
+def _if_any(value: Value) -> tuple[Value] | None:
+    """A value as what ``first_found`` looks for: any but None, an empty list, too."""
+    return None if value is None else (value,)
 
 
 def _windows_html(name: str, windows: Callable[[], Iterator[tuple[Windowed, Value]]]) -> str:

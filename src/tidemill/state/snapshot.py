@@ -32,6 +32,7 @@ class Snapshot:
         meta_database: lmdb._Database,
     ) -> None:  # fmt: skip
         self._directory, self._transaction, self._meta = directory, transaction, meta_database
+        self._databases = _ByStore(directory, databases)
         cursors = {store: transaction.cursor(handle) for store, handle in databases.items()}
         self._cursors = _ByStore(directory, cursors)
         self._gets = _ByStore(directory, {store: cursor.get for store, cursor in cursors.items()})
@@ -49,6 +50,9 @@ class Snapshot:
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
         return [self.get(store, key) for key in keys]
+
+    def entries(self, store: str) -> int:
+        return self._transaction.stat(self._databases[store])["entries"]
 
     def scan(
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False

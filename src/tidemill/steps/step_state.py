@@ -31,6 +31,9 @@ class StoreView(Protocol):
     ) -> Iterator[tuple[bytes, bytes]]:
         """Rows with ``low <= key < high`` in the order of their keys' bytes."""
 
+    def entries(self, store: str) -> int:
+        """The number of rows."""
+
 
 class StoreReader(Protocol):
     """One task's stores as they were when the batch began."""

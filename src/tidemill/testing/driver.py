@@ -142,8 +142,7 @@ class TopologyTestDriver(Spelled):
         if topic not in read:
             known = ", ".join(sorted(read))
             raise TopologyError(
-                f"the topology does not read the topic {topic!r}; it reads {known or 'none'} (topics of a pattern: topics=[...])"
-            )
+                f"the topology does not read the topic {topic!r}; it reads {known or 'none'} (topics of a pattern: topics=[...])")
         return TestInputTopic(self._pipe, topic, key, value, self.wall_clock_ms if start is None else start, advance)
 
     def create_output_topic(self, topic: str, key: Serde, value: Serde) -> TestOutputTopic:
@@ -400,6 +399,9 @@ class _Now:
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._held.scan(store, low, high, reverse=reverse)
+
+    def entries(self, store: str) -> int:
+        return self._held.entries(store)
 
 
 def _global_topics(topology: Topology) -> list[str]:

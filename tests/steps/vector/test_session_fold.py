@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -138,3 +141,31 @@ def test_at_the_ends_of_time_no_number_overflows(windows: SessionWindows, timest
             operator.pipe(given[at : at + 10])
             step.pipe(given[at : at + 10])
             assert (step.dropped, step.readers[0].rows) == (operator.dropped, operator.readers[0].rows)
+
+
+class _Counted(list[Any]):
+    """Sessions, with the number of those that were looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        self.looked_at += len(found) if isinstance(at, slice) else 1
+        return found
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in super().__iter__():
+            self.looked_at += 1
+            yield each
+
+
+def test_a_record_among_a_keys_sessions_looks_at_those_that_it_joins() -> None:
+    sessions = _Counted((start + 1, start, 0, 1) for start in range(0, 10_000, 10))
+    fold = SimpleNamespace(
+        steps=(lambda: 0, lambda _key, _value, held: held + 1, lambda _key, one, other: one + other), gap=9, decode=None,
+        values=None, shown_from=[-1], close_times=[-1], late=0,
+    )  # fmt: skip
+    session_fold._Fold._add(fold, "k", sessions, {}, 25, 0, 7)  # type: ignore[arg-type]
+    looked_at = sessions.looked_at
+    assert list(sessions)[1:4] == [(11, 10, 0, 1), (31, 20, 7, 3), (41, 40, 0, 1)]
+    assert looked_at < 40

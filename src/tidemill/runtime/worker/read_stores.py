@@ -41,6 +41,10 @@ class ReadStores:
         state = self._state_of(store)
         return iter(()) if state is None else state.scan(store, low, high, reverse=reverse)
 
+    def entries(self, store: str) -> int:
+        state = self._state_of(store)
+        return 0 if state is None else state.entries(store)
+
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[StoreView]:
         mine = [spec.name for spec in self._specs.values() if spec.subtopology == self.run.task.subtopology]

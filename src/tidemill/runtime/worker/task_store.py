@@ -311,3 +311,6 @@ class StoreViews:
         self, store: str, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         return self._view_of[store].scan(store, low, high, reverse=reverse)
+
+    def entries(self, store: str) -> int:
+        return self._view_of[store].entries(store)

@@ -34,6 +34,10 @@ class _NoState:
         del store, low, high, reverse
         return iter(())
 
+    def entries(self, store: str) -> int:
+        del store
+        return 0
+
 
 NO_STATE: StoreView = _NoState()
 
@@ -63,6 +67,11 @@ class TaskRows:
         self._get = view.get
         self._sorted: SortedList[bytes] | None = None
         self._scans: set[ref[_WrittenRows]] = set()
+        self._entries: int | None = None
+        """The number of rows; None: not asked for yet."""
+        self._empty: tuple[bytes, bytes | None] | None = None
+        """A range of keys, from the first to before the second (None: to the end), in which there is no row, as the last scan has
+        found. Scans pass it over: else who takes the first row again and again would meet all that were taken before."""
         if self._logged is not None:
             self._logged.clear()
 
@@ -74,15 +83,19 @@ class TaskRows:
 
     def put(self, key: bytes, row: bytes | None) -> None:
         if self._scans:
-            self._keep_scans()
+            self._note_in_scans(key)
         if self._sorted is not None and key not in self._rows:
             self._sorted.add(key)
+        if self._entries is not None:
+            self._entries += (row is not None) - (self.get(key) is not None)
         self._rows[key] = row
+        if row is not None and self._empty is not None and _is_in(key, self._empty):
+            self._empty = (self._empty[0], key) if self._empty[0] < key else None
 
     def put_many(self, rows: Iterable[tuple[bytes, bytes | None]]) -> None:
         """``put`` of several."""
         self._keep_scans()
-        self._sorted = None
+        self._sorted = self._empty = self._entries = None
         self._rows.update(rows)
 
     def log_many(self, records: Iterable[tuple[bytes, bytes | None, int | None, Headers]]) -> None:
@@ -90,22 +103,69 @@ class TaskRows:
         if self.is_logged:
             self._written.log.extend(records)
 
+    def entries(self) -> int:
+        if self._entries is None:
+            held = sum(self._get(self._store, key) is not None for key in self._rows)
+            mine = sum(row is not None for row in self._rows.values())
+            self._entries = self._view.entries(self._store) - held + mine
+        return self._entries
+
     def scan(
         self, low: bytes | None = None, high: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        held = self._view.scan(self._store, low, high, reverse=reverse)
         if not self._rows:
-            return held
+            return self._view.scan(self._store, low, high, reverse=reverse)
+        first, end = self._without_empty(low or b"", high, reverse=reverse)
+        held = self._view.scan(self._store, first, end, reverse=reverse)
         if self._sorted is None:
             self._sorted = SortedList(self._rows)
-        if next(self._sorted.irange(low, high, (True, False), reverse), None) is None:
+        if next(self._sorted.irange(first, end, (True, False), reverse), None) is None:
             return held
-        mine = _WrittenRows(self._sorted, self._rows, low, high, reverse)
+        mine = _WrittenRows(self._sorted, self._rows, first, end, reverse)
         self._scans.add(ref(mine, self._scans.discard))
-        return _merged(mine, held, reverse)
+        found = _merged(mine, held, reverse)
+        nearest = next(found, None)
+        if nearest is None:
+            self._note_empty(first, end)
+            return iter(())
+        if reverse:
+            self._note_empty(nearest[0] + b"\0", end)
+        else:
+            self._note_empty(first, nearest[0])
+        return chain((nearest,), found)
+
+    def _without_empty(self, low: bytes, high: bytes | None, *, reverse: bool) -> tuple[bytes, bytes | None]:
+        """The bounds of a scan without the keys at its beginning of which it is known that they have no rows."""
+        if self._empty is None:
+            return low, high
+        first, end = self._empty
+        if not reverse:
+            if first <= low and (end is None or low < end):
+                return (low, low) if end is None else (end, high)
+        elif (end is None or (high is not None and high <= end)) and (high is None or first < high):
+            return low, first
+        return low, high
+
+    def _note_empty(self, first: bytes, end: bytes | None) -> None:
+        if end is not None and end <= first:
+            return
+        if self._empty is not None:
+            other_first, other_end = self._empty
+            if (other_end is None or first <= other_end) and (end is None or other_first <= end):  # one goes on from the other
+                first = min(first, other_first)
+                end = None if end is None or other_end is None else max(end, other_end)
+        self._empty = first, end
+
+    def _note_in_scans(self, key: bytes) -> None:
+        """Before a write: whoever iterates still gets the row as it was."""
+        row = self._rows.get(key, _NEVER)
+        for held in list(self._scans):
+            scan = held()
+            if scan is None or not scan.note(key, row):
+                self._scans.discard(held)
 
     def _keep_scans(self) -> None:
-        """Before a write: whoever iterates still gets the rows as they were."""
+        """Before a write of many: whoever iterates still gets the rows as they were."""
         while self._scans:
             scan = self._scans.pop()()
             if scan is not None:
@@ -125,7 +185,7 @@ class TaskRows:
 class _WrittenRows:
     """The rows of a range as they are now, in pieces that grow: who looks at the first ones only pays for these.
 
-    ``keep`` is to be called before any of them changes.
+    ``note``, or ``keep``, is to be called before any of them changes.
     """
 
     def __init__(
@@ -133,6 +193,8 @@ class _WrittenRows:
     ) -> None:
         self._keys, self._rows, self._low, self._high, self._reverse = keys, rows, low, high, reverse
         self._includes_low, self._size = True, _FIRST_PIECE
+        self._before: dict[bytes, object] = {}
+        """What rows that have changed since were at the beginning: the row, None or ``_NEVER``."""
         self._piece: Iterator[tuple[bytes, bytes | None]] = iter(())
         self._has_more = True
 
@@ -148,6 +210,12 @@ class _WrittenRows:
             self._piece = iter(self._read(self._size))
             self._size *= 2
 
+    def note(self, key: bytes, row: object) -> bool:
+        """A key's row before it changes. False: all rows were read."""
+        if self._has_more:
+            self._before.setdefault(key, row)
+        return self._has_more
+
     def keep(self) -> None:
         """Reads what is left, so that it can change."""
         if self._has_more:
@@ -162,7 +230,15 @@ class _WrittenRows:
                 self._high = keys[-1]
             else:
                 self._low, self._includes_low = keys[-1], False
-        return [(key, self._rows[key]) for key in keys]
+        rows, before = self._rows, self._before
+        if not before:
+            return [(key, rows[key]) for key in keys]
+        found = ((key, before.get(key, rows[key])) for key in keys)
+        return [(key, row) for key, row in found if row is not _NEVER]  # type: ignore[misc]
+
+
+def _is_in(key: bytes, bounds: tuple[bytes, bytes | None]) -> bool:
+    return bounds[0] <= key and (bounds[1] is None or key < bounds[1])
 
 
 def _merged(

@@ -10,7 +10,7 @@ can take over from the other.
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import repeat
@@ -131,12 +131,15 @@ class _Fold:
         gap, shown, decode = self.gap, self.shown_from[number], self.decode
         low = time - gap if time - gap > shown else shown
         latest_start = time + gap
-        first = len(sessions)
-        while first and sessions[first - 1][0] >= low:
-            first -= 1
+        first = last = len(sessions)
+        if sessions and sessions[-1][0] >= low:
+            first = last = bisect_left(sessions, low, key=_end)
+            # Those that are shown never overlap: of two, the one that ends later begins later, too.
+            while last < len(sessions) and sessions[last][1] <= latest_start:
+                last += 1
         start = end = time
         aggregate = begin()
-        joined = [session for session in sessions[first:] if session[1] <= latest_start] if first < len(sessions) else ()
+        joined = sessions[first:last]
         for other_end, other_start, made_by, other in joined:
             aggregate = merge(key, aggregate, decode(other) if made_by is None and decode is not None else other)
             if other_start < start:
@@ -149,7 +152,7 @@ class _Fold:
         aggregate = add(key, None if self.values is None else self.values[row], aggregate)
         for session in joined:
             gone[session[0], session[1]] = row
-            sessions.remove(session)
+        del sessions[first:last]
         if aggregate is None:
             gone[end, start] = row
             return
@@ -158,6 +161,10 @@ class _Fold:
             sessions.append(made)
         else:
             insort(sessions, made, key=_order)
+
+
+def _end(session: _Session) -> int:
+    return session[0]
 
 
 def _order(session: _Session) -> tuple[int, int]:
