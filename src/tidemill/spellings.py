@@ -12,10 +12,14 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from enum import Enum, EnumMeta
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Named = TypeVar("Named", bound=tuple[object, ...])
 
@@ -338,3 +342,35 @@ def spelled(cls: type[Named]) -> type[Named]:
 
     cls.__getattr__ = refuse  # type: ignore[attr-defined]  # in the class, a type checker would take any name for an attribute
     return cls
+
+
+# --- numbers that are methods in Java ---------------------------------------------------------------------------------
+
+
+class _Number(int):
+    """A field of a ``made``; a call of it, which Java writes, is answered with what to write. As it is pickled it is an int."""
+
+    made: type
+    name: str
+    maker: str
+
+    def __call__(self, *args: object, **named: object) -> NoReturn:
+        """Raises TypeError."""
+        cls, maker = self.made.__name__, getattr(self.made, self.maker)
+        instead = f"write {self.name}, without ()"
+        if (args or named) and self.name in inspect.signature(maker).parameters:
+            instead = f"write {self.name}= in {cls}.{self.maker}{signature_of(maker)}"
+        raise TypeError(f"{cls}.{self.name} is a number, {int(self)}, and no method: {instead}")
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
+def set_numbers(of: DataclassInstance, maker: str) -> None:
+    """To be called at the end of its ``__init__``. ``maker``: the name of the method that makes such an object."""
+    for field in fields(of):
+        given = getattr(of, field.name)
+        if given is not None:
+            number = _Number(given)
+            number.made, number.name, number.maker = type(of), field.name, maker
+            object.__setattr__(of, field.name, number)
