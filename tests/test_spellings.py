@@ -127,6 +127,11 @@ TABLE = StreamsBuilder().table("in")
     (TopologyTestDriver, "getAllStateStores", r": write store\(name\) of each in store_kinds$"),
     (TopologyTestDriver, "metrics", ": write dropped or skipped$"),
     (StreamsBuilder, "describe", r"StreamsBuilder has no describe: write describe\(\) of the Topology that build\(\) gives$"),
+    (SlidingWindows, "withTimeDifferenceAndGrace", ": write of_time_difference with grace=$"),
+    (STREAM, "where", "KStream has no where: write filter$"),
+    (TABLE, "withColumn", "KTable has no withColumn: write map_values$"),
+    (STREAM, "withWatermark", ": write grace= of the windows$"),
+    (STREAM, "writeStream", r": write to\(topic\), or foreach_batch\(function\)$"),
     (StreamsBuilder, "xyzzy", "StreamsBuilder has no xyzzy; it has .*, stream, table$"),
 ])  # fmt: skip
 def test_a_name_that_a_class_does_not_have_is_answered_with_what_to_write(asked: object, name: str, said: str) -> None:

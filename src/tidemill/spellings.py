@@ -110,8 +110,19 @@ _RENAMED = {
     "state_dir": _WHERE_MADE,
     "keySerde": "key= of the method",
     "valueSerde": "value= of the method",
+    "with_time_difference_and_grace": "of_time_difference with grace=",
+    "where": "filter",
+    "select": "map_values",
+    "with_column": "map_values",
+    "explode": "flat_map_values",
+    "union": "merge",
+    "agg": "aggregate",
+    "show": "print",
+    "with_watermark": "grace= of the windows",
+    "drop_duplicates": "process(supplier), with a store of what was seen",
+    "write_stream": "to(topic), or foreach_batch(function)",
 }
-"""Methods of Kafka Streams' that have no counterpart of their name."""
+"""Methods of Kafka Streams' that have no counterpart of their name; then those of PySpark's DataFrames."""
 _MADE_BY = {"with_": ("key", "value", "other_value", "partitioner", "other_partitioner"), "as_": ("name",)}
 """Java's factories of descriptions, and which arguments of the class are in their place."""
 _WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
