@@ -21,6 +21,7 @@ from tidemill import (
     EmitStrategy,
     HostInfo,
     Joined,
+    JoinWindows,
     KafkaStreams,
     Materialized,
     ProcessId,
@@ -32,6 +33,7 @@ from tidemill import (
     Record,
     Serdes,
     SessionWindows,
+    SlidingWindows,
     State,
     Stores,
     StreamJoined,
@@ -85,7 +87,6 @@ TABLE = StreamsBuilder().table("in")
     (TABLE, "withColumn", r"write map_values\(lambda value: ...\), as with value.withField\(name, column\)$"),
     (STREAM, "unionByName", "KStream has no unionByName: write merge$"),
     (TABLE, "unionByName", "KTable has no unionByName; it has filter, "),
-    (STREAM, "writeStream", r": write to\(topic\)$"),
     (Serdes, "serdeFrom", "Serdes has no serdeFrom: write an object of your own with name, sql_type, serialize and deserialize$"),
     (TABLE, "to", r"KTable has no to: to is a method of KStream, which .*table.to_stream\(\) give$"),
     (STREAM, "count", r": count is a method of KGroupedStream, which stream.group_by_key\(\) and"),
@@ -130,6 +131,8 @@ TABLE = StreamsBuilder().table("in")
     (TopologyTestDriver, "getAllStateStores", r": write store\(name\) of each in store_kinds$"),
     (TopologyTestDriver, "metrics", ": write dropped or skipped$"),
     (StreamsBuilder, "describe", r"StreamsBuilder has no describe: write describe\(\) of the Topology that build\(\) gives$"),
+    (SlidingWindows, "withTimeDifferenceAndGrace", ": write of_time_difference with grace=$"),
+    (STREAM, "writeStream", r": write to\(topic\), or foreach_batch\(function\)$"),
     (StreamsBuilder, "xyzzy", "StreamsBuilder has no xyzzy; it has .*, stream, table$"),
 ])  # fmt: skip
 def test_a_name_that_a_class_does_not_have_is_answered_with_what_to_write(asked: object, name: str, said: str) -> None:
@@ -227,6 +230,21 @@ def test_a_name_of_the_other_package_is_answered_with_its_import(module: str, na
 def test_a_call_with_other_arguments_is_answered_with_those_that_are_taken(call: Callable[[], object], said: str) -> None:
     with pytest.raises(TypeError, match=said):
         call()
+
+
+@pytest.mark.parametrize(("call", "said"), [
+    (lambda: TimeWindows.of_size(10).grace(5), r"^TimeWindows.grace is a number, 0, .*: write grace= in TimeWindows.of_size\("),
+    (lambda: JoinWindows.of_time_difference(9).before(3), r"before= in JoinWindows.of_time_difference\(difference, \*, bef"),
+    (lambda: SlidingWindows.of_time_difference(9).grace(3), r"grace= in SlidingWindows.of_time_difference\(difference, \*, gr"),
+    (lambda: SessionWindows.of_inactivity_gap(9).grace(3), r"grace= in SessionWindows.of_inactivity_gap\(gap, \*, grace=0\)$"),
+    (lambda: TimeWindows.of_size(10).size(), r"^TimeWindows.size is a number, 10, and no method: write size, without \(\)$"),
+])  # fmt: skip
+def test_what_is_a_method_of_windows_in_java_is_answered_with_the_argument(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(TypeError, match=said):
+        call()
+    windows = TimeWindows.of_size(10, grace=3)
+    assert windows == pickle.loads(pickle.dumps(windows))
+    assert type(pickle.loads(pickle.dumps(windows)).size) is int, "workers count with it"
 
 
 def test_a_type_error_of_a_function_of_the_program_stays_as_it_is() -> None:

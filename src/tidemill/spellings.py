@@ -12,10 +12,14 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from enum import Enum, EnumMeta
 from functools import wraps
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Named = TypeVar("Named", bound=tuple[object, ...])
 
@@ -106,6 +110,7 @@ _RENAMED = {
     "state_dir": _WHERE_MADE,
     "keySerde": "key= of the method",
     "valueSerde": "value= of the method",
+    "with_time_difference_and_grace": "of_time_difference with grace=",
 }
 """Methods of Kafka Streams' that have no counterpart of their name."""
 _OF_DATAFRAMES = {
@@ -118,9 +123,12 @@ _OF_DATAFRAMES = {
     "union": "merge",
     "union_all": "merge",
     "union_by_name": "merge",
+    "explode": "flat_map_values(lambda value: ...)",
+    "drop_duplicates": "process(supplier), with a store of what was seen",
+    "show": "print()",
     "agg": "group_by_key() or group_by(...), and then count, reduce or aggregate",
     "with_watermark": "group_by_key().windowed_by(windows), with their grace=",
-    "write_stream": "to(topic)",
+    "write_stream": "to(topic), or foreach_batch(function)",
     "map_in_arrow": "map_values(per_batch(function))",
     "map_in_pandas": "map_values(per_batch(function))",
     "apply_in_pandas_with_state": "process(supplier)",
@@ -361,3 +369,35 @@ def spelled(cls: type[Named]) -> type[Named]:
 
     cls.__getattr__ = refuse  # type: ignore[attr-defined]  # in the class, a type checker would take any name for an attribute
     return cls
+
+
+# --- numbers that are methods in Java ---------------------------------------------------------------------------------
+
+
+class _Number(int):
+    """A field of a ``made``; a call of it, which Java writes, is answered with what to write. As it is pickled it is an int."""
+
+    made: type
+    name: str
+    maker: str
+
+    def __call__(self, *args: object, **named: object) -> NoReturn:
+        """Raises TypeError."""
+        cls, maker = self.made.__name__, getattr(self.made, self.maker)
+        instead = f"write {self.name}, without ()"
+        if (args or named) and self.name in inspect.signature(maker).parameters:
+            instead = f"write {self.name}= in {cls}.{self.maker}{signature_of(maker)}"
+        raise TypeError(f"{cls}.{self.name} is a number, {int(self)}, and no method: {instead}")
+
+    def __reduce__(self) -> tuple[type[int], tuple[int]]:
+        return int, (int(self),)
+
+
+def set_numbers(of: DataclassInstance, maker: str) -> None:
+    """To be called at the end of its ``__init__``. ``maker``: the name of the method that makes such an object."""
+    for field in fields(of):
+        given = getattr(of, field.name)
+        if given is not None:
+            number = _Number(given)
+            number.made, number.name, number.maker = type(of), field.name, maker
+            object.__setattr__(of, field.name, number)

@@ -114,6 +114,13 @@ VALUES: list[tuple[Callable[[Any], Any], str, str | None]] = [
     ),
     (lambda v: v["name"].isdigit(), f"calls .isdigit(), {NOT_CALLABLE}", "v['name'].rlike('^[0-9]+$')"),
     (lambda v: v["name"].encode(), f"calls .encode(), {NOT_CALLABLE}", "F.encode(v['name'], 'UTF-8')"),
+    (lambda v: v["name"].toUpperCase(), f"calls .toUpperCase(), {NOT_CALLABLE}", "F.upper(v['name'])"),
+    (
+        lambda v: v["name"].substring(1, 3), f"calls .substring(), {NOT_CALLABLE}",
+        "F.substr(v['name'], F.lit(1 + 1), F.lit(3 - 1))",
+    ),
+    (lambda v: not v["name"].isEmpty(), f"calls .isEmpty(), {NOT_CALLABLE}", "~(v['name'] == '')"),
+    (lambda v: v["name"].startsWith("a"), f"calls .startsWith(), {NOT_CALLABLE}", "v['name'].startswith('a')"),
     (lambda v: v["scores"].items(), f"calls .items(), {NOT_CALLABLE}", "F.map_entries(v['scores'])"),
     (lambda v: v["tags"].append("new"), f"calls .append(), {NOT_CALLABLE}", "F.array_append(v['tags'], F.lit('new'))"),
     (lambda v: v.update(age=1), f"calls .update(), {NOT_CALLABLE}", None),

@@ -10,7 +10,7 @@ import pytest
 
 from tests.operators.harness import start, without_caches
 from tests.operators.step_harness import StepRun
-from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows
+from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized
 from tidemill.errors import RecordError
@@ -463,3 +463,28 @@ def test_a_join_of_a_windowed_table_with_plain_keys_says_what_it_expects(windows
     expected = "KTABLE-JOINTHIS-[0-9]+: the key is of type str, expected Windowed: .*Join what has the same windows"
     with pytest.raises(RecordError, match=expected):
         start(builder.build()).pipe(0, "users", b"a", b"b", 1)
+
+
+def test_of_a_table_joined_with_itself_a_deleted_row_goes_only_from_an_outer_join() -> None:
+    def both(left: str | None, right: str | None) -> str | None:
+        return None if left is None or right is None else left + right
+
+    def program(join: str) -> Callable[[StreamsBuilder], None]:
+        def build(b: StreamsBuilder) -> None:
+            table = b.table("in", store="rows")
+            getattr(table, join)(table, per_record(both, STRING), store="joined").to_stream().to("out")
+
+        return build
+
+    given = ("k", "a", 1), ("k", None, 2)
+    assert run(program("join"), *given)[-1] == ("k", "aa", 1)
+    assert run(program("outer_join"), *given)[-1] == ("k", None, 2)
+
+
+def test_a_group_below_suppress_subtracts_what_was_there_before_the_last_change_that_was_held() -> None:
+    def program(b: StreamsBuilder) -> None:
+        rows = b.table("in", store="rows").suppress(Suppressed.until_time_limit(10))
+        rows.group_by(lambda _k, v: (v, v)).count().to_stream().to("out")
+
+    given = ("k", "a", 0), ("other", "z", 20), ("k", "b", 30), ("k", "c", 31), ("other", "z", 50)
+    assert run(program, *given, value="long") == [("a", 1, 0), ("z", 1, 20), ("b", None, 31), ("c", 1, 31)]

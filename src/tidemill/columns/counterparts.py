@@ -1,4 +1,4 @@
-"""Python's methods and functions with their counterparts in PySpark: tables, as templates of code.
+"""Methods and functions of Python, and of Java's texts, with their counterparts in PySpark: tables, as templates of code.
 
 ``{0}`` of a method is the Column that it is called on, then come its arguments; ``{0}`` of a function is its first argument.
 """
@@ -40,6 +40,13 @@ METHODS: dict[tuple[str, int], str] = {
     # numpy's and pandas' habits
     ("round", 0): "F.bround({0})", ("round", 1): "F.bround({0}, {1})", ("fillna", 1): "F.coalesce({0}, F.lit({1}))",
     ("isna", 0): "{0}.isNull()", ("notna", 0): "{0}.isNotNull()", ("isnull", 0): "{0}.isNull()",
+    # Java's text
+    ("toLowerCase", 0): "F.lower({0})", ("toUpperCase", 0): "F.upper({0})", ("trim", 0): "F.trim({0})",
+    ("length", 0): "F.length({0})", ("isEmpty", 0): "({0} == '')", ("isBlank", 0): "(F.trim({0}) == '')",
+    ("equals", 1): "({0} == {1})", ("equalsIgnoreCase", 1): "(F.lower({0}) == F.lower(F.lit({1})))",
+    ("startsWith", 1): "{0}.startswith({1})", ("endsWith", 1): "{0}.endswith({1})", ("indexOf", 1): "F.instr({0}, {1}) - 1",
+    ("charAt", 1): "F.substr({0}, F.lit({1} + 1), F.lit(1))", ("substring", 1): "F.substr({0}, F.lit({1} + 1))",
+    ("substring", 2): "F.substr({0}, F.lit({1} + 1), F.lit({2} - {1}))", ("replaceAll", 2): "F.regexp_replace({0}, {1}, {2})",
 }  # fmt: skip
 """Counterparts of methods, by name and number of arguments."""
 
@@ -76,11 +83,12 @@ FUNCTIONS: dict[tuple[str, int], str] = {
 RESULTS: dict[str, str] = {
     **dict.fromkeys(
         ("lower", "casefold", "upper", "title", "capitalize", "strip", "lstrip", "rstrip", "replace", "zfill", "ljust", "rjust",
-         "removeprefix", "removesuffix", "decode", "hex", "hexdigest", "strftime", "isoformat", "join", "format", "str"),
+         "removeprefix", "removesuffix", "decode", "hex", "hexdigest", "strftime", "isoformat", "join", "format", "str",
+         "toLowerCase", "toUpperCase", "trim", "charAt", "substring", "replaceAll"),
         "string",
     ),
     **dict.fromkeys(("split", "splitlines", "keys", "values", "items", "findall"), "array"),
-    **dict.fromkeys(("find", "index", "len", "int", "weekday", "ord"), "bigint"),
+    **dict.fromkeys(("find", "index", "len", "int", "weekday", "ord", "length", "indexOf"), "bigint"),
     "float": "double",
 }  # fmt: skip
 """Spark's types of what Python's methods and functions give, by name."""

@@ -12,7 +12,7 @@ from operator import index
 from typing import NamedTuple
 
 from tidemill.errors import TopologyError
-from tidemill.spellings import Spelled, spelled
+from tidemill.spellings import Spelled, set_numbers, spelled
 from tidemill.topology.durations import Duration, milliseconds, signed_milliseconds
 from tidemill.topology.values import Key
 
@@ -127,6 +127,9 @@ class TimeWindows(Windows):
     grace: int = 0
     start: int = 0
 
+    def __post_init__(self) -> None:
+        set_numbers(self, "of_size")
+
     @classmethod
     def of_size(cls, size: Duration, *, advance: Duration | None = None, grace: Duration = 0) -> TimeWindows:
         """Tumbling windows, or hopping ones where ``advance`` is shorter. Durations are ms or timedelta.
@@ -182,6 +185,9 @@ class SlidingWindows(Spelled):
     difference: int
     grace: int = 0
 
+    def __post_init__(self) -> None:
+        set_numbers(self, "of_time_difference")
+
     @classmethod
     def of_time_difference(cls, difference: Duration, *, grace: Duration = 0) -> SlidingWindows:
         """A window for each set of records at most ``difference`` apart. Durations are ms or timedelta.
@@ -211,6 +217,9 @@ class SessionWindows(Spelled):
 
     gap: int
     grace: int = 0
+
+    def __post_init__(self) -> None:
+        set_numbers(self, "of_inactivity_gap")
 
     @classmethod
     def of_inactivity_gap(cls, gap: Duration, *, grace: Duration = 0) -> SessionWindows:
@@ -263,6 +272,9 @@ class JoinWindows(Spelled):
     before: int
     after: int
     grace: int = 0
+
+    def __post_init__(self) -> None:
+        set_numbers(self, "of_time_difference")
 
     @classmethod
     def of_time_difference(
