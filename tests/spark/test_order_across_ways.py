@@ -142,3 +142,40 @@ def test_a_record_knows_its_topic_among_more_than_a_hundred(spark: SparkSession)
             driver.create_input_topic(topic, TEXT, TEXT).pipe_input("k", "v", 1)
         found = [value for _, value in driver.create_output_topic("out", TEXT, TEXT).read_key_values()]
     assert found == [f"v in-{number}" for number in (70, 129, 0)]
+
+
+KEPT = Materialized(name="kept")
+
+STARTS: dict[str, Callable[[KStream], KStream]] = {
+    "the JVM": upper,
+    "a step of Python": processed,
+    "functions of batches": lambda s: s.peek(per_record(lambda _key, _value: None)),
+    "a table": lambda s: s.to_table(store=KEPT).to_stream(),
+    "a table that forwards every change": lambda s: s.to_table(store=EVERY).to_stream(),
+}
+TWICE: dict[str, Callable[[KStream], KStream]] = {
+    "a sink": lambda twice: twice,
+    "the JVM": upper,
+    "a step of Python": processed,
+    "functions of batches": STARTS["functions of batches"],
+    "a count": lambda twice: (
+        twice.group_by_key().count(store="counted").to_stream().map_values(lambda count: count.cast("string"))
+    ),
+}
+
+
+@pytest.mark.parametrize("end", TWICE)
+@pytest.mark.parametrize("start", STARTS)
+def test_a_record_that_comes_by_two_ways_comes_twice(spark: SparkSession, start: str, end: str) -> None:
+    """Though nothing but merges is on them. One way that a program names twice is one, as in Kafka Streams."""
+    builder = StreamsBuilder()
+    stream = STARTS[start](builder.stream("in", key=TEXT, value=TEXT))
+    other = builder.stream("other", key=TEXT, value=TEXT).to_table(store="others").to_stream()
+    TWICE[end](stream.merge(stream.merge(other).merge(stream.merge(stream)))).to("out", key=TEXT, value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        sent = [TestRecord(key, f"{key}1") for key in SENT]
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(sent, batch=None)
+        made = driver.create_output_topic("out", TEXT, TEXT).read_key_values()
+    is_upper = "the JVM" in (start, end)
+    once = [(key, f"{key}1".upper() if is_upper else f"{key}1") for key in SENT]
+    assert made == ([(key, "3") for key in SENT] if end == "a count" else [each for each in once for _ in range(3)])

@@ -19,7 +19,7 @@ from tidemill.cli.progress import status_line
 from tidemill.cli.settings import ConfigFile, Settings, outside_settings
 from tidemill.config.slices import ExceptionConfig, SparkConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, parents_first
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +64,7 @@ def explained(topology: Topology, stages: Stages, plans: list[str]) -> str:
 
 def where_nodes_run(topology: Topology, stages: Stages) -> list[str]:
     """One line for each step and layer in the order of the data, with its nodes."""
-    from tidemill.spark.plan.stages import only_forwards, parents_first
+    from tidemill.spark.plan.stages import only_forwards
 
     in_python: dict[int, list[str]] = {}
     in_jvm: dict[int, list[str]] = {}

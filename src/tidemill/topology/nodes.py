@@ -133,6 +133,8 @@ class ProcessorNode:
     """True if changes of the table carry old values, which a node below needs (KTable's enableSendOldValues)."""
     wrapped: UserFunction | None = None
     """Supplier of the Processor that runs in place of the operation's own, which is inside of it (KIP-1112)."""
+    meets_copies: bool = False
+    """Of a planned topology: it only forwards, and where it does, the same records come by another way, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,3 +228,18 @@ def processor_node(topology: Topology, name: str) -> ProcessorNode:
     node = topology.nodes[name]
     assert isinstance(node, ProcessorNode)
     return node
+
+
+def parents_first(topology: Topology) -> tuple[str, ...]:
+    """Node names so that every node comes after its parents, otherwise in insertion order."""
+    done: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        if name not in done:
+            for parent in topology.parents.get(name, ()):
+                visit(parent)
+            done[name] = None
+
+    for name in topology.nodes:
+        visit(name)
+    return tuple(done)

@@ -194,7 +194,9 @@ class Compiler:
 
     def _fan_out(self, frame: DataFrame, left: list[Wave], entering: list[Wave]) -> _FanOut:
         """Passes waves that have ``left`` a node to its children; ``entering``: waves that already have their next node."""
-        fan_out = _FanOut({wave.node: [wave] for wave in entering})
+        fan_out = _FanOut()
+        for wave in entering:
+            fan_out.arrivals.setdefault(wave.node, []).append(wave)
         for wave in left:
             node = self.topology.nodes[wave.node]
             if isinstance(node, ProcessorNode) and choices(node.operation):
@@ -361,7 +363,7 @@ class Compiler:
 class _FanOut:
     """Waves between two nodes, and the new tags of their rows."""
 
-    arrivals: dict[str, list[Wave]]
+    arrivals: dict[str, list[Wave]] = field(default_factory=dict)
     """Waves by the node that they enter."""
     retagged: list[tuple[int, list[Column]]] = field(default_factory=list)
     """New tags of the rows of a tag; several tags multiply the rows by ``explode``, without copying expressions."""

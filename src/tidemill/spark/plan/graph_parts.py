@@ -66,8 +66,8 @@ def graph_parts(topology: Topology, *, all_that_can: bool = False, one_by_one: b
         if not wanting:
             continue
         _check_merged(topology, members)
-        is_wrapped = any(processor_node(topology, name).wrapped is not None for name in members)
-        if not (all_that_can or one_by_one or is_wrapped) and all(has_shortcut(topology, name) for name in wanting):
+        in_graph = all_that_can or one_by_one or any(_is_of_a_graph(processor_node(topology, name)) for name in members)
+        if not in_graph and all(has_shortcut(topology, name) for name in wanting):
             vectorised.append(members)
             continue
         _check_tables(topology, members)
@@ -92,6 +92,12 @@ def _only_written(topology: Topology, parts: list[GraphPart]) -> list[str]:
         if isinstance(node, SourceNode) and name not in met
         and all(isinstance(topology.nodes[child], SinkNode) for child in topology.children(name))
     ]
+
+
+def _is_of_a_graph(node: ProcessorNode) -> bool:
+    """A processor of the program wraps it; or the records that it forwards meet copies of themselves, which within one vectorised
+    step would be one record."""
+    return node.wrapped is not None or node.meets_copies
 
 
 def _needs_values(topology: Topology, name: str) -> bool:

@@ -1,6 +1,6 @@
 """The planned topology: the program's, with operations on Columns rewritten into nodes that the plan can run.
 
-Decides four rewritings, which leave a topology without such nodes as it is:
+Decides five rewritings, which leave a topology without such nodes as it is:
 
     foreach_batch(f)         a sink of no topic, whose records go into a file; the driver calls the function
     join(of_columns(f))      ``NAME|pair``: the join, in its Python step, which forwards both sides (``codecs_wire.PairSerde``)
@@ -10,6 +10,8 @@ Decides four rewritings, which leave a topology without such nodes as it is:
     table.filter(f)          of Columns, without a store, behind a table that knows old values
                              ``NAME|changes``: a change of that table as a pair of new and old value
                              ``NAME``: passes on what passes, and a tombstone for what did only before
+    s.merge(s.merge(t))      the merge inside is marked (``meets_copies``): each record of s goes on twice, and both ways from a
+                             node in Python would else be one
 
 The children of a node are those of ``NAME`` then. Whether a layer can follow at all is checked where nodes are placed
 (``stages``), as for every function of Columns. None of these functions leaves the driver.
@@ -23,11 +25,11 @@ from dataclasses import replace
 from pyspark.sql import Column
 
 from tidemill.errors import TopologyError
-from tidemill.operators.operation_table import operations_of, works_on_columns
+from tidemill.operators.operation_table import Runs, operations_of, runs, works_on_columns
 from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
-from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology, processor_node
+from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology, parents_first, processor_node
 from tidemill.topology.operations import MapValues, PassThrough, Reduce, TableFilter, TableMapValues
 from tidemill.topology.spark_operations import ChangedValues, ForeachBatch, HeldAggregates, MergedAggregates, both_sides
 
@@ -39,7 +41,7 @@ _PAIR, _HELD, _CHANGES = "|pair", "|held", "|changes"
 
 def planned(topology: Topology) -> Topology:
     """The planned topology; the same one if nothing has another form, as in a planned topology."""
-    return with_column_joins(with_column_reduces(with_column_filters(with_batch_sinks(topology))))
+    return with_copies_apart(with_column_joins(with_column_reduces(with_column_filters(with_batch_sinks(topology)))))
 
 
 # --- foreach_batch ------------------------------------------------------------------------------------------------
@@ -73,6 +75,33 @@ def _changed(topology: Topology, changed: Mapping[str, Node], above: Mapping[str
             feeds = (upper.name,)
         nodes[name], parents[name] = changed.get(name, node), feeds
     return replace(topology, nodes=nodes, parents=parents)
+
+
+# --- records that go on twice ------------------------------------------------------------------------------------------
+
+
+def with_copies_apart(topology: Topology) -> Topology:
+    """Marks, of the ways by which the records of one node in Python arrive twice at another, all but one: a node that only
+    forwards. The ways between nodes in the JVM have rows of their own anyway."""
+    origins: dict[str, frozenset[str]] = {}
+    """The nodes in Python whose records a node gives."""
+    apart: set[str] = set()
+    for name in parents_first(topology):
+        arriving: frozenset[str] = frozenset()
+        # Those that only forward come last: another one can't be marked.
+        for parent in sorted({*topology.parents[name]} - apart, key=lambda parent: (_forwards(topology.nodes[parent]), parent)):
+            if _forwards(topology.nodes[parent]) and origins[parent] & arriving:
+                apart.add(parent)
+            else:
+                arriving |= origins[parent]
+        node = topology.nodes[name]
+        in_python = isinstance(node, ProcessorNode) and not (works_on_columns(node.operation) or node.meets_copies)
+        origins[name] = arriving if _forwards(node) else frozenset([name] if in_python else ())
+    return _changed(topology, {name: replace(processor_node(topology, name), meets_copies=True) for name in apart})
+
+
+def _forwards(node: Node) -> bool:
+    return isinstance(node, ProcessorNode) and runs(node.operation) is Runs.FORWARDS and not node.meets_copies
 
 
 # --- tables that are filtered by Columns ------------------------------------------------------------------------------

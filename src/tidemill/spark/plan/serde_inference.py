@@ -37,11 +37,11 @@ from tidemill.spark.plan.serde_rules import (
     serdes_of_part,
     sink_edge,
 )
-from tidemill.spark.plan.stages import Stages, outer_targets, parents_first, runs_vectorised, targets
+from tidemill.spark.plan.stages import Stages, outer_targets, runs_vectorised, targets
 from tidemill.steps.rows.codecs_wire import before_it_is_written, transit_of
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, processor_node
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, parents_first, processor_node
 from tidemill.topology.spark_operations import makes_pairs
 from tidemill.topology.values import Serde
 

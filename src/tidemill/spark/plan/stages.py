@@ -51,21 +51,6 @@ class Stages:
         return [*(part for part in self.parts if part.is_global and keeps_copies), *(part for part in own if not part.is_global)]
 
 
-def parents_first(topology: Topology) -> tuple[str, ...]:
-    """Node names so that every node comes after its parents, otherwise in insertion order."""
-    done: dict[str, None] = {}
-
-    def visit(name: str) -> None:
-        if name not in done:
-            for parent in topology.parents.get(name, ()):
-                visit(parent)
-            done[name] = None
-
-    for name in topology.nodes:
-        visit(name)
-    return tuple(done)
-
-
 def runs_in_python(topology: Topology, name: str) -> bool:
     """True if the node, outside of any part, runs in a Python step: itself or as its shortcut."""
     node = topology.nodes[name]
@@ -81,7 +66,7 @@ def runs_vectorised(topology: Topology, plan: Stages, name: str) -> bool:
 
 def only_forwards(topology: Topology, name: str) -> bool:
     node = topology.nodes[name]
-    return isinstance(node, ProcessorNode) and runs(node.operation) is Runs.FORWARDS
+    return isinstance(node, ProcessorNode) and runs(node.operation) is Runs.FORWARDS and not node.meets_copies
 
 
 def stages(topology: Topology, *, without_jvm: bool = False, one_by_one: bool = False) -> Stages:

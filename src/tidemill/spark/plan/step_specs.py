@@ -19,7 +19,7 @@ from tidemill.spark.plan.graph_plan import graph_spec
 from tidemill.spark.plan.planned_topology import is_batch_sink
 from tidemill.spark.plan.serde_rules import other_serdes, require, writes_the_same
 from tidemill.spark.plan.shortcuts import forwards_last_changes, lookup_store, tables_first
-from tidemill.spark.plan.stages import inline_targets, only_forwards, outer_targets, parents_first, runs_vectorised
+from tidemill.spark.plan.stages import inline_targets, only_forwards, outer_targets, runs_vectorised
 from tidemill.steps.rows.intake import intake_of
 from tidemill.steps.step_spec import (
     BatchSinkSpec,
@@ -35,7 +35,7 @@ from tidemill.steps.step_spec import (
 from tidemill.steps.timestamp_extractors import extractor_function
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.methods import method_of
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, processor_node
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, parents_first, processor_node
 
 
 class StepSpecs:
