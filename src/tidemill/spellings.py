@@ -123,14 +123,13 @@ _OF_DATAFRAMES = {
     "union": "merge",
     "union_all": "merge",
     "union_by_name": "merge",
-    "explode": "flat_map_values(lambda value: ...)",
     "drop_duplicates": "process(supplier), with a store of what was seen",
     "show": "print()",
     "agg": "group_by_key() or group_by(...), and then count, reduce or aggregate",
     "with_watermark": "group_by_key().windowed_by(windows), with their grace=",
     "write_stream": "to(topic), or foreach_batch(function)",
-    "map_in_arrow": "map_values(per_batch(function))",
-    "map_in_pandas": "map_values(per_batch(function))",
+    "map_in_arrow": "map(per_batch(function)), or map_values of one",
+    "map_in_pandas": "map(per_batch(function)), or map_values of one",
     "apply_in_pandas_with_state": "process(supplier)",
     "transform_with_state": "process(supplier)",
     "dtypes": "key_serde and value_serde",
@@ -184,9 +183,9 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
         return f": write {cls.__name__}({', '.join(f'{each}=...' for each in taken)})"
     if cls.__name__ == "SessionWindows" and plain == "with":
         return ": write of_inactivity_gap"
-    renamed = _RENAMED.get(name) or _RENAMED.get(plain)
     if cls.__name__ in ("KStream", "KTable") and (alike := _OF_DATAFRAMES.get(plain)) and re.split(r"\W", alike)[0] in own:
         return f": write {alike}"
+    renamed = _RENAMED.get(name) or _RENAMED.get(plain)
     if renamed is not None and (renamed in own or not renamed.isidentifier()):
         return f": write {renamed}"
     if cls.__name__.startswith("ReadOnly") and plain in _WRITES:
@@ -375,7 +374,8 @@ def spelled(cls: type[Named]) -> type[Named]:
 
 
 class _Number(int):
-    """A field of a ``made``; a call of it, which Java writes, is answered with what to write. As it is pickled it is an int."""
+    """A field of an object of the class ``made``; a call of it, which Java writes, is answered with what to write. As it is
+    pickled it is an int."""
 
     made: type
     name: str
@@ -394,7 +394,8 @@ class _Number(int):
 
 
 def set_numbers(of: DataclassInstance, maker: str) -> None:
-    """To be called at the end of its ``__init__``. ``maker``: the name of the method that makes such an object."""
+    """Lets the fields of a dataclass, all of them numbers, answer a call. For its ``__post_init__``. ``maker``: the name of the
+    method that makes such an object."""
     for field in fields(of):
         given = getattr(of, field.name)
         if given is not None:

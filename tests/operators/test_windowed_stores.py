@@ -461,11 +461,8 @@ def test_what_is_read_as_it_is_asked_for_is_what_is_found_at_once(persistent: bo
         first, last = sorted(chance.randrange(-1, 300_000) for _ in range(2))
         if step % 50 == 0:
             first, last = 0, (1 << 63) - 1
-        in_windows, in_sessions = windows.read_range(key, first, last, reverse=reverse), sessions.read_sessions(
-            key, first, last, reverse=reverse
-        )
-        assert list(in_windows) == list(windows.fetch_range(key, first, last, reverse=reverse))
-        assert list(in_sessions) == list(sessions.find_sessions(key, first, last, reverse=reverse))
+        for read, found in ((windows.read_range, windows.fetch_range), (sessions.read_sessions, sessions.find_sessions)):
+            assert list(read(key, first, last, reverse=reverse)) == list(found(key, first, last, reverse=reverse))
 
 
 @pytest.mark.parametrize("limit", [0, 5, 1000])

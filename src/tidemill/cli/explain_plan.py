@@ -64,7 +64,7 @@ def explained(topology: Topology, stages: Stages, plans: list[str]) -> str:
 
 def where_nodes_run(topology: Topology, stages: Stages) -> list[str]:
     """One line for each step and layer in the order of the data, with its nodes."""
-    from tidemill.spark.plan.stages import only_forwards
+    from tidemill.spark.plan.planned_topology import only_forwards
 
     in_python: dict[int, list[str]] = {}
     in_jvm: dict[int, list[str]] = {}

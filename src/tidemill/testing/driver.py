@@ -140,9 +140,8 @@ class TopologyTestDriver(Spelled):
         """
         read = self._topics_read
         if topic not in read:
-            known = ", ".join(sorted(read))
-            raise TopologyError(
-                f"the topology does not read the topic {topic!r}; it reads {known or 'none'} (topics of a pattern: topics=[...])")
+            known = ", ".join(sorted(read)) or "none"
+            raise TopologyError(f"the topology reads no topic {topic!r}; it reads {known} (topics of a pattern: topics=[...])")
         return TestInputTopic(self._pipe, topic, key, value, self.wall_clock_ms if start is None else start, advance)
 
     def create_output_topic(self, topic: str, key: Serde, value: Serde) -> TestOutputTopic:

@@ -29,10 +29,11 @@ from tidemill.spark.plan.column_nodes import applied, choices, chosen, computed,
 from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
+from tidemill.spark.plan.planned_topology import only_forwards
 from tidemill.spark.plan.python_steps import ArrowStep, idle, map_in_arrow, one_row
 from tidemill.spark.plan.row_columns import in_layer, is_own, out_of_layer, own, row
 from tidemill.spark.plan.serde_inference import SerdeInference
-from tidemill.spark.plan.stages import Stages, only_forwards, outer_targets, runs_vectorised
+from tidemill.spark.plan.stages import Stages, outer_targets, runs_vectorised
 from tidemill.spark.plan.udf_calls import udf_calls
 from tidemill.spark.plan.user_columns import type_of
 from tidemill.steps.rows import schema as rows

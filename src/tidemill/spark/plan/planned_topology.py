@@ -89,18 +89,20 @@ def with_copies_apart(topology: Topology) -> Topology:
     for name in parents_first(topology):
         arriving: frozenset[str] = frozenset()
         # Those that only forward come last: another one can't be marked.
-        for parent in sorted({*topology.parents[name]} - apart, key=lambda parent: (_forwards(topology.nodes[parent]), parent)):
-            if _forwards(topology.nodes[parent]) and origins[parent] & arriving:
+        for parent in sorted({*topology.parents[name]} - apart, key=lambda parent: (only_forwards(topology, parent), parent)):
+            if only_forwards(topology, parent) and origins[parent] & arriving:
                 apart.add(parent)
             else:
                 arriving |= origins[parent]
         node = topology.nodes[name]
         in_python = isinstance(node, ProcessorNode) and not (works_on_columns(node.operation) or node.meets_copies)
-        origins[name] = arriving if _forwards(node) else frozenset([name] if in_python else ())
+        origins[name] = arriving if only_forwards(topology, name) else frozenset([name] if in_python else ())
     return _changed(topology, {name: replace(processor_node(topology, name), meets_copies=True) for name in apart})
 
 
-def _forwards(node: Node) -> bool:
+def only_forwards(topology: Topology, name: str) -> bool:
+    """True if the node has no work of its own, and needs no rows of its own either."""
+    node = topology.nodes[name]
     return isinstance(node, ProcessorNode) and runs(node.operation) is Runs.FORWARDS and not node.meets_copies
 
 

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import Enters, Runs, entry_of, functions_of, global_stores, kept_store, runs
 from tidemill.spark.plan.graph_parts import GraphPart, graph_parts
-from tidemill.spark.plan.planned_topology import planned
+from tidemill.spark.plan.planned_topology import only_forwards, planned
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology
 
 
@@ -62,11 +62,6 @@ def runs_in_python(topology: Topology, name: str) -> bool:
 def runs_vectorised(topology: Topology, plan: Stages, name: str) -> bool:
     """True if the node runs vectorised in a Python step, outside of any part."""
     return name not in plan.part_of and runs_in_python(topology, name)
-
-
-def only_forwards(topology: Topology, name: str) -> bool:
-    node = topology.nodes[name]
-    return isinstance(node, ProcessorNode) and runs(node.operation) is Runs.FORWARDS and not node.meets_copies
 
 
 def stages(topology: Topology, *, without_jvm: bool = False, one_by_one: bool = False) -> Stages:

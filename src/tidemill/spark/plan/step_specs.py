@@ -16,10 +16,10 @@ from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.graph_parts import GraphPart
 from tidemill.spark.plan.graph_plan import graph_spec
-from tidemill.spark.plan.planned_topology import is_batch_sink
+from tidemill.spark.plan.planned_topology import is_batch_sink, only_forwards
 from tidemill.spark.plan.serde_rules import other_serdes, require, writes_the_same
 from tidemill.spark.plan.shortcuts import forwards_last_changes, lookup_store, tables_first
-from tidemill.spark.plan.stages import inline_targets, only_forwards, outer_targets, runs_vectorised
+from tidemill.spark.plan.stages import inline_targets, outer_targets, runs_vectorised
 from tidemill.steps.rows.intake import intake_of
 from tidemill.steps.step_spec import (
     BatchSinkSpec,
