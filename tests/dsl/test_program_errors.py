@@ -250,6 +250,14 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     "a join of streams without windows": (
         lambda b: b.stream("a").join(b.stream("b"), record), r"two streams are joined in windows, got None; give JoinWindows",
     ),
+    "a join of streams whose windows come before the joiner": (
+        lambda b: b.stream("a").join(b.stream("b"), JoinWindows.of_time_difference(5), record),
+        r"join: the windows stand where the joiner belongs; write \(other, joiner, windows\)",
+    ),
+    "a join whose joiner comes before the other stream": (
+        lambda b: b.stream("a").left_join(record, b.table("b")),
+        r"left_join: the joiner stands where a stream, a table or a global table belongs; write \(other, joiner\)",
+    ),
     "a join of a table with windows": (
         lambda b: b.stream("a").join(b.table("b"), record, JoinWindows.of_time_difference(5)),
         "windows are for joins of two streams",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.spark import placement
-from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, driver_host
+from tidemill.spark.launch import cluster_settings as launch_settings
+from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, driver_host, java_home
 from tidemill.spark.placement import Executor, OnExecutors, SlotShare, choose, is_cluster, room
 
 
@@ -95,6 +97,16 @@ def test_what_can_not_hold_on_executors_is_refused(name: str) -> None:
     check_cluster_settings({name: "false"})
     with pytest.raises(ConfigError, match=f"{name} is true, but .*: remove the setting"):
         cluster_settings("spark://127.0.0.1:7077", {name: "true"})
+
+
+def test_a_java_that_does_not_answer_is_an_error_with_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = tmp_path / "java"
+    silent.write_text("#!/bin/sh\nexec sleep 600\n")
+    silent.chmod(0o755)
+    monkeypatch.setattr(launch_settings, "_ASK_LIMIT_S", 0.1)
+
+    with pytest.raises(EnvironmentProblem, match=r"/java --list-modules` has not answered within 0.1 s"):
+        java_home(silent, tmp_path)
 
 
 def test_a_setting_of_the_user_stays() -> None:

@@ -55,6 +55,8 @@ def join_with(
         return join_streams(stream, other, joiner, windows, joined_as(StreamJoined, joined, name, kind.operator), kind)
     if kind is OUTER or not isinstance(other, (KTable, GlobalKTable)):
         expected = "a stream" if kind is OUTER else "a stream, a table or a global table"
+        if isinstance(joiner, (KStream, KTable, GlobalKTable)):
+            raise TopologyError(f"{kind.operator}: the joiner stands where {expected} belongs; write (other, joiner)")
         raise TopologyError(f"{kind.operator}: a stream can be joined with {expected} only, got {other!r}")
     if windows is not None:
         raise TopologyError(
@@ -75,6 +77,8 @@ def join_streams(
 ) -> KStream:
     """The stream of ``joiner(left, right)`` over all pairs of one key that ``windows`` bring together."""
     if not isinstance(windows, JoinWindows):
+        if isinstance(joiner, JoinWindows):
+            raise TopologyError(f"{kind.operator}: the windows stand where the joiner belongs; write (other, joiner, windows)")
         raise TopologyError(
             f"{kind.operator}: two streams are joined in windows, got {windows!r}; give JoinWindows.of_time_difference(...)"
         )

