@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,8 +133,13 @@ class StandInInstances:
 
 
 def router(directory: StandInDirectory, remote: StandInInstances | None = None, timeout_s: float = 30.0) -> Router:
-    here, there = ThreadPoolExecutor(2), ThreadPoolExecutor(4)
-    return Router(directory=directory, remote=remote or StandInInstances(), here=here, there=there, timeout_s=timeout_s)
+    return Router(directory=directory, remote=remote or StandInInstances(), timeout_s=timeout_s, **executors())
+
+
+def executors() -> dict[str, Executor]:
+    """A router's, by their names."""
+    threads = {"here": 2, "there": 4, "pages_here": 1, "pages_there": 2}
+    return {name: ThreadPoolExecutor(count, name) for name, count in threads.items()}
 
 
 @dataclass(frozen=True)
@@ -166,8 +171,10 @@ def ask(
     }
     sent: list[Any] = []
 
+    messages = iter([{"type": "http.request", "body": b"", "more_body": False}])
+
     async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return next(messages, None) or await asyncio.Future()
 
     async def send(message: Any) -> None:
         sent.append(message)

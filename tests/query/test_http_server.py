@@ -14,17 +14,21 @@ from typing import Any
 
 import pytest
 
-from tests.query.stand_ins import StandInDirectory, host_map, reads_config, store_info
+from tests.query.stand_ins import PARTITIONS, StandInDirectory, host_map, reads_config, store_info
+from tests.waiting import until
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import RetriableError
 from tidemill.ids import TaskId
 from tidemill.membership.wire import HostInfo, host_of
 from tidemill.query.http_forward import HttpInstances, copies_at
 from tidemill.query.http_listening import address_of, listen
-from tidemill.query.http_server import HttpServer
+from tidemill.query.http_server import _PAGE_READERS, HttpServer
 from tidemill.query.http_tls import HttpAccess
 from tidemill.query.metadata import HostMap
+from tidemill.query.rows import FoundRows, RowsQuestion
+from tidemill.query.store_info import StoreInfo
 from tidemill.task.progress import CopyProgress
+from tidemill.topology.partitioning import partition_of_key
 
 WORDS = {f"word{number}": number for number in range(10)}
 TOKEN = "a-token-of-some-length"
@@ -235,6 +239,36 @@ def test_a_request_that_a_closing_server_cuts_short_is_answered_and_no_error(
             may_end.set()
         assert answer.result(240) == (503, {"error": "this instance is closing: ask another"})
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_key_is_answered_while_pages_wait_and_no_page_is_read_for_a_client_that_has_gone(
+    pair: Callable[..., Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = pair()
+    directory, limits = both.directories[0], both.servers[0]._server.limits
+    read, pages, may_end = directory.read, [], threading.Event()
+
+    def slow(store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
+        if question.key is None:
+            pages.append(question.limit)
+            assert may_end.wait(240)
+        return read(store, question, max_lag=max_lag)
+
+    monkeypatch.setattr(directory, "read", slow)
+    try:
+        clients = [socket.create_connection((both.hosts[0].host, both.hosts[0].port)) for _ in range(20)]
+        for client in clients:
+            client.sendall(b"GET /stores/counts?limit=7&partition=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        until(lambda: len(pages) == _PAGE_READERS and len(limits.open) == 20 and not limits.waiting)
+        key = next(key for key in WORDS if partition_of_key(key.encode(), PARTITIONS) == 0)
+        assert both.ask(0, f"/stores/counts/{key}")[0] == 200
+        for client in clients:
+            client.close()
+        until(lambda: not limits.open)
+    finally:
+        may_end.set()
+    assert both.ask(0, "/stores/counts?limit=9&partition=0")[0] == 200
+    assert pages == [8] * _PAGE_READERS + [10]
 
 
 def test_an_instance_tells_over_http_what_is_under_way_in_it() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -233,18 +233,32 @@ def test_after_a_while_it_is_asked_first_again(monkeypatch: pytest.MonkeyPatch) 
     assert [host for host, _, _ in remote.asked] == [TWO, THREE, TWO, THREE]
 
 
-def test_files_and_brokers_are_read_by_threads_of_their_own() -> None:
-    threads = {}
+def test_files_and_brokers_are_read_by_threads_of_their_own_and_long_questions_by_others() -> None:
+    threads = []
 
     class Noting(StandInDirectory):
         def read(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
-            threads[max_lag] = threading.current_thread().name.partition("_")[0]
+            threads.append(threading.current_thread().name.rpartition("_")[0])
             return super().read(store, question, max_lag=max_lag)
 
-    with ThreadPoolExecutor(1, "here") as here, ThreadPoolExecutor(1, "there") as there:
-        noting = Noting(own_host=ONE, hosts=SHARED, copies={2: 3}, entries=ENTRIES)
-        read(Router(directory=noting, remote=others(), here=here, there=there, timeout_s=30), key_question(key_of(2)))
-    assert threads == {None: "here", 100: "there"}
+    class NotingInstances(StandInInstances):
+        def read(self, *args: Any, **kwargs: Any) -> FoundRows:
+            threads.append(threading.current_thread().name.rpartition("_")[0])
+            return super().read(*args, **kwargs)
+
+    noting = Noting(own_host=ONE, hosts=SHARED, copies={2: 3}, entries=ENTRIES)
+    through = router(noting, NotingInstances())
+    key = key_question(key_of(2))
+    for question in (key, replace(key, times=(0, 9), limit=1_001)):
+        through.away_until.clear()
+        assert read(through, question).covered == {2: 3}
+        assert threads == ["here", "there", "there"]  # the copies here, the owner, the standby here, which a broker knows of
+        threads.clear()
+    for question in (replace(key, times=(0, 9), limit=1_002), replace(key, key=None)):
+        through.away_until.clear()
+        assert read(through, question).covered == {2: 3}
+        assert threads == ["pages_here", "pages_there", "pages_there"]
+        threads.clear()
 
 
 def test_what_is_here_does_not_wait_for_brokers_that_are_asked_for_others() -> None:

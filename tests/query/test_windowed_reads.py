@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.operators.own_windows import Days, october
-from tests.query.stand_ins import PARTITIONS, Reply, ask, host_map, store_info
+from tests.query.stand_ins import PARTITIONS, Reply, ask, executors, host_map, store_info
 from tests.query.test_local_reads import HERE as THIS
 from tests.query.test_local_reads import THERE as OTHER
 from tests.query.test_local_reads import Instance
@@ -233,9 +232,8 @@ class Over:
 
 def _app(instance: Instance, remote: Over | None = None) -> ReadsApp:
     instance.hosts = host_map({THIS: (0, 1), OTHER: (2,)})
-    here, there = ThreadPoolExecutor(2), ThreadPoolExecutor(2)
     return ReadsApp(
-        router=Router(directory=instance.queries, remote=remote or Over(), here=here, there=there, timeout_s=60.0),
+        router=Router(directory=instance.queries, remote=remote or Over(), timeout_s=60.0, **executors()),
         application_id="app",
     )
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -95,6 +95,22 @@ async def _send(answer: Answer, send: Send, *, has_body: bool) -> None:
     await send({"type": "http.response.body", "body": bytes(left)})
 
 
+async def _unless_gone(answering: Coroutine[Any, Any, Answer], receive: Receive) -> Answer | None:
+    """The answer. None if the client goes away before it is there: then what still waits for a thread is not computed."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    answer, leaving = asyncio.create_task(answering), asyncio.create_task(gone())
+    try:
+        await asyncio.wait((answer, leaving), return_when=asyncio.FIRST_COMPLETED)
+        return answer.result() if answer.done() else None
+    finally:
+        answer.cancel()
+        leaving.cancel()
+
+
 def _refusal(status: int, sentence: str, *headers: tuple[str, str]) -> Answer:
     return Answer(status, http_answer.to_json({"error": sentence}), headers=headers)
 
@@ -116,13 +132,17 @@ class ReadsApp:
     """Bytes of answers that clients have not taken yet."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: Answer | None
         if scope["type"] == "lifespan":
             await _lifespan(receive, send)
         elif scope["type"] == "http":
             try:
-                answer = await self._answer(scope)
+                is_change = scope["path"] in CHANGES or _has_body(scope)
+                answer = await (self._answer(scope) if is_change else _unless_gone(self._answer(scope), receive))
             except asyncio.CancelledError:  # by uvicorn, which waits no longer; else it would log a stack trace
                 answer = _refusal(503, "this instance is closing: ask another", ("retry-after", "1"), _CLOSE)
+            if answer is None:
+                return
             if len(answer.body) > _PIECE_BYTES and self.unsent["bytes"] + len(answer.body) > MOST_UNSENT_BYTES:
                 answer = _refusal(503, "too many long answers are on their way to others: ask again", ("retry-after", "1"))
             self.unsent["bytes"] += len(answer.body)
@@ -264,7 +284,7 @@ class ReadsApp:
         held_by = found.rows[0].partition
         info = {"store": store.name, "partition": held_by, "stale_by": found.covered[held_by], **_at(found, held_by)}
         if windowed:
-            return await self._written(partial(_windows, request, store, found, question, info))
+            return await self._written(question, partial(_windows, request, store, found, question, info))
         if request.wants_arrow:
             return Answer(200, http_answer.to_arrow(store, found.rows, info, hex_keys=hex_keys), http_answer.ARROW)
         return Answer(200, http_answer.to_json({**info, **http_answer.entry(store, found.rows[0], hex_keys=hex_keys)}))
@@ -276,11 +296,11 @@ class ReadsApp:
         count = await self._count(store)
         question = http_request.range_question(request, store, count)
         found = await self._read(request, store, question)
-        return await self._written(partial(_range_answer, request, store, question, found))
+        return await self._written(question, partial(_range_answer, request, store, question, found))
 
-    async def _written(self, write: Callable[[], Answer]) -> Answer:
+    async def _written(self, question: RowsQuestion, write: Callable[[], Answer]) -> Answer:
         """Off the loop: an answer may be long."""
-        return await asyncio.get_running_loop().run_in_executor(self.router.here, write)
+        return await asyncio.get_running_loop().run_in_executor(self.router.reading(question), write)
 
     async def _read(self, request: Request, store: StoreInfo, question: RowsQuestion) -> FoundRows:
         max_lag = http_request.whole_number(request, "max_staleness", self.max_staleness)
@@ -300,7 +320,7 @@ class ReadsApp:
         found = await self.router.read_here(store, question, max_lag=max_lag)
         if found.more_from is not None and not http_request.takes_part(request):
             raise QueryError(f"these rows are more than {question.most_bytes} bytes: ask for fewer, with a lower limit")
-        return await self._written(lambda: Answer(200, replace(found, layout=store.layout).to_bytes(), MEDIA_TYPE))
+        return await self._written(question, lambda: Answer(200, replace(found, layout=store.layout).to_bytes(), MEDIA_TYPE))
 
 
 def _at(found: FoundRows, *partitions: int) -> dict[str, str]:

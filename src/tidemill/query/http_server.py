@@ -26,6 +26,9 @@ from tidemill.query.status_source import StatusSource
 
 _READERS = 4
 _FORWARDERS = 16
+_PAGE_READERS = 2
+_PAGE_FORWARDERS = 8
+"""Threads of long questions. Reading a page is Python, which runs one thread at a time: more threads read no more pages."""
 _CLOSE_LIMIT_S = 3.0
 _TAKE_LIMIT_S = 60.0
 """Time that a client may take to receive an answer, beyond the time in which the answer is looked for."""
@@ -49,8 +52,18 @@ class HttpServer:
         tls, timeout_s = access.tls, config.http_timeout_ms / 1e3
         self._here = ThreadPoolExecutor(_READERS, thread_name_prefix="tidemill-reads")
         self._there = ThreadPoolExecutor(_FORWARDERS, thread_name_prefix="tidemill-forwards")
+        self._pages_here = ThreadPoolExecutor(_PAGE_READERS, thread_name_prefix="tidemill-page-reads")
+        self._pages_there = ThreadPoolExecutor(_PAGE_FORWARDERS, thread_name_prefix="tidemill-page-forwards")
         others = HttpInstances(access.token, access.client)
-        router = Router(directory=directory, remote=others, here=self._here, there=self._there, timeout_s=timeout_s)
+        router = Router(
+            directory=directory,
+            remote=others,
+            here=self._here,
+            there=self._there,
+            pages_here=self._pages_here,
+            pages_there=self._pages_there,
+            timeout_s=timeout_s,
+        )
         pages = None
         if status is not None:
             own_host = directory.own_host
@@ -90,7 +103,7 @@ class HttpServer:
         if self._thread.is_alive():
             self._thread.join(_CLOSE_LIMIT_S)
         self._listening.close()
-        for executor in (self._here, self._there):
+        for executor in (self._here, self._there, self._pages_here, self._pages_there):
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:

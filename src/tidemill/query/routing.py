@@ -70,12 +70,15 @@ class RemoteInstances(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Router:
     """``here`` runs what only takes reading files, ``there`` what waits for other hosts or brokers: two executors, so that those
-    that don't answer never hold up what is here."""
+    that don't answer never hold up what is here. ``pages_here`` and ``pages_there`` do the same for questions of many rows, so
+    that these never hold up the others."""
 
     directory: StoreDirectory
     remote: RemoteInstances
     here: Executor
     there: Executor
+    pages_here: Executor
+    pages_there: Executor
     timeout_s: float
     away_until: dict[HostInfo, Deadline] = field(default_factory=dict, compare=False)
 
@@ -97,9 +100,16 @@ class Router:
 
     async def read_here(self, store: StoreInfo, question: RowsQuestion, *, max_lag: int | None) -> FoundRows:
         """Rows from the copies here. The lag of a standby is known by a broker only."""
-        executor = self.here if max_lag is None else self.there
         read = partial(self.directory.read, store, question, max_lag=max_lag)
+        executor = self.reading(question) if max_lag is None else self._waiting(question)
         return await asyncio.get_running_loop().run_in_executor(executor, read)
+
+    def reading(self, question: RowsQuestion) -> Executor:
+        """What reads the question's rows here, and writes its answer."""
+        return self.pages_here if question.is_long else self.here
+
+    def _waiting(self, question: RowsQuestion) -> Executor:
+        return self.pages_there if question.is_long else self.there
 
     async def call(self, function: Callable[[], T]) -> T:
         """Something of the directory's that may ask a broker."""
@@ -160,7 +170,7 @@ class Router:
         async def ask(host: HostInfo, partitions: set[int]) -> FoundRows | None:
             asked = replace(question, partitions=frozenset(partitions), most_bytes=most_bytes)
             request = loop.run_in_executor(
-                self.there,
+                self._waiting(question),
                 lambda: self.remote.read(host, store, asked, max_lag=max_lag, timeout_s=limit_s),
             )
             try:

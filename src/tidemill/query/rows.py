@@ -25,6 +25,8 @@ from tidemill.query.position import Position
 MEDIA_TYPE = "application/vnd.tidemill.rows"
 PAGE_BYTES = 8 << 20
 """Limit of keys and values in one answer, in bytes."""
+_FEW_ROWS = 1_001
+"""So many windows of a key do not count as a long answer: those of a request without a limit, and one more."""
 _COVERED = b"tidemill.covered"
 _MORE_FROM = b"tidemill.more_from"
 _POSITION = b"tidemill.position"
@@ -59,6 +61,11 @@ class RowsQuestion:
     most_bytes: int = PAGE_BYTES
     position: Position = field(default_factory=Position)
     most_age_ms: int | None = None
+
+    @property
+    def is_long(self) -> bool:
+        """True for a range, and for many windows of a key: their answers take many times as long as that of one key."""
+        return self.key is None or self.limit > _FEW_ROWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
