@@ -111,6 +111,11 @@ class OuterJoinStore:
         values = self._values(row, self._read_left if is_left else self._read_right)
         return UnmatchedValues(_LONG.unpack_from(row_key)[0], is_left, self._read_key(row_key[9:]), values)
 
+    @staticmethod
+    def count(row: bytes) -> int:
+        """How many values a row has."""
+        return int(_LIST_HEAD.unpack_from(row)[1])
+
     def waited(self, row_key: bytes, row: bytes, at: int) -> WaitedRecord:
         """The value at this place of a row's; headers and origin are not kept."""
         found = self.read(row_key, row)

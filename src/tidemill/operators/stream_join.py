@@ -142,6 +142,8 @@ class StreamStreamJoin:
                     left_open = True
                 else:
                     right_open = True
+                if left_open and right_open and waits.count(row) > 1:
+                    break  # Kafka Streams looks at each value: the second one of this row ends its look
                 continue
             _time, _side, key, values = waits.read(row_key, row)
             for at, value in enumerate(values):
