@@ -18,7 +18,7 @@ MAY_READ_THE_ENVIRONMENT = {
     "spark/launch/session.py": "PySpark takes the address of its JVM from there",
     "kafka/security/config_providers.py": "${env:NAME} in a setting is a reference that the user has written",
     "runtime/instance/application.py": "a script that starts an application has no cli above it",
-    "testing/driver.py": "nor has a test",
+    "testing/shared_session.py": "nor has a test",
     "embedded/broker.py": "nor has a test that starts a broker",
     "spark/launch/fork_server.py": "a forked process takes over the environment that Spark gives it",
     "spark/launch/worker_daemon.py": "Spark tells it by its environment where the server is",

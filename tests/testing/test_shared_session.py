@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.testing import driver
+from tidemill.testing import shared_session
 
 
 def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,16 +24,16 @@ def test_its_jvm_is_started_as_the_machine_starts_one_soonest_and_only_once(monk
         started.append(options)
         return SimpleNamespace(jvm=SimpleNamespace(session=lambda limit_s: handle), end=lambda: ended.append("processes"))
 
-    monkeypatch.setattr(driver, "SparkSession", SimpleNamespace(getActiveSession=lambda: None))
-    monkeypatch.setattr(driver, "_started", driver._SharedSession())
-    monkeypatch.setattr(driver, "launch_jvm", launch_jvm)
-    assert [driver.shared_session() for _ in range(2)] == ["the session"] * 2
+    monkeypatch.setattr(shared_session, "SparkSession", SimpleNamespace(getActiveSession=lambda: None))
+    monkeypatch.setattr(shared_session, "STARTED", shared_session._SharedSession())
+    monkeypatch.setattr(shared_session, "launch_jvm", launch_jvm)
+    assert [shared_session.shared_session() for _ in range(2)] == ["the session"] * 2
     assert [options["threads"] for options in started] == [1]
     handle.process = os.getpid() + 1  # in a process that was forked from the one that has started it
-    driver.close_shared_session()
+    shared_session.close_shared_session()
     assert ended == []
     handle.process = os.getpid()
-    driver.close_shared_session()
+    shared_session.close_shared_session()
     assert ended == ["session", "processes"]
 
 

@@ -5,8 +5,7 @@ topology writes to topics that it reads (repartition topics, also sources) are r
 input. The wall clock moves only when a test moves it.
 State is kept in a folder that goes with the driver. Plans, steps, stores and operators are those of an instance.
 
-The drivers of a process share one Spark session, started by the first and ended with the process: starting one takes seconds,
-and a process can have one at a time. A session that is there already is used as it is.
+The drivers of a process share one Spark session (``shared_session``).
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
-import os
 import shutil
 import tempfile
 import weakref
@@ -35,13 +33,10 @@ from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import Program, configured_topology, default_serdes
 from tidemill.runtime.instance.exception_policies import require_handlers, takes_one_by_one, unreadable_of
-from tidemill.runtime.instance.launching import Launched, launch_jvm
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.worker.read_stores import ReadStores
 from tidemill.spark.engine import BatchEngine
-from tidemill.spark.launch.session import SparkHandle
 from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
-from tidemill.spark.plan.pinned_workers import require_own_version
 from tidemill.spark.plan_session import plan_session
 from tidemill.spellings import Spelled
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
@@ -52,6 +47,7 @@ from tidemill.task.batch_size import of_no_record
 from tidemill.task.partition_time import Times
 from tidemill.testing.driver_service import THREAD, shared_driver_service
 from tidemill.testing.driver_stores import reads_of
+from tidemill.testing.shared_session import STARTED, shared_session
 from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, from_json, to_json
 from tidemill.testing.worker import Place, on_disk, source_of, step_of
 from tidemill.topology.durations import Instant, epoch_milliseconds, milliseconds
@@ -118,7 +114,7 @@ class TopologyTestDriver(Spelled):
         """Number of dropped records (dropped-records-total)."""
         self.skipped = 0
         """Number of records that could not be read and were skipped."""
-        _started.require_own_process()
+        STARTED.require_own_process()
         session = session or shared_session()
         plans = plan_session(session, spark)
         self._compiled = compile_topology(
@@ -359,7 +355,7 @@ class TopologyTestDriver(Spelled):
             self._is_interrupted = not isinstance(cause, Exception)
             raise
         finally:
-            _started.show_output()
+            STARTED.show_output()
         self._batch = report.batch_id
         if report.outcome is Outcome.TRIED:
             return again, []
@@ -420,80 +416,3 @@ def _close_at_exit() -> weakref.WeakSet[TopologyTestDriver]:
 def _close_all(drivers: weakref.WeakSet[TopologyTestDriver]) -> None:
     for driver in list(drivers):
         driver.close()
-
-
-class _SharedSession:
-    """The session that was started for the drivers, if one was, and what its workers are forked from."""
-
-    def __init__(self) -> None:
-        self.handles: list[SparkHandle] = []
-        self.launched: list[Launched] = []
-
-    def start(self) -> None:
-        """In place of one that has ended."""
-        self.end()
-        launched = launch_jvm(os.environ, application_id="tidemill-tests", threads=1)
-        self.launched.append(launched)
-        try:
-            self.handles.append(launched.jvm.session(_START_LIMIT_S))
-        except BaseException:
-            self.end()
-            raise
-
-    def end(self) -> None:
-        if any(handle.process != os.getpid() for handle in self.handles):
-            return  # all of it is the parent's
-        while self.handles:
-            self.handles.pop().close()
-        while self.launched:
-            self.launched.pop().end()
-
-    def require_own_process(self) -> None:
-        for handle in self.handles:
-            if handle.process != os.getpid():
-                raise StopError(
-                    f"the session of the test drivers runs in process {handle.process}, from which this one was forked: use "
-                    "drivers there, or fork before the first one is made"
-                )
-
-    def show_output(self) -> None:
-        """What functions have printed by now: it comes before what the test prints next."""
-        for handle in self.handles:
-            if handle.output is not None:
-                handle.output.pass_on()
-
-    def leave_to_parent(self) -> None:
-        """In a forked process."""
-        for handle in self.handles:
-            handle.leave_to_parent()
-        for launched in self.launched:
-            launched.leave_to_parent()
-
-
-_START_LIMIT_S = 240.0
-_started = _SharedSession()
-leaves_to_parent(_started)
-
-
-def shared_session() -> SparkSession:
-    """The process's session.
-
-    Raises:
-        EnvironmentProblem: there is no Java, or the JVM does not come up.
-    """
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        require_own_version(active.sparkContext)
-        return active
-    handles = _started.handles
-    if handles and handles[0].is_alive():
-        return handles[0].session
-    if not handles:
-        atexit.register(close_shared_session)
-    _started.start()
-    return handles[0].session
-
-
-def close_shared_session() -> None:
-    """Ends the session that ``shared_session`` has started, if it has."""
-    _started.end()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def tidemill_session() -> Iterator[SparkSession]:
     """The session that drivers use; overwrite it to hand in your own."""
-    from tidemill.testing.driver import close_shared_session, shared_session  # loads Spark
+    from tidemill.testing.shared_session import close_shared_session, shared_session  # loads Spark
 
     yield shared_session()
     close_shared_session()

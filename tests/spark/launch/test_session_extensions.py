@@ -18,7 +18,7 @@ SERVICE = "META-INF/services/org.apache.spark.sql.SparkSessionExtensionsProvider
 
 LATE_IMPORT = """
 import sys
-from tidemill.testing.driver import shared_session
+from tidemill.testing.shared_session import shared_session
 spark = shared_session()
 assert "pyspark.ml" not in sys.modules
 from pyspark.ml.functions import vector_to_array
