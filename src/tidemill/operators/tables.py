@@ -26,6 +26,7 @@ class TableSource:
     def __init__(self, operation: op.TableSource, context: Context) -> None:
         self._context, self._forward = context, context.forward
         self._table = None if operation.store is None else MaterializedTable(operation.store, context)
+        self._drops_null_changes = operation.drops_null_changes
         self.get_as_of: AsOfGetter | None = None if self._table is None else self._table.get_as_of
         if self._table is not None:
             self.get = self._table.get
@@ -39,7 +40,10 @@ class TableSource:
         if table is None:
             self._forward(record_of((key, change_of((value, None, True)), timestamp, headers)))
             return
-        table.change(key, value, table.before(key), timestamp, headers)
+        before = table.before(key)
+        if value is None and before is None and self._drops_null_changes:
+            return
+        table.change(key, value, before, timestamp, headers)
 
 
 class DerivedTable:

@@ -159,10 +159,12 @@ class Aggregate:
 class TableSource:
     """KTABLE-SOURCE and KSTREAM-TOTABLE: keep the latest value of each key (null deletes), drop null keys.
 
-    ``store`` None = not materialized: records only pass.
+    ``store`` None = not materialized: records only pass. ``drops_null_changes``: set in the planned topology
+    (``spark.plan.planned_topology``) if it keeps what a filter has made, which forwards no tombstone for a key without a row.
     """
 
     store: str | None
+    drops_null_changes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

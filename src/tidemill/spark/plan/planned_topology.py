@@ -1,6 +1,6 @@
 """The planned topology: the program's, with operations on Columns rewritten into nodes that the plan can run.
 
-Decides five rewritings, which leave a topology without such nodes as it is:
+Decides six rewritings, which leave a topology without such nodes as it is:
 
     foreach_batch(f)         a sink of no topic, whose records go into a file; the driver calls the function
     join(of_columns(f))      ``NAME|pair``: the join, in its Python step, which forwards both sides (``codecs_wire.PairSerde``)
@@ -10,6 +10,9 @@ Decides five rewritings, which leave a topology without such nodes as it is:
     table.filter(f)          of Columns, without a store, behind a table that knows old values
                              ``NAME|changes``: a change of that table as a pair of new and old value
                              ``NAME``: passes on what passes, and a tombstone for what did only before
+    table.filter(f, store)   of Columns, or ``map_values``, with a versioned store
+                             ``NAME|computed``: the function, without a store
+                             ``NAME``: keeps the versions, record by record, as a table does that is read from a topic
     s.merge(s.merge(t))      the merge inside is marked (``meets_copies``): each record of s goes on twice, and both ways from a
                              node in Python would else be one
 
@@ -29,19 +32,20 @@ from tidemill.operators.operation_table import Runs, operations_of, runs, works_
 from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
-from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, Topology, parents_first, processor_node
-from tidemill.topology.operations import MapValues, PassThrough, Reduce, TableFilter, TableMapValues
+from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, StoreKind, Topology, parents_first, processor_node
+from tidemill.topology.operations import MapValues, PassThrough, Reduce, TableFilter, TableMapValues, TableSource
 from tidemill.topology.spark_operations import ChangedValues, ForeachBatch, HeldAggregates, MergedAggregates, both_sides
 
 _NO_TOPIC = "foreach-batch:"
 """Begins the name that such a sink has in place of a topic's; no topic's name has a colon."""
-_PAIR, _HELD, _CHANGES = "|pair", "|held", "|changes"
+_PAIR, _HELD, _CHANGES, _COMPUTED = "|pair", "|held", "|changes", "|computed"
 """End the names of nodes that the plan adds; no node's name has such a character."""
 
 
 def planned(topology: Topology) -> Topology:
     """The planned topology; the same one if nothing has another form, as in a planned topology."""
-    return with_copies_apart(with_column_joins(with_column_reduces(with_column_filters(with_batch_sinks(topology)))))
+    functions = with_column_versions(with_column_filters(with_batch_sinks(topology)))
+    return with_copies_apart(with_column_joins(with_column_reduces(functions)))
 
 
 # --- foreach_batch ------------------------------------------------------------------------------------------------
@@ -153,6 +157,27 @@ def _on_changes(node: Node) -> TableFilter | TableMapValues | None:
     if isinstance(operation, TableFilter):
         return None if operation.of_changes else replace(operation, of_changes=True, gives_changes=True)
     return replace(operation, of_changes=True)
+
+
+# --- versions of what Columns have filtered or mapped ---------------------------------------------------------------------
+
+
+def with_column_versions(topology: Topology) -> Topology:
+    """Filters and mappings of Columns that keep versions, as a function and a table of its results below: vectorised steps keep
+    one row of each key."""
+    tables: dict[str, TableFilter | TableMapValues] = {
+        **operations_of(topology, TableFilter), **operations_of(topology, TableMapValues),
+    }  # fmt: skip
+    changed: dict[str, Node] = {}
+    above: dict[str, Node] = {}
+    for name, derived in tables.items():
+        node, store = processor_node(topology, name), derived.store
+        if store is None or topology.stores[store].kind is not StoreKind.VERSIONED or not works_on_columns(derived):
+            continue
+        function = replace(derived, store=None)
+        above[name] = replace(node, name=name + _COMPUTED, operation=function, stores=(), sends_old=False)
+        changed[name] = replace(node, operation=TableSource(store, drops_null_changes=drops_null_changes(topology, node)))
+    return _changed(topology, changed, above)
 
 
 # --- functions of Columns in a reduce ---------------------------------------------------------------------------------
