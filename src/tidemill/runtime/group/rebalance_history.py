@@ -119,7 +119,7 @@ class RebalanceHistory:
         if led.at_ms not in self._documents:
             self._documents[led.at_ms] = rebalance_to_json(led, before)
             while len(self._documents) > KEPT:
-                del self._documents[min(self._documents)]
+                del self._documents[next(iter(self._documents))]  # the first added: a clock that is set back makes times smaller
 
     def decisions(self, task: TaskId | None) -> dict[str, object] | None:
         """Decisions of the last rebalance, for one task or all; None if there was no rebalance."""

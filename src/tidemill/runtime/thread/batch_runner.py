@@ -115,8 +115,8 @@ class BatchRunner:
         now = self._under_way
         if now is not None and now.batch.request.batch_id == batch_id:
             now.progress = progress
-            if progress.records >= BACKLOG and self._engine is not None:
-                self._engine.expect_backlog()
+            if progress.records >= BACKLOG and (engine := self._engine):
+                engine.expect_backlog()
 
     def has_run(self, batch_id: int) -> None:
         """Its functions are done with the batch under way."""
@@ -149,8 +149,8 @@ class BatchRunner:
 
     def end_workers(self) -> None:
         """Any thread: no worker of this thread works on anything any more."""
-        if self._engine is not None:
-            self._engine.kill_workers()
+        if engine := self._engine:
+            engine.kill_workers()
 
     def removed(self) -> None:
         """Any thread: the stream thread has ended, and is not replaced. The control channel still knows it, but not its plans."""
