@@ -45,16 +45,20 @@ def test_without_transactions_a_member_that_may_have_been_replaced_commits_nothi
     ids=["next_request", "reported", "wait_served", "worker_joined", "worker_left"],
 )
 def test_a_worker_is_answered_whatever_the_thread_that_ends_does_with_its_engine(ask: Callable[[Any], object]) -> None:
+    own = mock.Mock()
+
     class Ending:
         """Gives its engine up as soon as that was asked for."""
 
-        left: Any = mock.Mock()
+        left: Any = own
 
         @property
         def engine(self) -> Any:
-            engine, self.left = self.left, None
-            return engine
+            found, self.left = self.left, None
+            return found
 
     service = DriverService(cast("Any", Ending()), cast("Any", None), cast("Any", None))
     ask(service)
-    ask(service)  # no engine: nothing to do
+    assert len(own.mock_calls) == 1
+    ask(service)
+    assert len(own.mock_calls) == 1
