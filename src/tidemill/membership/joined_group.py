@@ -5,12 +5,11 @@ guard against stale claims. A partition that members of different generations cl
 members of the same (known) generation claim is disputed: no one may have it until they have let go. Members of an unknown
 future version form one client of their own, of which only owned partitions are known.
 
-A member whose
-subscription can't be read, or can't be answered together with the others, is left out with all that it claims, so that it affects
-no other member; its commits are still fenced by the generation. Of a subscription that can be read, what makes no sense is left
-out by itself and remarked: an endpoint that is none, sums that no positions add up to, more client tags than there can be, loads
-that are none.
-What is assigned is decided by ``tidemill.membership.leader``.
+A member whose subscription can't be read, or can't be answered together with the others, is left out with all that it claims, so
+that it affects no other member; its commits are still fenced by the generation. In a subscription that can be read, only what
+makes no sense is left out, with a remark in the leader's log: an endpoint without a host or port, sums that no positions add up
+to, more client tags than there can be, loads that can't be decoded. What is assigned is decided by
+``tidemill.membership.leader``.
 """
 
 from __future__ import annotations

@@ -220,18 +220,12 @@ def _encoded(
     group, config = prepared.group, prepared.config
     active_hosts, standby_hosts = _hosts(prepared, assignment)
     hosts = encode_hosts(group.used_version, active_hosts, standby_hosts)
-    probing_ms = now_ms + config.settings.probing_rebalance_interval_ms if assignment.followup_needed else LONG_MAX
     hands_over = False
     members = dict.fromkeys(group.unreadable, error_only(AssignorError.ASSIGNMENT_ERROR))
     is_stable = group.future_version is None
     lines = list(log)
     for joined, client in zip(group.clients, state.clients, strict=True):
-        held = assignment.clients.get(joined.process_id, ClientAssignment())
-        next_ms = min(
-            probing_ms if joined.process_id == config.leader_process_id else LONG_MAX,
-            LONG_MAX if held.followup_deadline_ms is None else held.followup_deadline_ms,
-            now_ms + DRAIN_PROBING_INTERVAL_MS if joined.is_draining and (held.active or held.standby) else LONG_MAX,
-        )
+        next_ms = _next_rebalance_ms(config, assignment, joined, now_ms)
         is_stable = is_stable and next_ms == LONG_MAX
         for member, tasks in _tasks_of_members(prepared, state, assignment, joined, client):
             lines += _withheld_log(member, tasks)
@@ -263,6 +257,20 @@ def _encoded(
         state=state,
         assignment=assignment,
     )
+
+
+def _next_rebalance_ms(config: LeaderConfig, assignment: Assignment, joined: JoinedClient, now_ms: int) -> int:
+    """When the client is to ask for the next rebalance, LONG_MAX for never: the leader to see whether warm-ups have caught up, a
+    client for a deadline of its own, and one that is drained until it has no tasks."""
+    held = assignment.clients.get(joined.process_id, ClientAssignment())
+    due = []
+    if assignment.followup_needed and joined.process_id == config.leader_process_id:
+        due.append(now_ms + config.settings.probing_rebalance_interval_ms)
+    if held.followup_deadline_ms is not None:
+        due.append(held.followup_deadline_ms)
+    if joined.is_draining and (held.active or held.standby):
+        due.append(now_ms + DRAIN_PROBING_INTERVAL_MS)
+    return min(due, default=LONG_MAX)
 
 
 def _tasks_of_members(

@@ -86,11 +86,10 @@ class MemberConfig:
 class MemberState:
     """``held`` has the tasks that this member owns, ``active`` and ``standby`` those of its assignment.
 
-    ``claimed``: incarnation and generation of the last assignment that a join has claimed; if older ones are still
-    unread, they are void.
-    ``rejoin_reason``, ``owes_rejoin``: a rejoin is due, the latter for what was given away, as soon as no active is being
-    revoked. ``immediate_followups``: how many
-    assignments in a row asked for a rebalance at once. ``next_rebalance_ms``: LONG_MAX = none is scheduled.
+    ``claimed``: incarnation and generation of the last assignment that a join has claimed; older ones that are still unread are
+    void. ``rejoin_reason``: why a rejoin is due, or None. ``owes_rejoin``: a rejoin is due for what was given away, as soon as no
+    active is being revoked. ``immediate_followups``: how many assignments in a row asked for a rebalance at once.
+    ``next_rebalance_ms``: LONG_MAX = none is scheduled.
     """
 
     config: MemberConfig

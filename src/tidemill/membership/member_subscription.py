@@ -47,12 +47,13 @@ def next_subscription(
 
     Both belong together: an event that is stepped over between the two would make the claims wrong.
 
+    The unique field differs from the last join's, so that the broker sees a changed subscription.
+
     ``generation``, ``incarnation``: the group's at this moment (-1 = none). The join claims what is owned and what was
     assigned in that generation; an older assignment that is still unread is void from here on.
     ``offset_sums``: for each stateful task with state on this client that this thread answers for, the sum of the
     positions (next offsets) of its changelogs, 0 where unknown. ``running``: those actives that have been restored.
     ``loads``: as this member has measured them, of tasks that it runs or ran until lately.
-    The unique field differs from the last join's, so that the broker sees a changed subscription.
     """
     unique_field = (state.unique_field + 1 + 128) % 256 - 128
     may_run: Set[TaskId] = running if incarnation == state.incarnation else frozenset()

@@ -88,20 +88,10 @@ def plan_reset(
     there = admin.topics()
     known = task_topology(with_topics_of_patterns(topology, application, there), application)
     sources = [topic for topic in known.topics if topic not in known.internal_topics]
-    foreign = sorted({*inputs, *intermediate}.difference(sources))
-    if foreign:
-        raise ConfigError(f"{', '.join(foreign)}: no input of this topology; its inputs are {', '.join(sources)}")
-    twice = sorted(set(inputs).intersection(intermediate))
-    if twice:
-        raise ConfigError(f"{', '.join(twice)}: named in --input-topics and in --intermediate-topics, which begin at their end")
+    _require_inputs(sources, inputs, intermediate)
     wanted = [topic for topic in sources if topic not in intermediate and (not inputs or topic in inputs)]
     _require_decided(topology, () if inputs else wanted)
-    missing = [topic for topic in (*wanted, *intermediate) if topic not in there]
-    if missing:
-        raise EnvironmentProblem(
-            f"the input topics {', '.join(missing)} don't exist on {config.bootstrap_servers}: create them, or name the brokers "
-            "that have them (bootstrap.servers)"
-        )
+    _require_there([topic for topic in (*wanted, *intermediate) if topic not in there], config)
     internal = {*known.internal_topics, *(t for stores in known.changelogs.values() for t in stores.values())}
     read = {*sources, *global_topics(topology)}
     internal -= read
@@ -122,6 +112,16 @@ def plan_reset(
     )
 
 
+def _require_inputs(sources: Collection[str], inputs: Collection[str], intermediate: Collection[str]) -> None:
+    """ConfigError for a topic of either list that the topology does not read, or that both have."""
+    foreign = sorted({*inputs, *intermediate}.difference(sources))
+    if foreign:
+        raise ConfigError(f"{', '.join(foreign)}: no input of this topology; its inputs are {', '.join(sources)}")
+    twice = sorted(set(inputs).intersection(intermediate))
+    if twice:
+        raise ConfigError(f"{', '.join(twice)}: named in --input-topics and in --intermediate-topics, which begin at their end")
+
+
 def _require_decided(topology: Topology, topics: Collection[str]) -> None:
     """ConfigError if the program also writes one of ``topics``: read again, it has what it held twice, as the program writes that
     again; but it may have records of others, which only an operator knows."""
@@ -131,6 +131,15 @@ def _require_decided(topology: Topology, topics: Collection[str]) -> None:
         raise ConfigError(
             f"the program reads and writes {', '.join(both)}: add --intermediate-topics {named} to begin at the end, since what "
             "the program has written there is written again; or name all inputs that are to be read again in --input-topics"
+        )
+
+
+def _require_there(missing: Collection[str], config: TopicsConfig) -> None:
+    """EnvironmentProblem if inputs are ``missing`` on the brokers."""
+    if missing:
+        raise EnvironmentProblem(
+            f"the input topics {', '.join(missing)} don't exist on {config.bootstrap_servers}: create them, or name the brokers "
+            "that have them (bootstrap.servers)"
         )
 
 

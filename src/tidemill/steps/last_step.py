@@ -91,7 +91,7 @@ def run_last_step(
 def _run_if_whole(
     request: BatchRequest, batches: Iterable[pa.RecordBatch], spec: StepSpec, context: StepContext
 ) -> BatchReport:
-    """Runs and commits the batch if all of it has arrived. An error on the way becomes the outcome in the report."""
+    """Runs and commits the batch if all of it has arrived; else the report says what is missing."""
     started = time.perf_counter()
     context.reached(CommitStep.REQUEST, request.batch_id)
     try:
@@ -114,6 +114,12 @@ def _run_if_whole(
     progress = _Progress(StepBatch.begin(spec, context, request, gathered, stores))
     progress.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
     progress.reached(CommitStep.GATHER)
+    return _run_to_report(progress)
+
+
+def _run_to_report(progress: _Progress) -> BatchReport:
+    """Runs and commits a batch that is whole. An error on the way becomes the outcome in the report."""
+    request, context = progress.batch.request, progress.batch.context
     try:
         return _run_and_commit(progress)
     except CommitRefusedError as refused:
@@ -140,7 +146,7 @@ def _lost_report(request: BatchRequest, context: StepContext, message: str, *, i
 
 
 def _run_and_commit(progress: _Progress) -> BatchReport:
-    """Runs and commits a batch that is whole; raises what keeps it from being committed."""
+    """Raises what keeps the batch from being committed."""
     batch = progress.batch
     context, request, marker = batch.context, batch.request, batch.marker
     behind = [at for at in progress.stores_at if at.is_behind]

@@ -93,23 +93,30 @@ def source_rows(
         chunks += 1
         rows += len(messages)
     spent.on("read")
-    inputs, changelogs = reader.ends() if request.reads else ({}, {})
-    marker = Marker(
+    yield marker_rows(_marker(reader, request, arriving, chunks=chunks, rows=rows, source_ms=spent.ms))
+
+
+def _marker(
+    reader: SourceReader, request: BatchRequest, arriving: Arriving, *, chunks: int, rows: int, source_ms: Mapping[str, float]
+) -> Marker:
+    """The end of a batch: by this the last step knows whether it has all of it. A batch that reads nothing has no ends."""
+    reads = request.reads
+    inputs, changelogs = reader.ends() if reads else ({}, {})
+    return Marker(
         batch_id=request.batch_id,
         starts=request.inputs,
         ends=inputs,
         changelog_ends=changelogs,
         chunks=chunks,
         rows=rows,
-        out_of_range=reader.out_of_range() if request.reads else (),
+        out_of_range=reader.out_of_range() if reads else (),
         high_watermarks=reader.high_watermarks(),
         global_ends=reader.global_ends() if request.globals else {},
         partition_stats=arriving.partition_stats,
-        is_full=request.reads and reader.is_full,
-        has_read_sources=request.reads and reader.has_read_sources,
-        source_ms=spent.ms,
+        is_full=reads and reader.is_full,
+        has_read_sources=reads and reader.has_read_sources,
+        source_ms=source_ms,
     )
-    yield marker_rows(marker)
 
 
 def _with_chunk(

@@ -95,6 +95,18 @@ class ActiveTask:
         ends = self.bounds.changelog_ends
         return sum(ends.get(partition, 0) - at for partition, at in self.restore_from().items())
 
+    def to_run(self) -> TaskRun:
+        """What a batch's workers need to know of it. While it is CREATED, they report its stores' positions."""
+        return TaskRun(
+            task=self.task,
+            directory=self.directory,
+            epoch=self.epoch,
+            demotions=self.demotions,
+            changelog=None if self.phase is Phase.CREATED else self.stores,
+            wipe=self.wipe,
+            topic_ids={} if self.bounds is None else self.bounds.topic_ids,
+        )
+
 
 Tasks = Mapping[TaskId, ActiveTask]
 
@@ -210,19 +222,7 @@ def request(
         internal=internal,
         changelogs=changelogs,
         limits={tp: at for tp, at in limits.items() if tp in changelogs},
-        tasks=tuple(
-            TaskRun(
-                task=task.task,
-                directory=task.directory,
-                epoch=task.epoch,
-                demotions=task.demotions,
-                changelog=task.stores if task.phase is not Phase.CREATED else None,
-                wipe=task.wipe,
-                topic_ids={} if task.bounds is None else task.bounds.topic_ids,
-            )
-            for task in tasks.values()
-            if task.changelogs or task.directory
-        ),
+        tasks=tuple(task.to_run() for task in tasks.values() if task.changelogs or task.directory),
         max_records=max_records,
         max_restore_records=max_restore_records,
         max_bytes=max_bytes,

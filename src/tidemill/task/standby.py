@@ -81,6 +81,18 @@ class StandbyTask:
                 found[partition] = at
         return found
 
+    def to_run(self) -> TaskRun:
+        """What a batch's workers need to know of it."""
+        return TaskRun(
+            task=self.task,
+            directory=self.directory,
+            epoch=self.epoch,
+            demotions=self.demotions,
+            changelog=None if self.wipe else self.stores,
+            wipe=self.wipe,
+            topic_ids={} if self.bounds is None else self.bounds.topic_ids,
+        )
+
 
 Standbys = Mapping[TaskId, StandbyTask]
 
@@ -181,17 +193,7 @@ def with_standbys(request: BatchRequest, standbys: Iterable[StandbyTask], *, max
     for standby in standbys:
         positions.update(standby.read_from())
         limits.update({} if standby.bounds is None else standby.bounds.limits)
-        runs.append(
-            TaskRun(
-                task=standby.task,
-                directory=standby.directory,
-                epoch=standby.epoch,
-                demotions=standby.demotions,
-                changelog=None if standby.wipe else standby.stores,
-                wipe=standby.wipe,
-                topic_ids={} if standby.bounds is None else standby.bounds.topic_ids,
-            )
-        )
+        runs.append(standby.to_run())
     return replace(
         request, standbys=positions, limits=limits, tasks=(*request.tasks, *runs), max_standby_records=max_records
     )

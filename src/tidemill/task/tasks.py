@@ -1,7 +1,7 @@
 """A stream thread's tasks as one value, the events that change it and the instructions that follow.
 
-Has the types only; ``task.manager`` decides. Everything is immutable: other threads read the value of a
-moment while the next one is made.
+Has the types only; ``task.manager`` decides. Everything is immutable: other threads read the value of a moment while the next one
+is made.
 
 A task is in exactly one of two tables, ``active`` and ``standby``, which have what batches need to know of it. The member's state
 has what the group needs to know of the same tasks: their role, and whether they are being released. ``violations`` checks that

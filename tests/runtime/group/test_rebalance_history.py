@@ -15,7 +15,7 @@ from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInf
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.query.document_reader import read_document, to_plain
 from tidemill.query.group_documents import LedDecisions, RebalanceDocument
-from tidemill.runtime.group.rebalance_history import RebalanceHistory
+from tidemill.runtime.group.rebalance_history import KEPT, RebalanceHistory
 
 ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
 CHANGELOG = "app-store-changelog"
@@ -118,6 +118,14 @@ def test_the_last_thirty_are_reported_whoever_has_asked_before() -> None:
     assert [one["at_ms"] for one in told] == [1_010 + number for number in range(30)]
     assert all(bool(one["joined"]) == bool(one["at_ms"] % 2) and one["moves"] for one in told)
     assert led.total == 40
+
+
+def test_a_clock_that_was_set_back_hides_no_rebalance() -> None:
+    led = RebalanceHistory()
+    led.remember([{"at_ms": 9_000 + number} for number in range(KEPT)])
+    for at_ms in (1_000, 1_001, 1_002):
+        joins(led, (ONE, "one:1", {}, []), at_ms=at_ms)
+    assert [one["at_ms"] for one in led.history()] == [*range(9_003, 9_000 + KEPT), 1_000, 1_001, 1_002]
 
 
 def test_decisions_are_those_of_the_newest_rebalance_and_name_instances_by_address() -> None:

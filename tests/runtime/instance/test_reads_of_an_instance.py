@@ -32,7 +32,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> KafkaStreams:
     builder = StreamsBuilder()
     builder.stream("in").to("out")
     made = KafkaStreams(builder, {"application.id": "app", "bootstrap.servers": "localhost:9092"})
-    monkeypatch.setattr(made, "_asked", Queries)
+    monkeypatch.setattr(made, "_queries", Queries)
     return made
 
 

@@ -94,6 +94,21 @@ def test_what_can_not_be_removed_costs_no_batch(
     assert "event=state-not-cleaned" in caplog.text
 
 
+def test_a_state_that_another_worker_removes_meanwhile_costs_no_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = disk_at(tmp_path, delay_ms=0)
+    path = disk.directory.task_path(TASK)
+    path.mkdir(parents=True)
+    monkeypatch.setattr(disk, "_cleans_at", Deadline.after(0.0))
+
+    def tasks() -> list[TaskId]:
+        path.rmdir()
+        return [TASK]
+
+    monkeypatch.setattr(disk.directory, "tasks", tasks)
+    disk.clean([])
+    assert not path.exists()
+
+
 def test_what_nobody_has_had_for_the_delay_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = disk_at(tmp_path, delay_ms=0)
     tasks = [TaskId(1, number) for number in range(4)]

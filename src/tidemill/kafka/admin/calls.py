@@ -105,10 +105,7 @@ class AdminCalls:
             self._await(futures, left_s)
             missing: set[Right] = set()
             for key, future in futures.items():
-                try:
-                    answer = answered(future) if future.done() else KafkaError(KafkaError._TIMED_OUT)
-                except KafkaException as error:
-                    answer = error.args[0]
+                answer = _answer_of(future, answered)
                 if not isinstance(answer, KafkaError):
                     answers[key] = answer
                 elif answer.code() in _PASSING:
@@ -187,6 +184,15 @@ class AdminCalls:
         return "; ".join(foreign) or (
             f"check that the brokers at {self.servers} run and can be reached, and that kafka.security.protocol is theirs"
         )
+
+
+def _answer_of(future: Future[Submitted], answered: Callable[[Future[Submitted]], Answer | KafkaError]) -> Answer | KafkaError:
+    """What ``answered`` makes of it, an error that it raises as a value; a future that is not done has timed out."""
+    try:
+        return answered(future) if future.done() else KafkaError(KafkaError._TIMED_OUT)
+    except KafkaException as raised:
+        error: KafkaError = raised.args[0]
+        return error
 
 
 def result_of(done: Future[Submitted]) -> Submitted:

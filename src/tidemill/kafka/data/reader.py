@@ -101,10 +101,12 @@ class ThreadReader:
         self._limits, self._at_limit = request.limits, {}
 
     def read(self, request: BatchRequest) -> Iterator[tuple[bool, Sequence[FetchedRecord]]]:
-        """Each kind until its share is used up, all together have ``max_bytes`` of values and more, or nothing more is there, and
-        each partition that is new has been heard of.
-        Standbys alone don't end the wait for inputs at once: their records are taken as they come, and the batch is closed a
-        moment later, or when their share is full."""
+        """Chunks of records, each of one kind; True for those of changelogs.
+
+        A kind is read until its share is used up, until all kinds together have ``max_bytes`` of values, or until nothing more is
+        there and each new partition has answered or had its time. Standbys alone don't end the wait for inputs at once: their
+        records are taken as they come, and the batch is closed a moment later, or when their share is full.
+        """
         for kind in self._patient:
             if kind in self._consumers:
                 self._consumers[kind].grow_patient()

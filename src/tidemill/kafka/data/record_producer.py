@@ -138,18 +138,11 @@ class RecordProducer(ABC):
         self._topics.add(topic)
         self._has_written = True
         count, partitions = len(records), records.partitions
-        callbacks: Sequence[DeliveryCallback | None] = [self._delivered if self._asks_for_reasons else None] * count
-        if self._is_single:
-            callbacks = [functools.partial(self._delivered_at, timestamp) for timestamp in records.timestamps]
-        elif partitions is not None:
-            callbacks = list(callbacks)
-            for at in {partition: at for at, partition in enumerate(partitions)}.values():
-                callbacks[at] = self._delivered
         rows = zip(
             records.values,
             records.keys,
             [_ANY_PARTITION] * count if partitions is None else partitions,
-            callbacks,
+            self._callbacks(records.timestamps, partitions),
             records.timestamps,
             [None] * count if records.headers is None else [self._sendable(topic, own) for own in records.headers],
             strict=True,
@@ -175,6 +168,15 @@ class RecordProducer(ABC):
                     where = topic if partition == _ANY_PARTITION else TopicPartition(topic, partition)
                     raise self.refused(problem, f"writing to {where}", (topic,)) from problem
         self._served()
+
+    def _callbacks(self, timestamps: Sequence[int], partitions: Sequence[int] | None) -> Sequence[DeliveryCallback | None]:
+        """For each record what is called when it is written, or None: see the head of this module."""
+        if self._is_single:
+            return [functools.partial(self._delivered_at, timestamp) for timestamp in timestamps]
+        callbacks: list[DeliveryCallback | None] = [self._delivered if self._asks_for_reasons else None] * len(timestamps)
+        for last in {partition: at for at, partition in enumerate(partitions or ())}.values():
+            callbacks[last] = self._delivered
+        return callbacks
 
     def _check(self, at: int, content: _Content) -> None:
         said = self._refused.get(content)

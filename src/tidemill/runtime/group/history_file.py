@@ -130,9 +130,9 @@ class HistoryKeeper:
 
     def _write(self) -> None:
         try:
-            new, kept = self._history.unkept()
+            new, kept = self._history.unsaved()
             if new:
                 self._file.append(new, kept)
-                self._history.are_kept(kept)
+                self._history.saved(kept)
         except Exception as problem:  # a full disk must not end the leader
             log.warning(LogEvent("history-not-kept", problem=repr(problem)))

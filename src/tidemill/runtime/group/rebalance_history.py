@@ -54,7 +54,7 @@ class RebalanceHistory:
         self._newest: list[tuple[LedRebalance, LedRebalance | None]] = []
         self._documents: dict[int, Document] = {}
         """Older rebalances by time, as documents: an assignment object of many tasks takes megabytes."""
-        self._kept: frozenset[int] = frozenset()
+        self._saved: frozenset[int] = frozenset()
         """Times of the documents that are in the file."""
         self.total = 0
         self.problem = ""
@@ -66,7 +66,7 @@ class RebalanceHistory:
         """Adds the rebalances of earlier starts."""
         with self._lock:
             self._documents = {led["at_ms"]: led for led in [*kept, *self._documents.values()]}
-            self._kept = frozenset(led["at_ms"] for led in kept)
+            self._saved = frozenset(led["at_ms"] for led in kept)
             self.problem = problem
 
     def add(self, prepared: PreparedRebalance, done: StreamsGroupAssignment, at_ms: int, took_ms: int) -> None:
@@ -105,21 +105,21 @@ class RebalanceHistory:
                 self._keep_document(led, before)
             return list(self._documents.values())
 
-    def unkept(self) -> tuple[list[Document], list[Document]]:
+    def unsaved(self) -> tuple[list[Document], list[Document]]:
         """The documents that are not in the file, and all documents; a consistent pair, since others may be added meanwhile."""
         found = self.history()
-        return [led for led in found if led["at_ms"] not in self._kept], found
+        return [led for led in found if led["at_ms"] not in self._saved], found
 
-    def are_kept(self, found: Sequence[Document]) -> None:
+    def saved(self, found: Sequence[Document]) -> None:
         """The file has these now."""
-        self._kept = frozenset(led["at_ms"] for led in found)
+        self._saved = frozenset(led["at_ms"] for led in found)
 
     def _keep_document(self, led: LedRebalance, before: LedRebalance | None) -> None:
         """Converts a rebalance once: pages ask every two seconds."""
         if led.at_ms not in self._documents:
             self._documents[led.at_ms] = rebalance_to_json(led, before)
             while len(self._documents) > KEPT:
-                del self._documents[min(self._documents)]
+                del self._documents[next(iter(self._documents))]  # the first added: a clock that is set back makes times smaller
 
     def decisions(self, task: TaskId | None) -> dict[str, object] | None:
         """Decisions of the last rebalance, for one task or all; None if there was no rebalance."""

@@ -152,7 +152,7 @@ class KafkaStreams(Spelled):
         StreamsNotStartedError, QueryError for a store of windows or sessions; reading may raise InvalidStateStoreError (being
         restored, or elsewhere).
         """
-        view = self._asked().view(name, stale=allow_stale, partition=partition, position=position)
+        view = self._queries().view(name, stale=allow_stale, partition=partition, position=position)
         require_no_windows(view.store)
         return view
 
@@ -160,42 +160,42 @@ class KafkaStreams(Spelled):
         self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
     ) -> ReadOnlyWindowStore:
         """``store`` for a window store: ``fetch``, ``fetch_range``, ``fetch_all`` ... QueryError for another kind."""
-        return window_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
+        return window_view(self._queries().view(name, stale=allow_stale, partition=partition, position=position))
 
     def session_store(
         self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
     ) -> ReadOnlySessionStore:
         """``store`` for a session store: ``fetch``, ``fetch_session``, ``find_sessions`` ... QueryError if it is none."""
-        return session_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
+        return session_view(self._queries().view(name, stale=allow_stale, partition=partition, position=position))
 
     def versioned_store(
         self, name: str, *, allow_stale: bool = False, partition: int | None = None, position: Position | None = None
     ) -> ReadOnlyVersionedStore:
         """``store`` for a versioned store: ``get``, ``get_as_of``, ``history``, ``all``. QueryError for another kind."""
-        return versioned_view(self._asked().view(name, stale=allow_stale, partition=partition, position=position))
+        return versioned_view(self._queries().view(name, stale=allow_stale, partition=partition, position=position))
 
     def store_dataframe(self, name: str, *, allow_stale: bool = False, partition: int | None = None) -> StoreDataFrame:
         """The rows of ``store`` as a Spark DataFrame, with the changelog offsets of each partition: a snapshot, which later
         changes of the store don't change. Raises the same errors as reading a whole range."""
-        return self._asked().dataframe(name, stale=allow_stale, partition=partition)
+        return self._queries().dataframe(name, stale=allow_stale, partition=partition)
 
     def query_metadata_for_key(self, store: str, key: object, partitioner: Partitioner | None = None) -> KeyQueryMetadata:
         """Hosts of ``key``: active host, standby hosts, partition (by murmur2, or ``partitioner(key's bytes, partitions)``)."""
-        return self._asked().metadata_for_key(store, key, partitioner)
+        return self._queries().metadata_for_key(store, key, partitioner)
 
     def metadata_for_all_streams_clients(self) -> tuple[StreamsMetadata, ...]:
         """Stores and partitions of each instance with an ``application.server``, as of the last assignment."""
-        return self._asked().clients()
+        return self._queries().clients()
 
     def all_local_store_partition_lags(self) -> dict[str, dict[int, LagInfo]]:
         """Lag of each copy of a logged store here behind its changelog: by store, then by partition."""
-        return self._asked().lags()
+        return self._queries().lags()
 
     def metrics(self) -> Mapping[MetricName, Metric]:
         """Every metric up to ``metrics.recording.level`` under Kafka Streams' names, at this time; none before ``start()``."""
         return {} if self._started is None else self._started.status.metrics()
 
-    def _asked(self) -> StoreQueries:
+    def _queries(self) -> StoreQueries:
         if self._parents is None and self.state in (State.NOT_RUNNING, State.ERROR):
             raise StopError(
                 f"this instance is {self.state.value}: its state can't be read through it any more; start a new KafkaStreams, "
@@ -217,7 +217,7 @@ class KafkaStreams(Spelled):
         the instance has ended or ``stop()`` of the result is called. Stores on other instances are not shown."""
 
         def html() -> str:
-            views = (self._asked().view(name, stale=True, partition=None) for name in stores if self._is_open())
+            views = (self._queries().view(name, stale=True, partition=None) for name in stores if self._is_open())
             return self._repr_html_() + "".join(view_of_its_kind(view)._repr_html_() for view in views)
 
         return LiveView(html, lambda: self.state in (State.NOT_RUNNING, State.ERROR), every)
@@ -270,7 +270,7 @@ class KafkaStreams(Spelled):
             self._ending.changing = threading.current_thread()
         self._parts.close_at_exit(self._ending.with_program)
         try:
-            self._started = started(self._as_instance(), self._parts)
+            self._started = started(self._start_context(), self._parts)
             with self._state.changed:  # a close() comes before or after, never between the state and the threads
                 self._state.move(State.REBALANCING, "it was started")
                 if runs := self._state.now is State.REBALANCING:
@@ -378,7 +378,7 @@ class KafkaStreams(Spelled):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _as_instance(self) -> StartContext:
+    def _start_context(self) -> StartContext:
         return StartContext(
             config=self.config,
             topology=self.topology,
@@ -396,7 +396,7 @@ class KafkaStreams(Spelled):
                 is_paused=self._paused.is_set,
                 listeners=self._listeners,
             ),
-            require_started=self._asked,
+            require_started=self._queries,
             error=lambda: self._error,
             draining=self._draining,
             phases=self._phases,

@@ -165,12 +165,13 @@ def _read(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState], T]
 
 
 def written_s(path: Path) -> float:
-    """Time of the last write to a task's state. LMDB's lock file does not count: readers write it too, and each report reads."""
-    times = []
-    for entry in path.rglob("*"):
-        try:
-            if entry.is_file() and entry.name != LOCK_FILE:
-                times.append(entry.stat().st_mtime)
-        except FileNotFoundError:  # its owner is just closing it
-            return time.time()
-    return max(times) if times else path.stat().st_mtime
+    """Time of the last write to a task's state; now, if its owner is just closing or removing it.
+
+    LMDB's lock file does not count: readers write it too, and each report reads.
+    """
+    try:
+        files = (entry for entry in path.rglob("*") if entry.is_file() and entry.name != LOCK_FILE)
+        times = [file.stat().st_mtime for file in files]
+        return max(times) if times else path.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()

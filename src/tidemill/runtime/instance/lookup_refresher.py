@@ -1,8 +1,8 @@
 """Refresh of the static sides of ``join_dataframe`` at their intervals, on a thread of its own.
 
-A refresh that fails is logged in one line and changes nothing; the next one comes after the interval. Without a session there is
-none: the stream threads end for the same reason, and say so. New plans are built while the old ones
-continue to run: a batch sees one complete version of a side.
+A refresh that fails is logged in one line and changes nothing; the next one comes after the interval. Once the session has
+stopped there are no more: the stream threads end for the same reason, and say so. New plans are built while the old ones continue
+to run: a batch sees one complete version of a side.
 """
 
 from __future__ import annotations

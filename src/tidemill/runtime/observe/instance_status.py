@@ -170,11 +170,7 @@ def _thread(thread: StreamThread) -> dict[str, object]:
     metrics, now_s = thread.metrics, time.monotonic()
     copies = {copy.task: copy for copy in thread.copies}
     live, tasks = metrics.live, thread.tasks
-    behind: dict[TaskId, int] = {}
-    for partition, lag in lags(metrics).items():
-        task = metrics.task_of.get(partition)
-        if task is not None:
-            behind[task] = behind.get(task, 0) + lag
+    behind = _lag_by_task(metrics)
     since_s = None if metrics.assigned_at_s is None else round(now_s - metrics.assigned_at_s, 1)
     return {
         "name": thread.name,
@@ -211,6 +207,16 @@ def _thread(thread: StreamThread) -> dict[str, object]:
             for past in tuple(metrics.past)
         ],
     }
+
+
+def _lag_by_task(metrics: ThreadMetrics) -> dict[TaskId, int]:
+    """The records that a task's inputs still have for it."""
+    behind: dict[TaskId, int] = {}
+    for partition, lag in lags(metrics).items():
+        task = metrics.task_of.get(partition)
+        if task is not None:
+            behind[task] = behind.get(task, 0) + lag
+    return behind
 
 
 def _active(

@@ -42,8 +42,8 @@ _WHERE_TO_LOOK = (
 
 @dataclass(slots=True)
 class _UnderWay:
-    """The current batch, and what its workers have reported of it, on threads of the control channel. A late report on the last
-    batch changes nothing here."""
+    """The current batch, and what its workers have reported of it; control channel threads write that. A report that comes after
+    the batch has ended changes nothing: the next batch has a value of its own."""
 
     batch: Batch
     began_s: float
@@ -115,8 +115,8 @@ class BatchRunner:
         now = self._under_way
         if now is not None and now.batch.request.batch_id == batch_id:
             now.progress = progress
-            if progress.records >= BACKLOG and self._engine is not None:
-                self._engine.expect_backlog()
+            if progress.records >= BACKLOG and (engine := self._engine):
+                engine.expect_backlog()
 
     def has_run(self, batch_id: int) -> None:
         """Its functions are done with the batch under way."""
@@ -149,8 +149,8 @@ class BatchRunner:
 
     def end_workers(self) -> None:
         """Any thread: no worker of this thread works on anything any more."""
-        if self._engine is not None:
-            self._engine.kill_workers()
+        if engine := self._engine:
+            engine.kill_workers()
 
     def removed(self) -> None:
         """Any thread: the stream thread has ended, and is not replaced. The control channel still knows it, but not its plans."""
@@ -247,11 +247,7 @@ class BatchRunner:
         self._registry.handle(BatchReported(report=report))
         has_changed = is_other_phase(before, self._registry.now)
         if report.outcome is Outcome.LOST:
-            self._log_lost(report.message)
-            self._count(report.message, is_misfit=report.is_misfit and are_reset)
-            self._commits.forget()
-            self._batches.fence()  # a producer that was given up in its transaction holds the offsets back until that ends
-            time.sleep(_RETRY_PAUSE_S)
+            self._reported_lost(report.message, is_misfit=report.is_misfit and are_reset)
         elif report.outcome in (Outcome.REFUSED, Outcome.TRIED):
             event = "commit-refused" if report.outcome is Outcome.REFUSED else "no-record-to-blame"
             log.info(LogEvent(event, thread=self._thread, reason=report.message))
@@ -285,7 +281,16 @@ class BatchRunner:
         # The broker no longer knows this member as the owner: only a new assignment shows which tasks it has.
         self._group.member.request_rejoin("a commit was refused")
 
+    def _reported_lost(self, reason: str, *, is_misfit: bool) -> None:
+        """The worker says itself that nothing of the batch counts: it lives, with its stores."""
+        self._log_lost(reason)
+        self._count(reason, is_misfit=is_misfit)
+        self._commits.forget()
+        self._batches.fence()  # a producer that was given up in its transaction holds the offsets back until that ends
+        time.sleep(_RETRY_PAUSE_S)
+
     def _batch_lost(self, lost: BatchLostError) -> None:
+        """There is no report: the worker may be dead, and the batch committed."""
         reason = str(lost)
         self._log_lost(reason)
         self._observers.metrics.batch_lost()

@@ -1,7 +1,8 @@
 """Requests of a stream thread's workers to their driver: the batch under way, the membership for a commit, committed offsets.
 
 Decides only whether a commit, or a call of the user's function on a batch, may still be made; all else is forwarded.
-Asked on the control channel's threads, while the stream thread waits for the batch.
+Asked on the control channel's threads, while the stream thread waits for the batch, or gives its engine up: the runner's engine
+is read once for each request.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ class DriverService:
         return None if engine is None else engine.next_request(run)
 
     def reported(self, run: int, report: BatchReport) -> None:
-        if self._runner.engine is not None:
-            self._runner.engine.reported(run, report)
+        if engine := self._runner.engine:
+            engine.reported(run, report)
 
     def wait_served(self, run: int, batch_id: int) -> None:
-        if self._runner.engine is not None:
-            self._runner.engine.wait_served(run, batch_id)
+        if engine := self._runner.engine:
+            engine.wait_served(run, batch_id)
 
     def membership(self) -> CommittingMember:
         self._runner.begin_commit()
@@ -82,9 +83,9 @@ class DriverService:
         return {tp: found.offset for tp, found in self._group.member.committed(partitions).items()}
 
     def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> None:
-        if self._runner.engine is not None:
-            self._runner.engine.worker_joined(run, step, worker)
+        if engine := self._runner.engine:
+            engine.worker_joined(run, step, worker)
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
-        if self._runner.engine is not None:
-            self._runner.engine.worker_left(step, worker)
+        if engine := self._runner.engine:
+            engine.worker_left(step, worker)

@@ -96,7 +96,7 @@ class GlobalTopics:
             self._positions, self._ends = None, {}
 
     def _look(self) -> None:
-        """Begins again with topics that are others of the same name by now."""
+        """Reads the topics again from their beginnings if one was deleted and created again; looks once in a while."""
         if not self._ends or self._now_s() < self._look_at_s:
             return
         self._look_at_s = self._now_s() + _LOOK_PAUSE_S

@@ -61,12 +61,10 @@ class OwnedStores:
         self._is_behind = False
         try:
             self._open(run)
-            note = self._note
-            self.expect(run)
+            self._fit(run)
         except BaseException:
             self.close(clean=False)
             raise
-        self._note = "; ".join(filter(None, [note, self._note]))
 
     def _open(self, run: TaskRun) -> None:
         if self._persistent:
@@ -124,21 +122,29 @@ class OwnedStores:
         replaced = [str(state.directory / DATA_FILE) for state in self._states if state.is_replaced()]
         if replaced:
             self._wipe(f"{', '.join(replaced)} was removed or replaced while the task runs here; wiped")
+        self._fit(run)
+
+    def _fit(self, run: TaskRun) -> None:
+        """Empties stores that don't belong to their changelogs, then compares positions with those that the driver expects."""
         if run.wipe:
-            self.noted(
-                f"the stores of task {run.task}, at {self._changelog()}, are not part of their changelogs, which end before that "
-                "or lack what the stores lack: wiped"
-            )
-            with self._sound():
-                for state in self._states:
-                    for store in self._logged.intersection(state.stores):  # others could not be restored, and fit no changelog
-                        state.wipe(store)
-                self._positions = [state.positions() for state in self._states]
+            self._empty_logged()
         self._follow_topics(run)
         if self._is_elsewhere(run):  # not where this worker has left them: what counts is what is in the files
             with self._sound():
                 self._positions = [state.positions() for state in self._states]
         self._is_behind = self._is_elsewhere(run)
+
+    def _empty_logged(self) -> None:
+        """Empties the stores that have a changelog: others could not be restored, and there is none that they don't fit."""
+        self.noted(
+            f"the stores of task {self.run.task}, at {self._changelog()}, are not part of their changelogs, which end before "
+            "that or lack what the stores lack: wiped"
+        )
+        with self._sound():
+            for state in self._states:
+                for store in self._logged.intersection(state.stores):
+                    state.wipe(store)
+            self._positions = [state.positions() for state in self._states]
 
     def _follow_topics(self, run: TaskRun) -> None:
         """Empties stores whose changelog topic was deleted and created again: positions in it are positions in another topic."""

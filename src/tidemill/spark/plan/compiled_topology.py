@@ -109,8 +109,8 @@ def compile_topology(
 ) -> CompiledTopology:
     """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
     ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come, and a
-    topic that has nothing is waited for as ``idle_ms`` says.
-    ``one_by_one``: single records may have to be left out (exception handlers), so Python functions get one at a time.
+    topic that has nothing is waited for as ``idle_ms`` says. ``one_by_one``: single records may have to be left out (exception
+    handlers), so Python functions get one at a time.
     ``owner``: the session that functions of ``join_dataframe`` get, where ``session`` is one for plans only.
 
     Raises:

@@ -188,38 +188,19 @@ def json_type(data_type: spark.DataType, where: str) -> JsonType:
 
 def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -> Column:
     """``column`` with the schema's fields in their order, of their types."""
+    if _is_alike(found, kind):
+        return column
     if found.simpleString() == "void":
         return column.cast(_ddl(kind))
     match kind, found:
-        case StructType(fields), spark.StructType():
-            if _is_alike(found, kind):
-                return column
-            types = {field.name: field.dataType for field in found.fields}
-            if len(types) < len(found.fields):
-                raise TopologyError(f"{where}: the column has two fields of one name: {', '.join(found.names)}")
-            lacking = [name for name in types if name not in dict(fields)]
-            if lacking:
-                raise TopologyError(
-                    f"{where}: the column has the field {lacking[0]!r}, which the serde's schema {kind.ddl} lacks: drop it, or "
-                    "add it to the schema"
-                )
-            placed = spark.StructType([spark.StructField(str(at), field.dataType) for at, field in enumerate(found.fields)])
-            parts = dict(zip(found.names, _told_apart(column, found.names, placed), strict=True))
-            present = [(name, inner) for name, inner in fields if name in types]
-            shaped = [_shaped(parts[name], types[name], inner, f"{where}.{name}").alias(name) for name, inner in present]
-            return F.when(column.isNotNull(), F.struct(*shaped))
+        case StructType(), spark.StructType():
+            return _shaped_struct(column, found, kind, where)
         case ArrayType(element), spark.ArrayType(elementType=item_type):
-            if _is_alike(found, kind):
-                return column
             return F.transform(column, lambda item: _shaped(item, item_type, element, f"{where}[]"))
         case MapType(), spark.MapType(keyType=spark.NullType()):  # F.create_map() without arguments
             return column.cast(_ddl(kind))
         case MapType(value), spark.MapType(keyType=key, valueType=item_type) if key.simpleString() == "string":
-            if _is_alike(found, kind):
-                return column
             return F.transform_values(column, lambda _, item: _shaped(item, item_type, value, f"{where}[]"))
-        case ScalarType(ddl), _ if found.simpleString() == ddl:
-            return column
         case DecimalType(), _ if _has_room(kind, found):
             return column.cast(kind.ddl)
         case ScalarType(ddl), _ if (found.simpleString(), ddl) in _WIDER:
@@ -228,6 +209,24 @@ def _shaped(column: Column, found: spark.DataType, kind: JsonType, where: str) -
         f"{where}: the column has type {found.simpleString()}, but the serde's schema has {kind.ddl} there: convert the "
         "column, or give a serde with its type"
     )
+
+
+def _shaped_struct(column: Column, found: spark.StructType, kind: StructType, where: str) -> Column:
+    """Fields of the schema that the column lacks are left out; TopologyError for one that the schema lacks. Null stays null."""
+    types = {field.name: field.dataType for field in found.fields}
+    if len(types) < len(found.fields):
+        raise TopologyError(f"{where}: the column has two fields of one name: {', '.join(found.names)}")
+    lacking = [name for name in types if name not in dict(kind.fields)]
+    if lacking:
+        raise TopologyError(
+            f"{where}: the column has the field {lacking[0]!r}, which the serde's schema {kind.ddl} lacks: drop it, or "
+            "add it to the schema"
+        )
+    placed = spark.StructType([spark.StructField(str(at), field.dataType) for at, field in enumerate(found.fields)])
+    parts = dict(zip(found.names, _told_apart(column, found.names, placed), strict=True))
+    present = [(name, inner) for name, inner in kind.fields if name in types]
+    shaped = [_shaped(parts[name], types[name], inner, f"{where}.{name}").alias(name) for name, inner in present]
+    return F.when(column.isNotNull(), F.struct(*shaped))
 
 
 def _has_room(kind: DecimalType, found: spark.DataType) -> bool:

@@ -119,18 +119,12 @@ def _rewritten(
 
 
 def _pass_over(origin: _Origin, records: Records, at: int, problem: BaseException, state: StepState) -> None:
-    task, offset = TaskId(origin.subtopology, records.parts[at]), records.offsets[at]
-    topic = topic_of(origin.topics, records.sequences[at], offset)
-    key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
-    context = ErrorContext(
-        task=task, node=origin.sink, topic=topic, partition=task.partition, offset=offset, timestamp=records.timestamps[at],
-        headers=headers,
-    )  # fmt: skip
-    sides = as_handlers_get_it(origin.key_serde, key), as_handlers_get_it(origin.value_serde, value)
-    record = Record(*sides, context.timestamp, headers)
+    context = _context(origin.sink, origin.subtopology, origin.topics, records, at)
+    record = _as_handlers_get_it(origin.key_serde, origin.value_serde, records, at)
     said = said_by(problem)
     what = said if isinstance(problem, SerdeError) else f"a serde failed: {type(problem).__name__}: {said}"
-    _judge(context, record, problem, (key, value), state, f"{origin.sink}: {what}", in_sink=True)
+    data = records.keys[at], records.values[at]
+    _judge(context, record, problem, data, state, f"{origin.sink}: {what}", in_sink=True)
 
 
 def _judge(
@@ -269,11 +263,10 @@ def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, probl
     failed = "" if isinstance(problem, _WrongResultError) else f"the {what} failed: {type(problem).__name__}: "
     said = f"{sink.name}: {failed}{said_by(problem)}"
     if not sink.above:
-        raise _error(said, _context(sink, sink.name, records, at)) from problem
-    context = _context(sink, " or ".join(sink.above), records, at)
-    data = key, value = records.keys[at], records.values[at]
-    sides = as_handlers_get_it(sink.key_serde, key), as_handlers_get_it(sink.value_serde, value)
-    _judge(context, Record(*sides, context.timestamp, context.headers), problem, data, state, said, in_sink=False)
+        raise _error(said, _context(sink.name, sink.subtopology, sink.inputs, records, at)) from problem
+    context = _context(" or ".join(sink.above), sink.subtopology, sink.inputs, records, at)
+    record = _as_handlers_get_it(sink.key_serde, sink.value_serde, records, at)
+    _judge(context, record, problem, (records.keys[at], records.values[at]), state, said, in_sink=False)
 
 
 def _decoded(sink: SinkSpec, records: Records, at: int) -> Record:
@@ -281,10 +274,15 @@ def _decoded(sink: SinkSpec, records: Records, at: int) -> Record:
     return Record(key, value, records.timestamps[at], tuple(records.header(at) or ()))
 
 
-def _context(sink: SinkSpec, node: str, records: Records, at: int) -> ErrorContext:
-    task, offset = TaskId(sink.subtopology, records.parts[at]), records.offsets[at]
-    topic = topic_of(sink.inputs, records.sequences[at], offset)
+def _as_handlers_get_it(key_serde: Serde, value_serde: Serde, records: Records, at: int) -> Record:
+    key, value = as_handlers_get_it(key_serde, records.keys[at]), as_handlers_get_it(value_serde, records.values[at])
+    return Record(key, value, records.timestamps[at], tuple(records.header(at) or ()))
+
+
+def _context(node: str, subtopology: int, topics: tuple[str, ...], records: Records, at: int) -> ErrorContext:
+    """The place of a record of ``topics`` on which ``node`` has failed."""
+    task, offset = TaskId(subtopology, records.parts[at]), records.offsets[at]
     return ErrorContext(
-        task=task, node=node, topic=topic, partition=task.partition, offset=offset,
+        task=task, node=node, topic=topic_of(topics, records.sequences[at], offset), partition=task.partition, offset=offset,
         timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
     )  # fmt: skip

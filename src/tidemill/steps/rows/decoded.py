@@ -53,42 +53,47 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
         DeserializerEndedError: of a row, by its place in ``table``.
         ValueError: functions of Columns have made what a serde can't read, so no record of a topic is unreadable.
     """
-    unreadable: set[int] = set()
-    raw = [table.column(side) if entry.source is not None else None for side in ("key", "value")]
-    sides: list[list[object]] = []
-    for side, column, serde in zip(("key", "value"), raw, (entry.key_serde, entry.value_serde), strict=True):
-        if column is not None and type(serde) is StringSerde:
-            sides.append(_texts(column))
-        else:
-            data = side_bytes(table, side, serde) if column is None else column.to_pylist()
-            values, misread = read_each(serde.deserialize, data)
-            if misread and column is None:
-                made = f"the {side} for {entry.node.partition('|')[0]}, made by functions of Columns"
-                raise ValueError(f"{made}, can't be read: {_why(serde, data[misread[0]])}")
-            sides.append(values)
-            unreadable.update(misread)
-    if unreadable:
-        good = pa.array([at for at in range(table.num_rows) if at not in unreadable], pa.int64())
-        bad = table.take(pa.array(sorted(unreadable), pa.int64()))
-        place = bad.schema.get_field_index("n")
-        bad = bad.set_column(place, "n", pa.array([entry.source] * bad.num_rows, pa.int64()))
-        sides = [[side[at] for at in good.to_pylist()] for side in sides]
-        table = table.take(good)
+    keys, bad_keys = _decoded_side(table, "key", entry, entry.key_serde)
+    values, bad_values = _decoded_side(table, "value", entry, entry.value_serde)
+    unreadable = {*bad_keys, *bad_values}
+    if not unreadable:
+        return _as_columns(table, entry, keys, values), None
+    good = [at for at in range(table.num_rows) if at not in unreadable]
+    bad = table.take(pa.array(sorted(unreadable), pa.int64()))
+    place = bad.schema.get_field_index("n")
+    bad = bad.set_column(place, "n", pa.array([entry.source] * bad.num_rows, pa.int64()))
+    table = table.take(pa.array(good, pa.int64()))
+    return _as_columns(table, entry, [keys[at] for at in good], [values[at] for at in good]), bad
+
+
+def _decoded_side(table: pa.Table, side: str, entry: GraphEntry, serde: Serde) -> tuple[list[object], Sequence[int]]:
+    """The keys or the values of a table, and the rows whose own can't be read."""
+    column = table.column(side) if entry.source is not None else None
+    if column is not None and type(serde) is StringSerde:
+        return _texts(column), ()
+    data = side_bytes(table, side, serde) if column is None else column.to_pylist()
+    values, misread = read_each(serde.deserialize, data)
+    if misread and column is None:
+        made = f"the {side} for {entry.node.partition('|')[0]}, made by functions of Columns"
+        raise ValueError(f"{made}, can't be read: {_why(serde, data[misread[0]])}")
+    return values, misread
+
+
+def _as_columns(table: pa.Table, entry: GraphEntry, keys: list[object], values: list[object]) -> DecodedRows:
     packed = table.column("headers")
     none = packed.null_count == table.num_rows
     headers: list[Headers] = [()] * table.num_rows if none else [tuple(unpacked(row) or ()) for row in packed.to_pylist()]
-    found = DecodedRows(
+    return DecodedRows(
         entry=entry,
         table=table,
         parts=table.column("part").to_numpy(),
         sequences=table.column("seq").to_numpy(),
-        keys=sides[0],
-        values=sides[1],
+        keys=keys,
+        values=values,
         timestamps=table.column("ts").to_pylist(),
         headers=headers,
         offsets=table.column("off").to_pylist(),
     )
-    return found, bad if unreadable else None
 
 
 def _why(serde: Serde, data: bytes | None) -> str:

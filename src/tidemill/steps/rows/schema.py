@@ -64,8 +64,7 @@ LOG = -20_000
 """A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent, in the order of
 ``child``."""
 OUTPUT = -30_000
-"""A record that an earlier Python step sends: bytes as they are sent; the first headers
-say where it goes (``writes``)."""
+"""A record that an earlier Python step sends: bytes as they are sent; the first headers say where it goes (``writes``)."""
 
 UNREADABLE_HEADERS = "tidemill.unreadable-headers"
 """The only header of an UNREADABLE row whose own headers can't be read."""

@@ -39,25 +39,7 @@ def count(node: NodeSpec, operation: Count, records: Records, state: StepState) 
     """Adds how many records each key got; null keys (and what had a null value) are dropped and counted."""
     out = Records.empty(headers=records.headers is not None, olds=node.sends_old)
     for task, indexes in _by_task(node, records.parts).items():
-        sums: dict[bytes, int] = {}
-        latest: dict[bytes, int] = {}
-        last: dict[bytes, int] = {}
-        counts = records.counts
-        for at in indexes:
-            key = records.keys[at]
-            n = 1 if counts is None else counts[at]
-            if key is None:
-                state.dropped += n
-                continue
-            timestamp = records.timestamps[at]
-            if key in sums:
-                sums[key] += n
-                if timestamp > latest[key]:
-                    latest[key] = timestamp
-            else:
-                sums[key] = n
-                latest[key] = timestamp
-            last[key] = at
+        sums, latest, last = _added_up(records, indexes, state)
         keys = sorted(sums)
         rows: list[bytes | None] = []
         values: list[bytes | None] = []
@@ -87,6 +69,32 @@ def count(node: NodeSpec, operation: Count, records: Records, state: StepState) 
         if out.headers is not None:
             out.headers.extend(records.header(last[key]) for key in keys)
     return out
+
+
+def _added_up(
+    records: Records, indexes: Sequence[int], state: StepState
+) -> tuple[dict[bytes, int], dict[bytes, int], dict[bytes, int]]:
+    """By key: how many records it got, their latest timestamp, and where the last of them is."""
+    sums: dict[bytes, int] = {}
+    latest: dict[bytes, int] = {}
+    last: dict[bytes, int] = {}
+    counts = records.counts
+    for at in indexes:
+        key = records.keys[at]
+        n = 1 if counts is None else counts[at]
+        if key is None:
+            state.dropped += n
+            continue
+        timestamp = records.timestamps[at]
+        if key in sums:
+            sums[key] += n
+            if timestamp > latest[key]:
+                latest[key] = timestamp
+        else:
+            sums[key] = n
+            latest[key] = timestamp
+        last[key] = at
+    return sums, latest, last
 
 
 _Fold = Callable[[bytes, bytes, "bytes | None"], "bytes | None"]

@@ -50,7 +50,7 @@ _Result = tuple[int, bool, int, bytes, "bytes | None", int]
 
 @dataclass(slots=True)
 class _Fold:
-    """One task's batch: how far time was when each record came. Plain tuples, as several are made for each record."""
+    """One task's batch, and how far time was at each of its records. Sessions are plain tuples: each record makes several."""
 
     steps: Steps
     gap: int
@@ -76,15 +76,15 @@ class _Fold:
     added: int = 0
     results: list[_Result] = field(default_factory=list)
 
-    def key(self, raw: bytes, times: list[int], records: list[int], at: list[int]) -> None:
-        """Takes the records of one key: their times, numbers in the task, and numbers in the table."""
+    def fold_key(self, raw: bytes, times: list[int], records: list[int], at: list[int]) -> None:
+        """Adds the records of one key to its sessions: their times, numbers in the task, and numbers in the table."""
         key = None if self.decode_key is None else self.decode_key(raw)
         found = self.shown.by_key.get(raw)
         if found is None:
             found = self.shown.of(raw, self.segments)
         low = max(min(times) - self.gap, self.oldest, 0)
         if len(times) == 1 and (not found or found[-1][0] < low):
-            self._only(key, raw, found, times[0], records[0], at[0])
+            self._add_only(key, raw, found, times[0], records[0], at[0])
             return
         encode, results = self.encode, self.results
         first = len(found)
@@ -111,7 +111,7 @@ class _Fold:
             over = [(bounds, row) for bounds, row in gone.items() if bounds in existed]
             results += [(end, False, start, raw, None, row) for (end, start), row in over]
 
-    def _only(self, key: object, raw: bytes, found: list[Shown], time: int, number: int, row: int) -> None:
+    def _add_only(self, key: object, raw: bytes, found: list[Shown], time: int, number: int, row: int) -> None:
         """A key's only record in the batch, with no session near: what ``_add`` comes to then."""
         if time < self.close_times[number]:
             self.late += 1
@@ -179,10 +179,10 @@ def fold_sessions(node: NodeSpec, operation: SessionAggregate, table: pa.Table, 
     out = Records.empty(headers=keyed.has_headers)
     for task, mine in keyed.of_tasks(node.subtopology, state):
         with rows_of_store(task, operation.store, state) as rows:
-            fold = _begun(node, operation, task, rows, state, timestamps[mine], values)
+            fold = _fold_of(node, operation, task, rows, state, timestamps[mine], values)
             for code, times, records, at in _by_key(keyed.codes, timestamps, mine):
                 try:
-                    fold.key(keyed.keys[code], times, records, at)
+                    fold.fold_key(keyed.keys[code], times, records, at)
                 except BaseException as problem:
                     where = " for a key whose first record in this batch is there"
                     offset, sequence = (table.column(name)[at[0]].as_py() for name in ("off", "seq"))
@@ -202,11 +202,11 @@ def _values(table: pa.Table, serde: Serde) -> list[object]:
     return [serde.deserialize(data) for data in side_bytes(table, "value", serde)]
 
 
-def _begun(
+def _fold_of(
     node: NodeSpec, operation: SessionAggregate, task: TaskId, rows: TaskRows, state: StepState, timestamps: Longs,
     values: list[object] | None,
 ) -> _Fold:  # fmt: skip
-    """The task's clocks at each of its records, and where the batch leaves them."""
+    """The task's fold, with its clocks at each record; the store's clock is left where the batch ends."""
     kept = state.stores[operation.store].kept
     assert kept is not None
     assert kept.value_serde is not None
