@@ -46,6 +46,18 @@ def built(program: Any) -> Topology:
     return builder.build()
 
 
+def test_many_results_of_one_record_are_taken_on_the_way_in_their_order() -> None:
+    def program(b: StreamsBuilder) -> None:
+        b.stream("in").flat_map_values(per_record(lambda v: [str(n) for n in range(int(v))], STRING)).to("out")
+
+    graph, taken = graph_of(built(program)), list[list[Any]]()
+    graph.take_many = lambda produced: taken.append(values(produced))
+    graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b"2500", 1)
+    taken.append(values(graph.take_produced()))
+    assert [len(some) for some in taken] == [1000, 1000, 500]
+    assert [value for some in taken for value in some] == [str(n) for n in range(2500)]
+
+
 def fails_below(b: StreamsBuilder) -> None:
     passed = b.stream("in").filter(per_record(lambda k, v: True), name="first")
     passed.map_values(per_record(lambda v: 1 // 0, STRING), name="divides").to("out")

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
 
 from tidemill.errors import BatchLostError, StopError
 from tidemill.spark.batch_failures import needing_the_jvm, needing_the_session
@@ -30,6 +31,40 @@ OTHERS = [
 def test_a_jvm_that_does_not_answer_ends_in_its_sentence(problem: Exception) -> None:
     with pytest.raises(StopError, match="the Spark JVM is gone: the instance can't go on; start it again"), needing_the_jvm():
         raise problem
+
+
+class Ended:
+    """A JVM's process, with its exit code."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def wait(self, limit_s: float) -> int:
+        del limit_s
+        return self._code
+
+
+def ended(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=Ended(code)))
+
+
+@pytest.mark.parametrize(("code", "said"), [(52, "had no memory left.*spark.driver.memory"), (137, "is gone")])
+def test_a_jvm_that_had_no_memory_left_says_so(monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+    ended(monkeypatch, code)
+    with pytest.raises(StopError, match=said), needing_the_jvm():
+        raise GONE[0]
+
+
+def test_a_jvm_that_stops_its_session_before_it_ends_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(monkeypatch, 52)
+    with pytest.raises(StopError, match="had no memory left"), needing_the_session(session(jsc=context(is_stopped=True))):
+        raise LOST[0]
+
+
+def test_a_session_that_its_owner_has_stopped_waits_for_no_end_of_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended(monkeypatch, 0)
+    with pytest.raises(StopError, match="was stopped"), needing_the_session(session(jsc=None)):
+        raise LOST[0]
 
 
 @pytest.mark.parametrize("problem", OTHERS, ids=repr)

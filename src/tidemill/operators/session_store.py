@@ -180,14 +180,14 @@ class SessionStore:
         """The clock of the operator ``node``, kept with the store; ``is_alone`` as in ``Segments.clock``."""
         return self._segments.clock(node, is_alone=is_alone)
 
-    def take_closed(self, first: int, last: int) -> list[tuple[Windowed, TableRow]]:
-        """(session, (aggregate, its end)) of those that end at ``first .. last``: each is given once. Expired segments are gone.
+    def take_closed(self, first: int, last: int) -> Iterator[tuple[Windowed, TableRow]]:
+        """(session, (aggregate, its end)) of those that end at ``first .. last``: each is given once, and read when it is asked
+        for. Expired segments are gone.
 
         By end, start and key; of a store in memory by end, key and start, as Kafka Streams' own. Hidden ones are among them: with
         the default retention a session is hidden before it closes, so Kafka Streams' store in memory never gives one.
         """
         segments = self._segments
-        found = []
         entries = segments.indexed(first, last)
         if not self._persistent:
             entries.sort(key=_end_key_start)
@@ -196,8 +196,7 @@ class SessionStore:
             end, start, key = unpack_time(entry)[0], unpack_time(entry, 8)[0], entry[16:]
             row = self._rows.get(pack_time(end // self._interval) + key + entry[:16])
             if row is not None:
-                found.append((Windowed(self.decode_key(key), start, end), (self._decode(row), end)))
-        return found
+                yield Windowed(self.decode_key(key), start, end), (self._decode(row), end)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         """Applies a record of the changelog."""

@@ -34,7 +34,7 @@ _KEY_OVERHEAD, _CONTEXT_OVERHEAD = 8, 20
 
 
 class BufferedChange(NamedTuple):
-    """The last change of a key, as bytes, and the record that brought it."""
+    """The last change of a key, as bytes, and the record that brought it. ``time``: when the key came in."""
 
     prior: bytes | None
     old: bytes | None
@@ -42,6 +42,7 @@ class BufferedChange(NamedTuple):
     timestamp: int
     origin: RecordMetadata
     headers: Headers
+    time: int
 
 
 class SuppressBuffer:
@@ -54,7 +55,6 @@ class SuppressBuffer:
         self._encode_key, self._decode_key = store.key_serde.serialize, store.key_serde.deserialize
         self._encode, self._decode = store.value_serde.serialize, store.value_serde.deserialize
         self._held: dict[bytes, BufferedChange] = {}
-        self._times: dict[bytes, int] = {}
         self._order: list[tuple[int, bytes]] = []
         self._touched: dict[bytes, None] = {}
         self.stream_time = self._kept_time = -1
@@ -68,9 +68,8 @@ class SuppressBuffer:
         self._is_loaded = True
         for row_key, row in self._rows.scan(_ROW, _ROWS_END):
             key = row_key[1:]
-            held, time = read_buffered(row)
-            self._held[key], self._times[key] = held, time
-            self._order.append((time, key))
+            self._held[key] = held = read_buffered(row)
+            self._order.append((held.time, key))
             self.bytes_held += _size(key, held)
             self.stream_time = max(self.stream_time, held.timestamp)
         heapify(self._order)
@@ -92,10 +91,9 @@ class SuppressBuffer:
         change: Change = record.value
         old, new = self._encode(change.old), self._encode(change.new)
         before = self._held.get(key)
-        held = BufferedChange(old if before is None else before.prior, old, new, record.timestamp, origin, record.headers)
-        self._held[key] = held
+        prior, time = (old, time) if before is None else (before.prior, before.time)
+        self._held[key] = held = BufferedChange(prior, old, new, record.timestamp, origin, record.headers, time)
         if before is None:
-            self._times[key] = time
             heappush(self._order, (time, key))
         else:
             self.bytes_held -= _size(key, before)
@@ -113,7 +111,6 @@ class SuppressBuffer:
         """Holds the key that leaves next no longer."""
         _time, key = heappop(self._order)
         self.bytes_held -= _size(key, self._held.pop(key))
-        del self._times[key]
         self._touched[key] = None
 
     def prior(self, key: object) -> tuple[bool, object]:
@@ -142,7 +139,7 @@ class SuppressBuffer:
             read_buffered(value)
         self._rows.put(_ROW + key, value)
         self._is_loaded = False
-        self._held, self._times, self._order, self._touched, self.bytes_held = {}, {}, [], {}, 0
+        self._held, self._order, self._touched, self.bytes_held = {}, [], {}, 0
 
     def flush(self) -> None:
         """Writes and logs what became of the keys touched since the last call."""
@@ -155,7 +152,7 @@ class SuppressBuffer:
                 self._rows.put(_ROW + key, None)
                 self._rows.log(key, None, None)
             else:
-                data = _write(held, self._times[key])
+                data = _write(held)
                 self._rows.put(_ROW + key, data)
                 self._rows.log(key, data, None, VERSION)
         self._touched.clear()
@@ -163,7 +160,7 @@ class SuppressBuffer:
 
 def _size(key: bytes, held: BufferedChange) -> int:
     """The bytes that Kafka Streams takes a held change to need in memory: the measure of ``max_bytes``."""
-    prior, old, new, _timestamp, origin, headers = held
+    prior, old, new, _timestamp, origin, headers, _time = held
     size = _KEY_OVERHEAD + len(key) + _CONTEXT_OVERHEAD + len(origin.topic) + len(new or b"")
     size += len(prior or b"") + (0 if prior == old else len(old or b""))
     return size + sum(len(name) + len(value or b"") for name, value in headers) if headers else size
@@ -183,11 +180,11 @@ def write_context(timestamp: int, origin: RecordMetadata, headers: Headers) -> b
     return b"".join(parts)
 
 
-def _write(held: BufferedChange, time: int) -> bytes:
+def _write(held: BufferedChange) -> bytes:
     prior, old = held.prior, held.old
     old_part = _INT.pack(_AS_PRIOR) if old is not None and old == prior else _sized(old)
     context = write_context(held.timestamp, held.origin, held.headers)
-    return context + _sized(prior) + old_part + _sized(held.new) + pack_time(time)
+    return context + _sized(prior) + old_part + _sized(held.new) + pack_time(held.time)
 
 
 def read_context(data: bytes) -> tuple[int, RecordMetadata, Headers, int]:
@@ -218,8 +215,8 @@ def _take(data: bytes, at: int) -> tuple[bytes | None, int]:
     return data[at : at + length], at + length
 
 
-def read_buffered(row: bytes) -> tuple[BufferedChange, int]:
-    """A buffered change and its time. ValueError or struct.error for bytes that are none, whole."""
+def read_buffered(row: bytes) -> BufferedChange:
+    """ValueError or struct.error for bytes that are no buffered change, whole."""
     timestamp, origin, headers, at = read_context(row)
     prior, at = _take(row, at)
     if _INT.unpack_from(row, at)[0] == _AS_PRIOR:
@@ -232,4 +229,4 @@ def read_buffered(row: bytes) -> tuple[BufferedChange, int]:
         raise ValueError(f"{len(row) - end} bytes behind its time")
     if timestamp < 0:
         raise ValueError(f"the timestamp {timestamp}, which no record has")
-    return BufferedChange(prior, old, new, timestamp, origin, headers), time
+    return BufferedChange(prior, old, new, timestamp, origin, headers, time)

@@ -94,6 +94,7 @@ class HandedOver(NamedTuple):
     record: Record
 
 
+_MUCH = 1_000
 _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], "UserFunction | None", bool]
 """What a source needs to read: key, value, timestamp extractor, and whether it is global."""
 
@@ -141,6 +142,9 @@ class TaskGraph:
         self.default_serdes = default_serdes
         self._rows, self._stores, self._operators = rows, dict[str, Any](), dict[str, Operator]()
         self._produced: list[Produced] = []
+        self.take_many: Callable[[list[Produced]], None] | None = None
+        """Gets what has reached sinks as soon as it is much, if its caller needs no more order than its own: one record may close
+        100,000 windows."""
         self._handed_over: list[HandedOver] = []
         self._refused: list[Refused] = []
         inside = topology.nodes.keys() if nodes is None else set(nodes)
@@ -408,6 +412,8 @@ class TaskGraph:
                     return
             partition = value.partition if is_answered else None
             self._produced.append(_produced_of((name, to, write_key(key), write_value(value), record, partition)))
+            if len(self._produced) >= _MUCH and self.take_many is not None:
+                self.take_many(self.take_produced())
 
         return produce
 

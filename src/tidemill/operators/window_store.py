@@ -183,21 +183,20 @@ class WindowStore:
         """The clock of the operator ``node``, kept with the store; ``is_alone`` as in ``Segments.clock``."""
         return self._segments.clock(node, is_alone=is_alone)
 
-    def take_closed(self, first: int, last: int) -> list[tuple[Windowed, Value]]:
-        """The windows of a time-ordered store that start at ``first .. last`` and have not expired; each is returned once.
+    def take_closed(self, first: int, last: int) -> Iterator[tuple[Windowed, Value]]:
+        """The windows of a time-ordered store that start at ``first .. last`` and have not expired; each is given once, and read
+        when it is asked for: all of a batch that closes many would need a lot of memory.
 
         A store in memory gives those of a store on disk, which shows one ms more: Kafka Streams' hides, with the default
         retention, a tumbling window just when the next one closes it, and never gives one.
         """
         segments = self._segments
-        found = []
         for entry in segments.indexed(max(first, segments.observed - segments.retention), last):
             start, key = unpack_time(entry)[0], entry[8:-4]
             segments.forget(entry)
             row = self._rows.get(pack_time(start // self._interval) + key + entry[:8] + entry[-4:])
             if row is not None:
-                found.append((self.window(key, start), self._value(row)))
-        return found
+                yield self.window(key, start), self._value(row)
 
     def restore(self, key: bytes, value: bytes | None, timestamp: int, _headers: Headers = ()) -> None:
         """Applies a record of the changelog."""

@@ -12,10 +12,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from pyspark import SparkContext
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
@@ -38,6 +40,13 @@ from tidemill.errors import (
 from tidemill.spark.java import JavaObject, is_stopped
 
 JVM_GONE = "the Spark JVM is gone: the instance can't go on; start it again"
+_NO_MEMORY = (
+    "the Spark JVM had no memory left, and has ended: set spark.driver.memory higher (a batch needs several times the size of "
+    "its largest values), and start the instance again"
+)
+_OUT_OF_MEMORY = 52
+"""The exit code of Spark's JVMs whose heap was not enough for a task (SparkExitCode.OOM)."""
+_EXIT_LIMIT_S = 2.0
 SESSION_STOPPED = (
     "the Spark session was stopped (spark.stop()) while the instance ran, so it can't go on: start it again, and close it before "
     "its session"
@@ -45,6 +54,25 @@ SESSION_STOPPED = (
 _NO_ANSWER = re.compile(
     r"Answer from Java side is empty|Error while (sending|receiving)|An error occurred while calling \S+\s*\Z"
 )
+
+
+def _exit_code() -> int | None:
+    """That of the JVM, if it ends now or has ended; None also of one that neither Tidemill nor PySpark has started."""
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return None if process is None else process.wait(_EXIT_LIMIT_S)
+    return None
+
+
+def jvm_gone() -> StopError:
+    """The error where Spark's JVM has died."""
+    return StopError(_NO_MEMORY if _exit_code() == _OUT_OF_MEMORY else JVM_GONE)
+
+
+def session_gone(session: SparkSession, problem: BaseException) -> StopError:
+    """The error where a session does not answer, or was stopped: by its owner, or by its JVM, which stops it before it ends."""
+    is_owners = session.sparkContext._jsc is None
+    return jvm_gone() if is_jvm_gone(problem) or not (is_owners or _exit_code() is None) else StopError(SESSION_STOPPED)
 
 
 def is_jvm_gone(problem: BaseException) -> bool:
@@ -61,7 +89,7 @@ def needing_the_jvm() -> Iterator[None]:
         yield
     except Exception as problem:
         if is_jvm_gone(problem):
-            raise StopError(JVM_GONE) from problem
+            raise jvm_gone() from problem
         raise
 
 
@@ -75,7 +103,7 @@ def needing_the_session(session: SparkSession) -> Iterator[None]:
             raise
         except Exception as problem:
             if is_stopped(session):
-                raise StopError(SESSION_STOPPED) from problem
+                raise session_gone(session, problem) from problem
             raise
 
 

@@ -27,9 +27,9 @@ from pyspark.sql import SparkSession
 
 from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.deadline import Deadline
-from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, NoSlotError, StopError, TidemillError
+from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, NoSlotError, TidemillError
 from tidemill.log_format import LogEvent
-from tidemill.spark.batch_failures import JVM_GONE, errors_unlogged, failure_of, needing_the_session, reports_itself
+from tidemill.spark.batch_failures import errors_unlogged, failure_of, jvm_gone, needing_the_session, reports_itself
 from tidemill.spark.java import JavaObject, settings_of
 from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import OnDriverHost, Placement
@@ -373,7 +373,7 @@ class BatchEngine:
         if isinstance(problem, (Py4JJavaError, CapturedException)):
             failure = failure_of(problem)
         elif isinstance(problem, (Py4JError, OSError)):
-            failure = StopError(JVM_GONE)
+            failure = jvm_gone()
         else:
             raise problem
         failure.__cause__ = problem

@@ -48,8 +48,8 @@ from tidemill.task.partition_time import Times
 from tidemill.testing.driver_service import THREAD, shared_driver_service
 from tidemill.testing.driver_stores import reads_of
 from tidemill.testing.shared_session import STARTED, shared_session
-from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, from_json, to_json
-from tidemill.testing.worker import Place, on_disk, source_of, step_of
+from tidemill.testing.topics import Duration, RawRecord, TestInputTopic, TestOutputTopic, data, to_json
+from tidemill.testing.worker import Place, on_disk, read_sent, source_of, step_of
 from tidemill.topology.durations import Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.key_value_serdes import KeyValueSerdes
@@ -368,8 +368,7 @@ class TopologyTestDriver(Spelled):
         for node, path, batch_id in carried["handed_over"]:
             if failed := self._foreach_batch.call(node, path, BatchId.from_rows(batch_id)):
                 raise StopError(failed)
-        sent = [*again, *(from_json(row) for row in carried["sent"])]
-        return sent, [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
+        return [*again, *read_sent(self._address)], [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
 
     def _take(self, report: BatchReport) -> None:
         self._committed = report.batch_id

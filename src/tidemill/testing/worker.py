@@ -1,7 +1,7 @@
 """Stand-ins for Kafka's clients in the workers of a driver's plan: given records in, a list out.
 
-A batch's records come in a file, which the driver writes before it asks for the batch; what a batch sent goes back in its
-report. Everything between is what an instance runs: source step, Python steps, stores.
+A batch's records come in a file, which the driver writes before it asks for the batch; what a batch sent goes back in another
+one. Everything between is what an instance runs: source step, Python steps, stores.
 """
 
 from __future__ import annotations
@@ -212,6 +212,18 @@ class Place:
     key: bytes = field(repr=False)
 
 
+def write_sent(records: str, sent: Iterable[RawRecord]) -> None:
+    """One line for each record, so that no text is as large as all of them. ``records``: the file of the batch's records."""
+    with open(f"{records}.sent", "w", encoding="utf-8") as file:
+        file.writelines(f"{json.dumps(to_json(record))}\n" for record in sent)
+
+
+def read_sent(records: str) -> list[RawRecord]:
+    """What the batch sent whose records are in this file."""
+    with open(f"{records}.sent", encoding="utf-8") as file:
+        return [from_json(json.loads(line)) for line in file]
+
+
 def control_of(place: Place, step: str, run: int) -> ControlClient:
     """This process's end of the channel, one for all drivers."""
     clients: dict[tuple[str, str], ControlClient] = _kept_here().setdefault("clients", {})
@@ -261,7 +273,7 @@ def source_of(
 def step_of(
     place: Place, spec: StepSpec, unreadable: Unreadable, steps: int
 ) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """A Python step; the last one puts what was sent into its report's message."""
+    """A Python step; the last one writes what was sent to the file that ``read_sent`` reads."""
 
     code = _code(place, f"step-{spec.number}", spec, unreadable)
 
@@ -278,8 +290,8 @@ def step_of(
                 return
             for request, rows in micro_batches(batches):
                 report = run_last_step(request, rows, spec, worker)
-                sent = [to_json(record) for record in worker.output.sent]
-                found = {"said": report.message, "sent": sent, "rows": worker.shown(), "handed_over": worker.handed_over}
+                write_sent(place.records, worker.output.sent)
+                found = {"said": report.message, "rows": worker.shown(), "handed_over": worker.handed_over}
                 worker.output.sent, worker.handed_over = [], []
                 worker.control.report(number, replace(report, message=json.dumps(found)))
 

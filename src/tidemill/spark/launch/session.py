@@ -216,6 +216,7 @@ class StartingJvm:
             tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
             with _gateway_environment(*address), span("Spark session made"):
                 gateway = launch_gateway()
+                gateway.proc = self.process  # as PySpark does with a JVM that it starts itself
                 know_classes(gateway)
                 # The JVM has the others, which here are four calls of it each.
                 chosen: dict[str, bool | float | int | str | None] = {"spark.app.name": self.application_id}

@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemill.dsl.json_schema import quoted_name
-from tidemill.errors import ConfigError, RetriableError, StopError, TopologyError
-from tidemill.spark.batch_failures import JVM_GONE, SESSION_STOPPED, is_jvm_gone
+from tidemill.errors import ConfigError, RetriableError, TopologyError
+from tidemill.spark.batch_failures import session_gone
 from tidemill.spark.java import is_stopped
 from tidemill.spark.job_thread import background_pool
 from tidemill.topology.spark_operations import DataFrameJoin
@@ -79,7 +79,7 @@ class Lookups:
                 self._sides = {**self._sides, **found}
         except Exception as problem:
             if is_stopped(self.session):
-                raise StopError(JVM_GONE if is_jvm_gone(problem) else SESSION_STOPPED) from problem
+                raise session_gone(self.session, problem) from problem
             if isinstance(problem, ConnectionError):  # of a function that makes a DataFrame: not of the JVM, which answers
                 said = f"{type(problem).__name__}: {problem}"
                 raise RetriableError(f"{', '.join(wanted)}: the DataFrame of join_dataframe can't be had: {said}") from problem

@@ -135,10 +135,11 @@ def _is_passed_over(
 
 def _produce_log(output: Output, changelog: str, task: TaskId, written: Written, now_ms: int) -> None:
     """Changelog records of operators, in their order."""
-    keys, values, times, headers = (list(column) for column in zip(*written.log, strict=True))
-    timestamps = [now_ms if time is None else time for time in times]
-    placed_by_number = [task.partition] * len(keys)
-    output.produce(changelog, RecordColumns(keys, values, timestamps, placed_by_number, headers if any(headers) else None))
+    log = written.log
+    keys, values = [key for key, _, _, _ in log], [value for _, value, _, _ in log]
+    timestamps = [now_ms if time is None else time for _, _, time, _ in log]
+    headers = [own for _, _, _, own in log] if any(own for _, _, _, own in log) else None
+    output.produce(changelog, RecordColumns(keys, values, timestamps, [task.partition] * len(log), headers))
 
 
 def _with_sums(records: Records) -> Records:

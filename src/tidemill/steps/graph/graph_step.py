@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from tidemill.errors import SerdeError, StopError
 from tidemill.ids import TaskId
@@ -52,6 +53,7 @@ def run_graph(
             begins, ends = (times.get(task, PartitionTime()).ms for times in kept.times)
             graph.advance_stream_time(begins)  # to where the owner before this one had come
             graph.latest_time = LATEST_TIME if ends == UNKNOWN_TIME else max(begins, ends)
+            graph.take_many = partial(output.put_all, task) if spec.writes_alone else None
             _run_task(graph, task, merged, output)
             graph.advance_stream_time(ends)  # records that came to no node here count as well
             graph.advance_wall_clock(request.now_ms)
@@ -60,6 +62,7 @@ def run_graph(
             graph.flush()
             if spec.writes_alone:
                 output.put_all(task, graph.take_produced())
+            graph.take_many = None
             state.dropped += graph.dropped - before
             for refused in graph.take_refused():
                 at = refused.context
