@@ -147,20 +147,25 @@ class ShutdownRequestedError(StopError):
 
 
 class RecordError(StopError):
-    """A record can't be read or processed; carries its topic, partition and offset."""
+    """A record can't be read or processed; carries its topic, partition and offset.
 
-    def __init__(self, message: str, *, task: str, topic: str, partition: int, offset: int) -> None:
-        super().__init__(f"task {task}, {topic}-{partition} at offset {offset}: {message}")
-        self.task, self.topic, self.partition, self.offset = task, topic, partition, offset
+    ``offset`` is None for the sum of several records, whether it is given as None or as -1, as rows have it.
+    """
+
+    def __init__(self, message: str, *, task: str, topic: str, partition: int, offset: int | None) -> None:
+        self.task, self.topic, self.partition = task, topic, partition
+        self.offset = None if offset is None or offset < 0 else offset
+        at = "an unknown offset" if self.offset is None else f"offset {offset}"
+        super().__init__(f"task {task}, {topic}-{partition} at {at}: {message}")
 
     @classmethod
     def of_text(cls, text: str) -> StopError:
         """The error with this text, which is all that comes from a worker; a StopError if it is of no record."""
-        found = re.fullmatch(r"task (\S+), (\S+)-(\d+) at offset (-?\d+): (.*)", text, re.DOTALL)
+        found = re.fullmatch(r"task (\S+), (\S+)-(\d+) at (?:offset (\d+)|an unknown offset): (.*)", text, re.DOTALL)
         if found is None:
             return StopError(text)
         task, topic, partition, offset, message = found.groups()
-        return cls(message, task=task, topic=topic, partition=int(partition), offset=int(offset))
+        return cls(message, task=task, topic=topic, partition=int(partition), offset=None if offset is None else int(offset))
 
 
 class RecordRefusedError(StopError):

@@ -108,12 +108,20 @@ def test_no_record_is_blamed_for_what_brokers_disks_or_spark_itself_did(
     assert type(judged(causes)) is kind
 
 
-def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset() -> None:
+@pytest.mark.parametrize(
+    ("offset", "known", "where"),
+    [(7, 7, "in-0-a.b-2 at offset 7: "), (-1, None, "in-0-a.b-2 at an unknown offset: "), (None, None, "at an unknown offset: ")],
+    ids=["one record", "a sum in a row", "a sum"],
+)
+def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset(
+    offset: int | None, known: int | None, where: str
+) -> None:
     """For handlers of uncaught exceptions: the class is lost on the way through Spark's text."""
-    made = RecordError("f failed: Own: at offset 3: no", task="1_0", topic="in-0-a.b", partition=2, offset=-1)
+    made = RecordError("f failed: Own: at offset 3: no", task="1_0", topic="in-0-a.b", partition=2, offset=offset)
+    assert where in str(made)
     found = judged(raised_in_python(f"tidemill.errors.RecordError: {made}"))
     assert isinstance(found, RecordError)
-    assert (found.task, found.topic, found.partition, found.offset) == ("1_0", "in-0-a.b", 2, -1)
+    assert (found.task, found.topic, found.partition, found.offset) == ("1_0", "in-0-a.b", 2, known)
     assert str(found) == str(made)
     of_none = judged(raised_in_python("tidemill.errors.RecordError: cut off"))
     assert (type(of_none), str(of_none)) == (StopError, "cut off")

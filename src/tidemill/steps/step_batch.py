@@ -134,9 +134,8 @@ def _arrived(batch: StepBatch, graph: GraphSpec) -> list[DecodedRows]:
             [row] = table.select(["part", "off", "seq"]).slice(ended.at, 1).to_pylist()
             task, topic = TaskId(graph.subtopology, row["part"]), topic_of(entry.topics, row["seq"], row["off"])
             raise RecordError(
-                f"{node}: {ended}", task=str(task), topic=topic, partition=task.partition,
-                offset=-1 if row["off"] is None else row["off"],
-            ) from ended  # fmt: skip
+                f"{node}: {ended}", task=str(task), topic=topic, partition=task.partition, offset=row["off"]
+            ) from ended
         arrived.append(found)
         if unreadable is not None and (batch.spec.last or not graph.is_global):  # the last step keeps global stores, too
             batch.unreadable.append(unreadable)

@@ -35,6 +35,7 @@ class SharedDriverService:
 
     def __init__(self) -> None:
         self._engine: BatchEngine | None = None
+        """The server's threads read it once each: a driver may be closed in between."""
         self._workers: dict[str, WorkerProcess] = {}
 
     def run(self, engine: BatchEngine, request: BatchRequest) -> BatchReport:
@@ -55,8 +56,8 @@ class SharedDriverService:
 
     def end_run(self) -> None:
         """Ends the run that is under way, which frees its task slot; the next batch starts another one."""
-        if self._engine is not None:
-            self._engine.end_run()
+        if (engine := self._engine) is not None:
+            engine.end_run()
 
     def close(self, engine: BatchEngine) -> None:
         engine.close()
@@ -64,23 +65,23 @@ class SharedDriverService:
             self._engine = None
 
     def next_request(self, run: int) -> BatchRequest | None:
-        return None if self._engine is None else self._engine.next_request(run)
+        return None if (engine := self._engine) is None else engine.next_request(run)
 
     def reported(self, run: int, report: BatchReport) -> None:
-        if self._engine is not None:
-            self._engine.reported(run, report)
+        if (engine := self._engine) is not None:
+            engine.reported(run, report)
 
     def wait_served(self, run: int, batch_id: int) -> None:
-        if self._engine is not None:
-            self._engine.wait_served(run, batch_id)
+        if (engine := self._engine) is not None:
+            engine.wait_served(run, batch_id)
 
     def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> None:
-        if self._engine is None or self._engine.worker_joined(run, step, worker):
+        if (engine := self._engine) is None or engine.worker_joined(run, step, worker):
             self._workers[step] = worker
 
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
-        if self._engine is not None:
-            self._engine.worker_left(step, worker)
+        if (engine := self._engine) is not None:
+            engine.worker_left(step, worker)
 
     def membership(self) -> CommittingMember:
         return CommittingMember(generation=1, member_id="driver", instance_id=None, incarnation=0, may_commit=True)

@@ -146,9 +146,8 @@ def _judge(
 
 def _error(what: str, context: ErrorContext) -> RecordError:
     return RecordError(
-        what, task=str(context.task), topic=context.topic, partition=context.partition,
-        offset=-1 if context.offset is None else context.offset,
-    )  # fmt: skip
+        what, task=str(context.task), topic=context.topic, partition=context.partition, offset=context.offset
+    )
 
 
 def by_topic_of(sink: SinkSpec, records: Records, state: StepState) -> dict[str, Records]:

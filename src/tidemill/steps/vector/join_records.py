@@ -126,7 +126,7 @@ class TaskRecords:
         topics = self.entries[int(self.arrivals.is_right[at])].topics
         offset = self.offsets[at]
         topic = topic_of(topics, self.sequences[at], offset)
-        return RecordError(what, task=str(of), topic=topic, partition=of.partition, offset=-1 if offset is None else offset)
+        return RecordError(what, task=str(of), topic=topic, partition=of.partition, offset=offset)
 
 
 def _objects(lists: Sequence[Sequence[object]]) -> npt.NDArray[np.object_]:

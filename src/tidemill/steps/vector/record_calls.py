@@ -81,6 +81,4 @@ def function_failed(
         what = f"the function of {node.name} failed{where}: {said_by(problem)}"
     else:
         what = function_failure(node.name, problem, where)
-    return RecordError(
-        what, task=str(task), topic=topic, partition=task.partition, offset=-1 if offset is None else offset
-    )
+    return RecordError(what, task=str(task), topic=topic, partition=task.partition, offset=offset)
