@@ -157,3 +157,18 @@ def test_a_udf_gets_a_whole_array(spark: SparkSession) -> None:
     with TopologyTestDriver(builder, session=spark) as driver:
         driver.create_input_topic("lists", TEXT, NUMBERS).pipe_input("a", {"numbers": [1, 2, 3]})
         assert driver.create_output_topic("out", TEXT, LONG).read_values() == [4]
+
+
+def test_tables_with_stores_are_made_by_udfs(spark: SparkSession) -> None:
+    """The functions, and the UDFs with them, stay in the driver."""
+    builder = StreamsBuilder()
+    is_short = F.udf(lambda _, text: len(text or "") < 4, BooleanType())
+    upper = F.udf(lambda text: text and text.upper(), StringType())
+    short = builder.table("texts", key=TEXT, value=TEXT).filter(is_short, store="short")
+    short.map_values(upper, store="upper").to_stream().to("out")
+    with TopologyTestDriver(builder, session=spark) as driver:
+        texts = driver.create_input_topic("texts", TEXT, TEXT)
+        texts.pipe_records([TestRecord("a", "one"), TestRecord("b", "three"), TestRecord("c", None)], batch=2)
+        assert [list(driver.store(name).all()) for name in ("short", "upper")] == [[("a", ("one", 0))], [("a", ("ONE", 0))]]
+        texts.pipe_records([TestRecord("a", "three"), TestRecord("b", "two")], batch=2)
+        assert list(driver.store("upper").all()) == [("b", ("TWO", 0))]

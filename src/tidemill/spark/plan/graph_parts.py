@@ -17,6 +17,7 @@ from tidemill.operators.operation_table import (
     entry_of,
     functions_of,
     global_stores,
+    kept_store,
     stores_of,
     tables_of,
     works_on_columns,
@@ -171,13 +172,17 @@ def _check_tables(topology: Topology, members: frozenset[str]) -> None:
 
 
 def _asked_for_values(topology: Topology, members: frozenset[str]) -> list[tuple[str, str]]:
-    """(member, a node above it or a table that it looks up, whose changes or rows it needs), in insertion order."""
+    """(member, a node above it or a table that it looks up or whose store it has, whose changes or rows it needs), in insertion
+    order."""
     found: list[tuple[str, str]] = []
+    keepers = {kept_store(node.operation): name for name, node in topology.nodes.items() if isinstance(node, ProcessorNode)}
     for name in topology.nodes:
         if name in members:
-            operation = processor_node(topology, name).operation
-            above = topology.parents[name] if entry_of(operation).takes_changes else ()
-            found += [(name, t) for t in (*tables_of(operation), *above) if isinstance(topology.nodes[t], ProcessorNode)]
+            node = processor_node(topology, name)
+            above = topology.parents[name] if entry_of(node.operation).takes_changes else ()
+            kept = (keepers[store] for store in stores_of(node) if store in keepers)
+            asked = (*tables_of(node.operation), *above, *kept)
+            found += [(name, table) for table in asked if isinstance(topology.nodes[table], ProcessorNode)]
     return found
 
 

@@ -10,9 +10,9 @@ Decides six rewritings, which leave a topology without such nodes as it is:
     table.filter(f)          of Columns, without a store, behind a table that knows old values
                              ``NAME|changes``: a change of that table as a pair of new and old value
                              ``NAME``: passes on what passes, and a tombstone for what did only before
-    table.filter(f, store)   of Columns, or ``map_values``, with a versioned store
+    table.filter(f, store)   of Columns, or ``map_values``, with a versioned store, or one that another node reads or writes
                              ``NAME|computed``: the function, without a store
-                             ``NAME``: keeps the versions, record by record, as a table does that is read from a topic
+                             ``NAME``: keeps the rows, record by record, as a table does that is read from a topic
     s.merge(s.merge(t))      the merge inside is marked (``meets_copies``): each record of s goes on twice, and both ways from a
                              node in Python would else be one
 
@@ -28,7 +28,7 @@ from dataclasses import replace
 from pyspark.sql import Column
 
 from tidemill.errors import TopologyError
-from tidemill.operators.operation_table import Runs, operations_of, runs, works_on_columns
+from tidemill.operators.operation_table import Runs, operations_of, runs, stores_of, tables_of, works_on_columns
 from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
@@ -44,7 +44,7 @@ _PAIR, _HELD, _CHANGES, _COMPUTED = "|pair", "|held", "|changes", "|computed"
 
 def planned(topology: Topology) -> Topology:
     """The planned topology; the same one if nothing has another form, as in a planned topology."""
-    functions = with_column_versions(with_column_filters(with_batch_sinks(topology)))
+    functions = with_column_stores(with_column_filters(with_batch_sinks(topology)))
     return with_copies_apart(with_column_joins(with_column_reduces(functions)))
 
 
@@ -159,12 +159,12 @@ def _on_changes(node: Node) -> TableFilter | TableMapValues | None:
     return replace(operation, of_changes=True)
 
 
-# --- versions of what Columns have filtered or mapped ---------------------------------------------------------------------
+# --- stores of what Columns have filtered or mapped ------------------------------------------------------------------------
 
 
-def with_column_versions(topology: Topology) -> Topology:
-    """Filters and mappings of Columns that keep versions, as a function and a table of its results below: vectorised steps keep
-    one row of each key."""
+def with_column_stores(topology: Topology) -> Topology:
+    """Filters and mappings of Columns whose stores a vectorised step can't keep, as a function and a table of its results below:
+    such a step keeps one row of each key, and what it writes is seen by no processor that has the store, too."""
     tables: dict[str, TableFilter | TableMapValues] = {
         **operations_of(topology, TableFilter), **operations_of(topology, TableMapValues),
     }  # fmt: skip
@@ -172,12 +172,19 @@ def with_column_versions(topology: Topology) -> Topology:
     above: dict[str, Node] = {}
     for name, derived in tables.items():
         node, store = processor_node(topology, name), derived.store
-        if store is None or topology.stores[store].kind is not StoreKind.VERSIONED or not works_on_columns(derived):
+        if store is None or not works_on_columns(derived):
             continue
-        function = replace(derived, store=None)
-        above[name] = replace(node, name=name + _COMPUTED, operation=function, stores=(), sends_old=False)
-        changed[name] = replace(node, operation=TableSource(store, drops_null_changes=drops_null_changes(topology, node)))
+        if topology.stores[store].kind is StoreKind.VERSIONED or _is_shared(topology, store, name):
+            function = replace(derived, store=None)
+            above[name] = replace(node, name=name + _COMPUTED, operation=function, stores=(), sends_old=False)
+            changed[name] = replace(node, operation=TableSource(store, drops_null_changes=drops_null_changes(topology, node)))
     return _changed(topology, changed, above)
+
+
+def _is_shared(topology: Topology, store: str, table: str) -> bool:
+    """True if a node has the store of ``table`` as a store of its own; not if it looks the table's rows up."""
+    nodes = (node for node in topology.nodes.values() if isinstance(node, ProcessorNode) and node.name != table)
+    return any(store in stores_of(node) and table not in tables_of(node.operation) for node in nodes)
 
 
 # --- functions of Columns in a reduce ---------------------------------------------------------------------------------

@@ -156,7 +156,7 @@ class _Placing:
 
     def _cut_in_two(self) -> str:
         together = next(self._members[name] for name in self._on_the_way if name in self._members)
-        between = sorted(name for name in self._on_the_way if name not in together)
+        between = sorted({name.partition("|")[0] for name in self._on_the_way if name not in together})  # as the program has them
         return (
             f"{' and '.join(between)} works on columns, but is between operators that run together in Python "
             f"({', '.join(together)}): give it a function of Python values (in per_record(...); a joiner or reducer without "

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from tidemill.dsl.serdes import Serdes
 from tidemill.errors import TopologyError
-from tidemill.operators.operation_table import entry_of, global_stores, kept_store, stores_of
+from tidemill.operators.operation_table import entry_of, functions_of, global_stores, kept_store, stores_of, works_on_columns
 from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.graph_parts import GraphPart
@@ -36,6 +36,7 @@ from tidemill.steps.timestamp_extractors import extractor_function
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, parents_first, processor_node
+from tidemill.topology.operations import Operation, TableSource
 
 
 class StepSpecs:
@@ -172,7 +173,7 @@ class StepSpecs:
         return NodeSpec(
             name=name,
             subtopology=part.id,
-            operation=node.operation,
+            operation=_in_step(node.operation),
             key_serde=entering.key,
             value_serde=entering.value or Serdes.bytes(),  # of records that only count, no value is read
             out_key_serde=out_key_serde,
@@ -286,3 +287,10 @@ class StepSpecs:
 
     def _changelog(self, store: str) -> str | None:
         return changelog_of(self._topology, self._application_id, store)
+
+
+def _in_step(operation: Operation) -> Operation:
+    """The operation as its vectorised step gets it. A table's function of Columns has been called in the layer above, and its
+    results are kept: the function stays in the driver, since what it calls, such as a UDF, may be nothing that can be sent."""
+    store = kept_store(operation)
+    return TableSource(store) if store is not None and functions_of(operation) and works_on_columns(operation) else operation

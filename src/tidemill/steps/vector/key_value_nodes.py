@@ -137,7 +137,8 @@ def aggregate(node: NodeSpec, operation: Aggregate, records: Records, state: Ste
 
 
 def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: _Fold) -> Records:
-    """Record by record in offset order; forwards each key's last aggregate, as a record cache does."""
+    """Record by record in offset order; forwards each key's last aggregate, as a record cache does, and so no tombstone of a row
+    that was not there before the batch."""
     out = Records.empty(olds=node.sends_old)
     for task, indexes in _by_task(node, records.parts).items():
         usable = [at for at in indexes if records.keys[at] is not None and records.values[at] is not None]
@@ -168,8 +169,9 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
         logged = [records.timestamps[last[key]] if held[key] is None else times[key] for key in keys]
         state.put_many(task, store, keys, [held[key] for key in keys], logged, [records.header(last[key]) for key in keys])
         for key in keys:
-            old = None if (row := before[key]) is None else row[8:]
-            _forward(out, task, key, _value_of(held[key]), times[key], records, last[key], old)
+            new, old = _value_of(held[key]), _value_of(before[key])
+            if new is not None or old is not None:
+                _forward(out, task, key, new, times[key], records, last[key], old)
     return out
 
 
