@@ -95,6 +95,7 @@ class HandedOver(NamedTuple):
 
 
 _MUCH = 1_000
+"""Results from which on ``take_many`` gets them."""
 _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], "UserFunction | None", bool]
 """What a source needs to read: key, value, timestamp extractor, and whether it is global."""
 
