@@ -160,12 +160,12 @@ def test_a_udf_gets_a_whole_array(spark: SparkSession) -> None:
 
 
 def test_tables_with_stores_are_made_by_udfs(spark: SparkSession) -> None:
-    """The functions, and the UDFs with them, stay in the driver."""
+    """A function that calls a UDF holds what can't be sent to a worker: it stays in the driver."""
     builder = StreamsBuilder()
     is_short = F.udf(lambda _, text: len(text or "") < 4, BooleanType())
     upper = F.udf(lambda text: text and text.upper(), StringType())
-    short = builder.table("texts", key=TEXT, value=TEXT).filter(is_short, store="short")
-    short.map_values(upper, store="upper").to_stream().to("out")
+    short = builder.table("texts", key=TEXT, value=TEXT).filter(lambda key, text: is_short(key, text), store="short")  # noqa: PLW0108
+    short.map_values(lambda text: upper(text), store="upper").to_stream().to("out")  # noqa: PLW0108
     with TopologyTestDriver(builder, session=spark) as driver:
         texts = driver.create_input_topic("texts", TEXT, TEXT)
         texts.pipe_records([TestRecord("a", "one"), TestRecord("b", "three"), TestRecord("c", None)], batch=2)
