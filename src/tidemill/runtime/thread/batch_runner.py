@@ -134,6 +134,16 @@ class BatchRunner:
         """Sets the engine, after which batches can run."""
         self._engine = engine
 
+    def change(self, engine: BatchEngine) -> None:
+        """Runs another plan from now on, in workers of its own: as after a lost batch, they trust only what is committed."""
+        self._commits.commit()
+        self.close()
+        self.end_workers()
+        self._commits.forget()
+        self._registry.handle(BatchLost(reason="the thread reads more topics"))
+        self._batches.fence()
+        self._engine = engine
+
     def rest(self) -> None:
         """There is nothing to run."""
         if self._engine is not None:
