@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tidemill.assignment.task_load import TaskLoad
 from tidemill.config.slices import ThreadConfig
@@ -321,13 +322,14 @@ class StreamThread(threading.Thread):
         if self._drain_wanted is not self._drains:
             self._drains = self._drain_wanted
             self._changes.step(machine.DrainRequested(is_wanted=self._drains))
-        topics, self._topics_wanted = self._topics_wanted, None
-        if topics is not None and not self._stop_wanted.is_set():
-            self._take_topics(topics)
+        topics = self._topics_wanted
+        if topics is not None and not self._stop_wanted.is_set() and self._runner.change(partial(topics.make_engine, self)):
+            self._has_topics(topics)
 
-    def _take_topics(self, topics: ThreadTopics) -> None:
-        """In this order: a join that begins meanwhile subscribes only to what the plan can read."""
-        self._runner.change(topics.make_engine(self))
+    def _has_topics(self, topics: ThreadTopics) -> None:
+        """The plan can read these topics: the next join subscribes to them."""
+        if self._topics_wanted is topics:  # else there are more by now
+            self._topics_wanted = None
         self._offsets.reads(topics.task_topology)
         self._group.reads(topics.task_topology.topics, topics.metadata)
         self._changes.step(machine.TopicsAdded(topology=topics.metadata.by_number))
