@@ -8,7 +8,7 @@ from tidemill.assignment.model import LONG_MAX
 from tidemill.assignment.task_load import TaskLoad
 from tidemill.errors import UnexpectedEventError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
-from tidemill.membership.member import AT_ONCE, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REVOKED, step
+from tidemill.membership.member import AT_ONCE, FIRST_PAUSE_MS, LONGEST_PAUSE_MS, REVOKED, TOPICS_ADDED, step
 from tidemill.membership.member_state import (
     ApplicationShutdownRequested,
     Assigned,
@@ -29,9 +29,11 @@ from tidemill.membership.member_state import (
     ShutDownApplication,
     TasksReleased,
     TimePassed,
+    TopicsAdded,
     new_member,
 )
 from tidemill.membership.member_subscription import may_commit, next_subscription, owned_partitions
+from tidemill.membership.topology_metadata import TopicsInfo
 from tidemill.membership.wire import AssignmentInfo, HostInfo, NamedTaskId, decode_subscription, encode_assignment
 from tidemill.membership.wire.assignment import AssignorError
 from tidemill.membership.wire.task_loads import TAG
@@ -163,6 +165,26 @@ def test_a_task_whose_partitions_change_is_reopened_with_them():
     state, instructions = run(assigned([A]), event)
     assert instructions == [RevokeTasks(tasks=frozenset({A}))]
     assert run(released(A), state=state)[1] == [AssignTasks(active={A: wider})]
+
+
+def test_added_topics_are_joined_for_once_nothing_is_being_revoked_and_may_be_assigned_then():
+    before, after = (
+        {
+            0: TopicsInfo(subtopology=0, source_topics=frozenset(topics)),
+            1: TopicsInfo(subtopology=1, source_topics=frozenset({"in1"})),
+        }
+        for topics in (["in0"], ["in0", "more"])
+    )
+    start = new_member(replace(CONFIG, topology=before))
+    state, instructions = run(assigned([A, B]), assigned([A]), TopicsAdded(topology=after), state=start)
+    assert instructions == []
+    state, instructions = run(released(B), state=state)
+    assert instructions == [RejoinNow(reason=TOPICS_ADDED)]
+    wider = (TopicPartition("in0", A.partition), TopicPartition("more", A.partition))
+    data = encode_assignment(AssignmentInfo(active_tasks=(A, A)))
+    event = Assigned(generation=9, member_id="m", incarnation=0, partitions=wider, user_data=data)
+    assert run(event, state=state)[1] == [RevokeTasks(tasks=frozenset({A}))]
+    assert any(isinstance(each, ReportFatal) for each in run(event, state=replace(state, config=start.config))[1])
 
 
 def test_a_release_of_tasks_that_are_open_or_unknown_changes_nothing():

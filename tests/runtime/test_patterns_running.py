@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.runtime.local_application import Place
-from tidemill import Serdes, StreamsBuilder
+from tests.runtime.local_application import LIMIT_S, Place
+from tests.waiting import until
+from tidemill import Materialized, Processor, ProcessorContext, Record, Serdes, StreamsBuilder
+from tidemill.deadline import Deadline
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 TEXT, LONG = Serdes.string(), Serdes.long()
@@ -30,3 +33,83 @@ def test_all_topics_that_match_are_read(bootstrap_servers: str, spark: SparkSess
     with place.running(builder):
         counts = sorted(message.key() for message in place.received("counts", 3))
     assert counts == [b"in-a-0", b"in-b-0", b"in-b-2"]
+
+
+def counting(place: Place) -> StreamsBuilder:
+    """Counts keys in a store on disk ("n", topic "counts") and one in memory (topic "kept"), and what came of each topic."""
+    builder = StreamsBuilder()
+    stream = builder.stream(re.compile(re.escape(place.topic("in-")) + ".*"), key=TEXT, value=TEXT)
+    grouped = stream.filter(lambda key, value: key.isNotNull()).group_by_key()
+    grouped.count(store="n").to_stream().to(place.topic("counts"), key=TEXT, value=LONG)
+    grouped.count(store=Materialized(name="volatile", persistent=False)).to_stream().to(place.topic("kept"), key=TEXT, value=LONG)
+    stream.process(OfTopic).group_by_key(key=TEXT, value=TEXT).count().to_stream().to(
+        place.topic("topics"), key=TEXT, value=LONG
+    )
+    return builder
+
+
+class OfTopic(Processor):
+    """Forwards each record under the name of its topic."""
+
+    def init(self, context: ProcessorContext) -> None:
+        self._context = context
+
+    def process(self, record: Record) -> None:
+        metadata = self._context.record_metadata
+        assert metadata is not None
+        self._context.forward(record.with_key(metadata.topic))
+
+
+OTHERS = {"processing.guarantee": "at_least_once", "rebalance.protocol": "eager", "num.standby.replicas": 1}
+
+
+@pytest.mark.parametrize("settings", [{"num.stream.threads": 2}, OTHERS], ids=["defaults", "at least once, eager"])
+def test_topics_that_appear_are_read_while_it_runs(
+    bootstrap_servers: str, spark: SparkSession, unique_name: Any, tmp_path: Path, settings: dict[str, object]
+) -> None:
+    """Each record counts once. The topic's place among the others is the first, so those of the others are other ones then."""
+    place = Place(bootstrap_servers, spark, tmp_path, unique_name("appearing"))
+    place.create("in-b", partitions=2)
+    place.create("counts", "kept", "topics")
+    place.send("in-b", [(b"k", b"")] * 5, partition=1)
+    with place.running(counting(place), **settings, **{"kafka.metadata.max.age.ms": 500}) as streams:
+        assert last_of(place, "counts", "k", 5) == last_of(place, "kept", "k", 5) == 5
+        place.create("in-a", partitions=2)
+        place.send("in-a", [(b"k", b"")] * 3, partition=1)
+        place.send("in-b", [(b"k", b"")] * 2, partition=1)
+        assert last_of(place, "counts", "k", 10) == last_of(place, "kept", "k", 10) == 10
+        assert last_of(place, "topics", place.topic("in-a"), 3) == 3
+        assert last_of(place, "topics", place.topic("in-b"), 7) == 7
+        assert streams.store("n").get("k") == 10
+
+
+def test_a_topic_that_appears_is_read_once_both_instances_have_found_it(
+    bootstrap_servers: str, spark: SparkSession, unique_name: Any, tmp_path: Path
+) -> None:
+    place = Place(bootstrap_servers, spark, tmp_path, unique_name("both"))
+    place.create("in-b", partitions=2)
+    place.create("counts", "kept", "topics")
+    other = {"state.dir": str(tmp_path / "other"), "kafka.metadata.max.age.ms": 3_000}
+    own = {"kafka.metadata.max.age.ms": 300}
+    with place.running(counting(place), **own) as one, place.running(counting(place), **other) as two:
+        assert until(lambda: one.threads[0].tasks and two.threads[0].tasks)
+        place.create("in-a", partitions=2)
+        for number in (0, 1):
+            place.send("in-a", [(b"k%d" % number, b"")] * 3, partition=number)
+        for number in (0, 1):
+            assert last_of(place, "counts", f"k{number}", 3) == 3
+        assert one.error is two.error is None
+        inputs = [str(tp) for streams in (one, two) for task in streams.threads[0].tasks.values() for tp in task.inputs]
+        assert {f"{place.topic('in-a')}-{number}" for number in (0, 1)} <= {*inputs}
+
+
+def last_of(place: Place, end: str, key: str, wanted: int) -> int:
+    """The last count of the key, or the wanted one as soon as it comes."""
+    found = 0
+    with contextlib.closing(place.reader(end)) as consumer:
+        limit = Deadline.after(LIMIT_S)
+        while found != wanted and not limit.is_over:
+            for message in consumer.consume(100, 0.2):
+                if message.error() is None and message.key() == key.encode():
+                    found = int.from_bytes(message.value(), "big")
+    return found

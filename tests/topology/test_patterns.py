@@ -8,9 +8,12 @@ from typing import Any, cast
 import pytest
 
 from tidemill import JoinWindows, Serdes, StreamsBuilder
-from tidemill.errors import ConfigError, TopologyError
+from tidemill.errors import ConfigError, RetriableError, TopologyError
 from tidemill.kafka.admin.client import Admin
-from tidemill.runtime.instance.pattern_topics import UnreadTopics, topology_on
+from tidemill.membership.topology_metadata import topology_metadata
+from tidemill.runtime.instance.pattern_topics import PatternWatch, topology_on
+from tidemill.runtime.instance.start_checks import CheckedTopics
+from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.topology.graph import copartition_groups, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.patterns import with_topics_of_patterns
@@ -85,12 +88,77 @@ def test_an_instance_does_not_start_where_a_pattern_matches_nothing() -> None:
     assert topics_of(topology_on(admin_of(brokers), reading("in-.*").build(), "app")) == ("in-a",)
 
 
-def test_topics_that_appear_later_are_reported_once(caplog: Any) -> None:
-    brokers, topology = Brokers("in-a"), reading("in-.*").build()
-    later = UnreadTopics(admin_of(brokers), topology, topology_on(admin_of(brokers), topology, "app"), "app")
-    later.check()
-    brokers.there |= {"in-b", "other"}
-    later.check()
-    later.check()
-    (warning,) = caplog.messages
-    assert "event=topics-appeared application=app topics=[in-b]" in warning
+class Instance:
+    """``unreadable``: topics of which a check fails."""
+
+    def __init__(self, *patterns: str, unreadable: frozenset[str] = frozenset()) -> None:
+        self.brokers, program = Brokers("in-b"), reading(*patterns).build()
+        self.unreadable = unreadable
+        self.reads: list[frozenset[str]] = []
+        self.watch = PatternWatch(
+            program, frozenset({"in-b"}), "app", topics=self.brokers.topics, check=self.checked, read=self.read
+        )
+
+    def checked(self, topology: Topology) -> CheckedTopics:
+        metadata, known = topology_metadata(topology, "app"), task_topology(topology, "app")
+        if refused := metadata.source_topics & self.unreadable:
+            raise ConfigError(f"{sorted(refused)} can't be read")
+        return CheckedTopics(topology=topology, metadata=metadata, task_topology=known)
+
+    def read(self, topics: CheckedTopics) -> None:
+        self.reads.append(topics.metadata.source_topics)
+
+
+def test_topics_that_appear_are_read_with_those_of_before_even_if_one_of_these_is_gone() -> None:
+    instance = Instance("in-.*")
+    instance.watch.look()
+    assert instance.reads == []
+    instance.brokers.there = {"in-a", "in-c", "other"}
+    instance.watch.look()
+    instance.watch.look()
+    assert instance.reads == [{"in-a", "in-b", "in-c"}]
+
+
+def test_a_topic_that_cannot_be_read_keeps_no_other_from_being_read_and_is_reported_once(caplog: Any) -> None:
+    instance = Instance("in-.*", unreadable=frozenset({"in-c"}))
+    instance.brokers.there |= {"in-a", "in-c", "in-d"}
+    instance.watch.look()
+    instance.watch.look()
+    assert instance.reads[-1] == {"in-a", "in-b", "in-d"}
+    (warning,) = [line for line in caplog.messages if "event=topic-not-read" in line]
+    assert "topic=in-c problem=\"['in-c'] can't be read\"" in warning
+    instance.brokers.there.add("in-e")
+    instance.watch.look()
+    assert instance.reads[-1] == {"in-a", "in-b", "in-d", "in-e"}
+
+
+def test_a_topic_that_matches_two_patterns_is_not_read_when_it_appears(caplog: Any) -> None:
+    instance = Instance("in-.*", ".*-x")
+    instance.brokers.there |= {"in-x", "in-a"}
+    instance.watch.look()
+    assert instance.reads == [{"in-a", "in-b"}]
+    assert "the topic 'in-x' matches the patterns of two sources" in caplog.text
+
+
+def test_topics_are_looked_for_again_after_brokers_that_did_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    instance = Instance("in-.*")
+    instance.brokers.there.add("in-a")
+    checked = instance.checked
+    monkeypatch.setattr(instance.watch, "_check", Answers([RetriableError("no broker answers"), checked]))
+    with pytest.raises(RetriableError):
+        instance.watch.look()
+    instance.watch.look()
+    assert instance.reads == [{"in-a", "in-b"}]
+
+
+class Answers:
+    """One after the other, each an error or a function."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers = answers
+
+    def __call__(self, topology: Topology) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer(topology)

@@ -55,6 +55,8 @@ class JoinGroupMember(Protocol):
     """A member's part in JoinGroup, as the leader reads it; a group client's own value will do."""
 
     @property
+    def topics(self) -> Sequence[str]: ...
+    @property
     def user_data(self) -> bytes: ...
     @property
     def owned_partitions(self) -> Sequence[TopicPartition]: ...
@@ -68,10 +70,11 @@ class JoinGroupMember(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """A member's subscription as a plain value. ``generation``: the one in which it got ``owned_partitions``, if known;
-    ``unreadable``: why not even that much could be read of it."""
+    """A member's subscription as a plain value. ``topics``: only those of patterns matter; ``generation``: the one in which it
+    got ``owned_partitions``, if known; ``unreadable``: why not even that much could be read of it."""
 
     user_data: bytes
+    topics: tuple[str, ...] = ()
     owned_partitions: tuple[TopicPartition, ...] = ()
     generation: int = UNKNOWN_GENERATION
     rack: str | None = None

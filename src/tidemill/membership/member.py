@@ -8,6 +8,7 @@
     TimePassed                    rejoin if the time has come    -                              -
     ApplicationShutdownRequested  rejoin with error code 4       -                              -
     DrainRequested                rejoin, saying so              -                              -
+    TopicsAdded                   rejoin, subscribing to them    -                              -
     CloseRequested                revoke everything              -                              -
 
 Rules
@@ -67,6 +68,7 @@ from tidemill.membership.member_state import (
     ShutDownApplication,
     TasksReleased,
     TimePassed,
+    TopicsAdded,
 )
 from tidemill.membership.received_assignment import check_fits, next_version, received_assignment
 from tidemill.membership.wire import AssignmentInfo
@@ -80,6 +82,7 @@ REVOKED = "partitions were revoked and are free for their next owners"
 """Why a member rejoins after rule 2."""
 
 DRAINS, STAYS = "this instance drains", "this instance does not drain any more"
+TOPICS_ADDED = "topics have appeared that a pattern of the program matches"
 """Reasons to rejoin by rule 7."""
 
 AT_ONCE = "the leader asks for it: tasks of this member must be revoked by their owners first, or its assignor wants it"
@@ -352,6 +355,11 @@ def _on_drain(state: MemberState, event: DrainRequested, _now_ms: int) -> Step:
     return _rejoin_if_due(replace(state, drain=drain, rejoin_reason=state.rejoin_reason or reason))
 
 
+def _on_topics_added(state: MemberState, event: TopicsAdded, _now_ms: int) -> Step:
+    config = replace(state.config, topology=event.topology)
+    return _rejoin_if_due(replace(state, config=config, rejoin_reason=state.rejoin_reason or TOPICS_ADDED))
+
+
 def _end_for_code(state: MemberState, code: int) -> Step:
     """Rule 6; a code that this version does not know is fatal too."""
     if code == AssignorError.SHUTDOWN_REQUESTED:
@@ -392,6 +400,7 @@ _TRANSITIONS: Mapping[tuple[MemberPhase, type[Event]], Callable[..., Step]] = {
     (MemberPhase.MEMBER, TimePassed): _on_time,
     (MemberPhase.MEMBER, ApplicationShutdownRequested): _on_application_shutdown,
     (MemberPhase.MEMBER, DrainRequested): _on_drain,
+    (MemberPhase.MEMBER, TopicsAdded): _on_topics_added,
     (MemberPhase.MEMBER, CloseRequested): _on_close,
     (MemberPhase.CLOSING, Assigned): _on_assigned_while_closing,
     (MemberPhase.CLOSING, MembershipLost): _on_lost,
@@ -400,6 +409,7 @@ _TRANSITIONS: Mapping[tuple[MemberPhase, type[Event]], Callable[..., Step]] = {
     (MemberPhase.CLOSING, TimePassed): _nothing,
     (MemberPhase.CLOSING, ApplicationShutdownRequested): _nothing,
     (MemberPhase.CLOSING, DrainRequested): _nothing,
+    (MemberPhase.CLOSING, TopicsAdded): _nothing,
     (MemberPhase.CLOSING, CloseRequested): _nothing,
     (MemberPhase.ENDED, Assigned): _nothing,
     (MemberPhase.ENDED, MembershipLost): _nothing,
@@ -408,5 +418,6 @@ _TRANSITIONS: Mapping[tuple[MemberPhase, type[Event]], Callable[..., Step]] = {
     (MemberPhase.ENDED, TimePassed): _nothing,
     (MemberPhase.ENDED, ApplicationShutdownRequested): _nothing,
     (MemberPhase.ENDED, DrainRequested): _nothing,
+    (MemberPhase.ENDED, TopicsAdded): _nothing,
     (MemberPhase.ENDED, CloseRequested): _nothing,
 }

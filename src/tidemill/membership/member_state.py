@@ -179,6 +179,13 @@ class DrainRequested:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsAdded:
+    """This member's plan reads more topics, which the others learn from its next join; ``topology``: sub-topologies by number."""
+
+    topology: Mapping[int, TopicsInfo]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CloseRequested:
     """This stream thread is to end in good order."""
 
@@ -191,6 +198,7 @@ Event: TypeAlias = (
     | TimePassed
     | ApplicationShutdownRequested
     | DrainRequested
+    | TopicsAdded
     | CloseRequested
 )
 

@@ -89,8 +89,7 @@ def check_fits(received: ReceivedAssignment, topology: Mapping[int, TopicsInfo])
             found = "no partition" if wrong is None else f"the partition {printable(wrong)}"
             raise WireFormatError(
                 f"The leader assigned {found} to task {task}; expected partition {task.partition} of "
-                f"{', '.join(sorted(part.source_topics))}. Do all instances of the application run the same topology? "
-                "One that reads topics by a pattern has those of its start: start it again"
+                f"{', '.join(sorted(part.source_topics))}. Do all instances of the application run the same topology?"
             )
 
 

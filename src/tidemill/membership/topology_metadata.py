@@ -7,8 +7,8 @@ by a simulated one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from tidemill.topology.graph import (
     ADDITIONAL_RETENTION_MS,
@@ -54,11 +54,13 @@ class InternalTopicConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologyMetadata:
-    """``subtopologies`` in the order of their numbers; ``internal_topics`` by name."""
+    """``subtopologies`` in the order of their numbers; ``internal_topics`` by name; ``pattern_topics``: those that a pattern of
+    the program matches."""
 
     subtopologies: tuple[TopicsInfo, ...]
     internal_topics: Mapping[str, InternalTopicConfig] = field(default_factory=dict)
     copartition_groups: tuple[frozenset[str], ...] = ()
+    pattern_topics: frozenset[str] = frozenset()
 
     @property
     def source_topics(self) -> frozenset[str]:
@@ -68,6 +70,20 @@ class TopologyMetadata:
     @property
     def by_number(self) -> dict[int, TopicsInfo]:
         return {part.subtopology: part for part in self.subtopologies}
+
+    def known_to_all(self, subscriptions: Iterable[Collection[str]]) -> TopologyMetadata:
+        """The metadata without those topics of patterns that a subscription lacks: its member has yet to find them, and has no
+        plan that reads them."""
+        unknown = frozenset[str]().union(*(self.pattern_topics.difference(topics) for topics in subscriptions))
+        if not unknown:
+            return self
+        parts = (replace(part, source_topics=part.source_topics - unknown) for part in self.subtopologies)
+        return replace(
+            self,
+            subtopologies=tuple(part for part in parts if part.source_topics),
+            copartition_groups=tuple(group - unknown for group in self.copartition_groups),
+            pattern_topics=self.pattern_topics - unknown,
+        )
 
     def is_repartition(self, topic: str) -> bool:
         config = self.internal_topics.get(topic)
@@ -80,9 +96,11 @@ def topology_metadata(
     *,
     topic_defaults: Mapping[str, str] | None = None,
     additional_retention_ms: int = ADDITIONAL_RETENTION_MS,
+    pattern_topics: frozenset[str] = frozenset(),
 ) -> TopologyMetadata:
     """The metadata of a built topology. ``topic_defaults``: settings of ``topic.*``; ``additional_retention_ms``: how much longer
-    than their stores the changelogs of windows keep rows. Patterns have been replaced by topics (``topology.patterns``)."""
+    than their stores the changelogs of windows keep rows. Patterns have been replaced by topics (``topology.patterns``), which
+    are ``pattern_topics``."""
     parts = tuple(
         TopicsInfo(
             subtopology=part.id,
@@ -104,4 +122,5 @@ def topology_metadata(
             for name, topic in internal_topics(topology, application_id).items()
         },
         copartition_groups=united(copartition_groups(topology, application_id)),
+        pattern_topics=pattern_topics,
     )

@@ -87,6 +87,7 @@ def _handled(tasks: Tasks, event: Event, now_ms: int) -> Handled:
             | machine.TimePassed()
             | machine.ApplicationShutdownRequested()
             | machine.DrainRequested()
+            | machine.TopicsAdded()
             | machine.CloseRequested()
         ):
             return _stepped(tasks, event, now_ms)

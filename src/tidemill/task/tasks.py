@@ -203,6 +203,7 @@ GroupEvent: TypeAlias = (
     | machine.TimePassed
     | machine.ApplicationShutdownRequested
     | machine.DrainRequested
+    | machine.TopicsAdded
     | machine.CloseRequested
 )
 """Events of the member from outside; TasksReleased is sent by the manager to the member's state machine."""

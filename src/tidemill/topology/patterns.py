@@ -23,6 +23,14 @@ def patterns_of(topology: Topology) -> dict[str, str]:
     return {name: pattern for name, pattern in found.items() if pattern is not None}
 
 
+def matching(topology: Topology, application_id: str, there: Iterable[str]) -> dict[str, list[str]]:
+    """Those of ``there``, the topics on the brokers, that patterns match: each with the sources whose pattern it matches."""
+    patterns = patterns_of(topology)
+    topics = sorted(set(there) - _OF_KAFKA - internal_topics(topology, application_id).keys()) if patterns else []
+    found = {topic: [name for name, pattern in patterns.items() if re.fullmatch(pattern, topic)] for topic in topics}
+    return {topic: names for topic, names in found.items() if names}
+
+
 def with_topics_of_patterns(topology: Topology, application_id: str, there: Iterable[str]) -> Topology:
     """The topology with topics in place of patterns: those of ``there``, the topics on the brokers, that match.
 
@@ -33,15 +41,13 @@ def with_topics_of_patterns(topology: Topology, application_id: str, there: Iter
     if not patterns:
         return topology
     readers: dict[str, str] = {}
-    for topic in sorted(set(there) - _OF_KAFKA - internal_topics(topology, application_id).keys()):
-        matching = [name for name, pattern in patterns.items() if re.fullmatch(pattern, topic)]
-        if len(matching) > 1:
+    for topic, names in matching(topology, application_id, there).items():
+        readers[topic], *others = names
+        if others:
             raise TopologyError(
-                f"the topic {topic!r} matches the patterns of two sources, {patterns[matching[0]]!r} ({matching[0]}) and"
-                f" {patterns[matching[1]]!r} ({matching[1]}): make one of them narrower"
+                f"the topic {topic!r} matches the patterns of two sources, {patterns[names[0]]!r} ({names[0]}) and"
+                f" {patterns[names[1]]!r} ({names[1]}): make one of them narrower"
             )
-        if matching:
-            readers[topic] = matching[0]
     nodes = dict(topology.nodes)
     for name in patterns:
         node = nodes[name]
@@ -51,6 +57,11 @@ def with_topics_of_patterns(topology: Topology, application_id: str, there: Iter
         )
     groups = [frozenset(topic for name in names for topic in _topics_of(nodes[name])) for names in topology.groups_with_patterns]
     return replace(topology, nodes=nodes, copartition_groups=(*topology.copartition_groups, *filter(None, groups)))
+
+
+def topics_of_patterns(program: Topology, running: Topology) -> frozenset[str]:
+    """The topics that are in place of the patterns of ``program`` in ``running``."""
+    return frozenset(topic for name in patterns_of(program) for topic in _topics_of(running.nodes[name]))
 
 
 def _topics_of(node: object) -> tuple[str, ...]:

@@ -85,6 +85,26 @@ def no_producers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leading, "fence_vanished", lambda *_arguments: None)
 
 
+def test_a_topic_of_a_pattern_is_assigned_once_all_members_subscribe_to_it(caplog: pytest.LogCaptureFixture) -> None:
+    """A member that has yet to find it has no plan that reads it. One that can't be read gets nothing, and holds nothing up."""
+    caplog.set_level("INFO")
+    part = TopicsInfo(subtopology=0, source_topics=frozenset({"in-a", "in-b"}))
+    topology = TopologyMetadata(subtopologies=(part,), pattern_topics=frozenset({"in-a", "in-b"}))
+    config = StreamsConfig.read_slice(GroupConfig, {"application.id": "app"})
+    leader = leading.Leader(config, Brokers(), PROCESS, topology, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
+
+    def assigned(other: Subscription) -> set[str]:
+        own = Subscription(topics=("in-a", "in-b"), user_data=encode_subscription(SubscriptionInfo(process_id=PROCESS)))
+        answer = leader.assign(HERE, {"in-a": 2, "in-b": 1}, {HERE: own, THERE: other})  # type: ignore[dict-item]
+        return {str(partition) for part in answer.members.values() for partition in part.partitions}
+
+    data = encode_subscription(SubscriptionInfo(process_id=ProcessId(2, 2)))
+    assert assigned(Subscription(topics=("in-a",), user_data=data)) == {"in-a-0", "in-a-1"}
+    assert "not assigned, since some members don't subscribe to them yet: ['in-b']" in caplog.text
+    for subscription in (Subscription(topics=("in-a", "in-b"), user_data=data), Subscription(user_data=b"garbage")):
+        assert assigned(subscription) == {"in-a-0", "in-a-1", "in-b-0"}
+
+
 def test_more_partitions_of_an_input_are_refused_and_nobody_is_told_to_delete_the_state() -> None:
     with pytest.raises(PartitionCountError) as refused:
         lead(Brokers(changelog=2), HERE, partitions=3)

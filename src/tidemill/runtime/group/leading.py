@@ -80,6 +80,10 @@ class Leader:
             ),
         )
 
+    def reads(self, topology: TopologyMetadata) -> None:
+        """The instance reads more topics from now on."""
+        self._topology = topology
+
     def assign(
         self, member: str, partition_counts: Mapping[str, int], members: Mapping[str, group_protocol.MemberSubscription]
     ) -> group_protocol.GroupAssignment:

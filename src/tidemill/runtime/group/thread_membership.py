@@ -23,6 +23,7 @@ from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member import is_revoking
 from tidemill.membership.member_state import MemberState
 from tidemill.membership.member_subscription import OwnSubscription, may_commit
+from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.runtime.group.leading import Leader
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.task.tasks import Tasks
@@ -65,6 +66,11 @@ class ThreadMembership:
         self._joins_from: tuple[int, int] | None = None
         self._joins_too_early = 0
         self._member: GroupMember | None = None
+
+    def reads(self, topics: Sequence[str], topology: TopologyMetadata) -> None:
+        """The next join subscribes to these topics."""
+        self._leader.reads(topology)
+        self._topics = tuple(topics)
 
     def bind(self, member: GroupMember) -> None:
         """Sets the member, which needs this object when it is created."""

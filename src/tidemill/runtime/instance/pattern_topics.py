@@ -1,27 +1,34 @@
-"""Topics that match the patterns of the program: those that exist at the start, and later ones.
+"""Topics that match the patterns of the program: those that exist at the start, and those that appear while it runs.
 
-The plan reads the topics that exist at the start. Later ones are logged; they are read after a restart.
+Decides which topics are in place of the patterns: each that has been read, as one that is deleted ends the application like a
+topic with a name. A later one is read if it passes the checks of a start; else a warning says why it is not.
+
+Each instance finds topics by itself. The group's leader assigns one when all members subscribe to it (``TopologyMetadata``);
+Kafka Streams' leader assigns it at once, since its members can add it to a running topology.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Set
 
-from tidemill.errors import ConfigError
+from tidemill.errors import ConfigError, MissingRightError, TopologyError
 from tidemill.kafka.admin.client import Admin
 from tidemill.log_format import LogEvent
+from tidemill.runtime.instance.start_checks import CheckedTopics
 from tidemill.topology.nodes import SourceNode, Topology
-from tidemill.topology.patterns import patterns_of, with_topics_of_patterns
+from tidemill.topology.patterns import matching, patterns_of, with_topics_of_patterns
 
 log = logging.getLogger("tidemill.application")
-CHECK_INTERVAL_S = 60.0
+CHECK_INTERVAL_S = 10.0
+"""The longest time, in s, after which topics are looked at again; ``kafka.metadata.max.age.ms`` may ask for it sooner."""
 
 
 def topology_on(admin: Admin, topology: Topology, application_id: str) -> Topology:
     """The topology with the topics on the brokers that its patterns match in place of the patterns.
 
     Raises:
-        ConfigError: a pattern matches no topic. Topics that are created later are not read.
+        ConfigError: a pattern matches no topic.
     """
     patterns = patterns_of(topology)
     if not patterns:
@@ -36,22 +43,47 @@ def topology_on(admin: Admin, topology: Topology, application_id: str) -> Topolo
     return found
 
 
-class UnreadTopics:
-    """Warns of topics that match a pattern and are not read. ``running``: ``topology`` with the topics of the start in place of
-    the patterns."""
+class PatternWatch:
+    """``program``: the topology with its patterns; ``known``: the topics that are read in their place. ``check`` makes the checks
+    of a start for a topology with topics in place of the patterns, ``read`` has the instance read its topics."""
 
-    def __init__(self, admin: Admin, topology: Topology, running: Topology, application_id: str) -> None:
-        self._admin, self._topology, self._application_id = admin, topology, application_id
-        self._known = _read(running)
+    def __init__(
+        self,
+        program: Topology,
+        known: frozenset[str],
+        application_id: str,
+        *,
+        topics: Callable[[], frozenset[str]],
+        check: Callable[[Topology], CheckedTopics],
+        read: Callable[[CheckedTopics], None],
+    ) -> None:
+        self._program, self._known, self._application_id = program, known, application_id
+        self._topics, self._check, self._read = topics, check, read
+        self._refused = frozenset[str]()
 
-    def check(self) -> None:
-        """Warns of each topic once."""
-        found = _read(with_topics_of_patterns(self._topology, self._application_id, self._admin.topics()))
-        if new := sorted(found - self._known):
-            says = "topics have appeared that a pattern of the program matches: start the instances again to read them"
-            log.warning(LogEvent("topics-appeared", says=says, application=self._application_id, topics=new))
-        self._known |= found
+    def look(self) -> None:
+        """Has topics that have appeared read. RetriableError if no broker answers."""
+        matching_now = matching(self._program, self._application_id, self._topics()).keys()
+        if not (new := matching_now - self._known - self._refused):
+            return
+        try:
+            self._take(new)
+        except _REFUSALS:  # of one of them at least, which does not keep the others from being read
+            for topic in sorted(new):
+                try:
+                    self._take({topic})
+                except _REFUSALS as problem:
+                    self._refused |= {topic}
+                    warning = LogEvent("topic-not-read", topic=topic, problem=problem, next="it is tried again at the next start")
+                    log.warning(warning)
+
+    def _take(self, new: Set[str]) -> None:
+        known = self._known | new
+        checked = self._check(with_topics_of_patterns(self._program, self._application_id, known))
+        log.info(LogEvent("topics-added", application=self._application_id, topics=sorted(new)))
+        self._read(checked)
+        self._known = known
 
 
-def _read(topology: Topology) -> frozenset[str]:
-    return frozenset(topic for node in topology.nodes.values() if isinstance(node, SourceNode) for topic in node.topics)
+_REFUSALS = (ConfigError, TopologyError, MissingRightError)
+"""Errors of a topic that stay until someone changes something."""

@@ -1,5 +1,5 @@
-"""Checks before an instance starts anything: topics that must be there, rights on them, and what an earlier version
-has left.
+"""Checks before an instance starts anything, or reads more topics: topics that must be there, rights on them, and what an
+earlier version has left.
 
 Decides which brokers' answers and which local files are compared with the topology; what fits is ``membership.topology_fit``'s
 and ``steps.commit.store_layout``'. An application that has never run passes at once, and so does one that was reset. The
@@ -12,8 +12,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from tidemill.config.slices import TopicsConfig
+from tidemill.config.streams_config import StreamsConfig
 from tidemill.deadline import Deadline
 from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
 from tidemill.ids import TaskId
@@ -23,19 +25,49 @@ from tidemill.kafka.security.rights import Operation
 from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_fit import TopicsFound, expiring, left_over, misfits
-from tidemill.membership.topology_metadata import TopologyMetadata
+from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
 from tidemill.runtime.thread.global_topics import global_topics
-from tidemill.runtime.thread.task_topology import task_topology
+from tidemill.runtime.thread.task_topology import TaskTopology, task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.steps.commit.store_layout import form_of, is_other_changelog
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.topology.graph import broker_topic, internal_topics
 from tidemill.topology.nodes import SinkNode, SourceNode, Topology
+from tidemill.topology.patterns import topics_of_patterns
 
 log = logging.getLogger("tidemill.application")
 
 _PAUSE_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedTopics:
+    """The topology and its topics, as they are on the brokers."""
+
+    topology: Topology
+    """With topics in place of patterns."""
+    metadata: TopologyMetadata
+    task_topology: TaskTopology
+
+
+def checked_topics(config: StreamsConfig, program: Topology, topology: Topology, admin: Admin) -> CheckedTopics:
+    """The topics of ``topology``, which is ``program`` with topics in place of its patterns, once it is known that they are there
+    or can be created.
+
+    Raises:
+        ConfigError, MissingRightError: as ``require_topics`` and ``require_fitting_topics`` do.
+    """
+    metadata = topology_metadata(
+        topology, config.application_id, topic_defaults=config.topic,
+        additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
+        pattern_topics=topics_of_patterns(program, topology),
+    )  # fmt: skip
+    sources = require_topics(config.slice(TopicsConfig), topology, admin)
+    require_fitting_topics(config.application_id, metadata, sources, admin)
+    return CheckedTopics(
+        topology=topology, metadata=metadata, task_topology=task_topology(topology, config.application_id)
+    )
 
 
 def require_topics(config: TopicsConfig, topology: Topology, admin: Admin) -> dict[str, int]:

@@ -29,7 +29,6 @@ from tidemill.config.slices import (
     SparkConfig,
     StateConfig,
     StatusConfig,
-    TopicsConfig,
     TopologyConfig,
 )
 from tidemill.config.streams_config import StreamsConfig
@@ -41,7 +40,6 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, require_client_settings
 from tidemill.kafka.security.config_providers import resolved_spark
 from tidemill.log_format import LogEvent
-from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
 from tidemill.operators.operation_table import global_stores
 from tidemill.query.http_tls import http_access
 from tidemill.runtime.group.history_file import HistoryKeeper
@@ -53,10 +51,10 @@ from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
 from tidemill.runtime.instance.local_state import LocalState, remove_outdated
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
-from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_S, UnreadTopics, topology_on
+from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_S, PatternWatch, topology_on
 from tidemill.runtime.instance.periodic_thread import PeriodicThread
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
-from tidemill.runtime.instance.start_checks import require_fitting_state, require_fitting_topics, require_topics
+from tidemill.runtime.instance.start_checks import CheckedTopics, checked_topics, require_fitting_state
 from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
 from tidemill.runtime.instance.thread_maker import EngineParts, ThreadMaker, WorkerStarters, thread_name
 from tidemill.runtime.instance.thread_set import ThreadSet
@@ -64,12 +62,12 @@ from tidemill.runtime.observe.instance_status import InstanceStatus
 from tidemill.runtime.reads.queries import InstanceReads, store_info
 from tidemill.runtime.thread.foreach_batch import new_batch_folder
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks
-from tidemill.runtime.thread.task_topology import TaskTopology, task_topology
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spark.batch_failures import needing_the_jvm
 from tidemill.spark.launch.session import adopt_session, require_classic
 from tidemill.spark.placement import SlotShare, placement_of
-from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
+from tidemill.spark.plan.compiled_topology import Alignment, CompiledTopology, compile_topology
 from tidemill.spark.plan.pinned_workers import require_own_version
 from tidemill.spark.plan_session import plan_session
 from tidemill.start_trace import span
@@ -166,16 +164,6 @@ class ClaimedState:
     process_id: ProcessId
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedTopics:
-    """The topology and its topics, as they are on the brokers at the start."""
-
-    topology: Topology
-    """With the topics of the start in place of patterns."""
-    metadata: TopologyMetadata
-    task_topology: TaskTopology
-
-
 def started(instance: StartContext, parts: OpenParts) -> Started:
     """Everything but the stream threads' own start; ``parts`` is to be closed by the caller, also after an error.
 
@@ -193,7 +181,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     launched = _launched(instance, parts)
     admin = Admin(data_client_settings(clients, ClientRole.ADMIN))
     topics = _checked_topics(instance, admin)
-    patterns, instance = instance.topology, replace(instance, topology=topics.topology)
+    program, instance = instance.topology, replace(instance, topology=topics.topology)
     server = ControlServer(state.lock.fileno(), control_listener(config.slice(SparkConfig), instance.session))
     parts.opened("control channel", server.close, server.leave_to_parent)
     reads = _reads(instance, state.directory, parts, on_executors=disk is not None)
@@ -206,8 +194,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     maker = ThreadMaker(
         config=config,
         process_id=state.process_id,
-        task_topology=topics.task_topology,
-        topology_metadata=topics.metadata,
+        topics=topics,
         admin=admin,
         local=local,
         server=server,
@@ -220,10 +207,18 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     )
     with span("stream threads made"):
         instance.threads.begin(maker, config.num_stream_threads)
+
+    def read(added: CheckedTopics) -> None:
+        source = maker.reading(added)
+        reads.reads(store_info(source.engine.compiled, config.application_id))
+        status.reads(added.topology)
+        instance.threads.read(source)
+
     background: list[HistoryKeeper | LookupRefresher | PeriodicThread] = [
         HistoryKeeper(reads.history, state.directory.path),
         LookupRefresher(engine.compiled.lookups),
-        *_periodic(instance, patterns, topics.task_topology, local, admin),
+        *_periodic(instance, topics.task_topology, local, admin),
+        *_pattern_watch(config, program, topics, admin, read),
     ]
     for each in background:
         each.start()
@@ -290,9 +285,8 @@ def _start_reads(
 
 
 def _periodic(
-    instance: StartContext, patterns: Topology, known: TaskTopology, local: LocalState, admin: Admin
+    instance: StartContext, known: TaskTopology, local: LocalState, admin: Admin
 ) -> Iterator[PeriodicThread]:
-    """``patterns``: the topology with its patterns; the instance's has the topics of the start in their place."""
     config = instance.config
     delay_ms = config.state_cleanup_delay_ms
     every_s = max(delay_ms / 1e3, 0.1)
@@ -300,9 +294,21 @@ def _periodic(
     if known.internal_topics:
         purge = RepartitionPurge(admin, instance.threads.threads, known.internal_topics).purge
         yield PeriodicThread("tidemill-purge", config.repartition_purge_interval_ms / 1e3, purge, failed="purge-failed")
-    if patterns_of(patterns):
-        check = UnreadTopics(admin, patterns, instance.topology, config.application_id).check
-        yield PeriodicThread("tidemill-patterns", CHECK_INTERVAL_S, check, failed="patterns-not-checked")
+
+
+def _pattern_watch(
+    config: StreamsConfig, program: Topology, topics: CheckedTopics, admin: Admin, read: Callable[[CheckedTopics], None]
+) -> Iterator[PeriodicThread]:
+    """``program``: the topology with its patterns; ``topics``: those of the start."""
+    if not patterns_of(program):
+        return
+    asked_ms = data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN).get("metadata.max.age.ms")
+    every_s = CHECK_INTERVAL_S if asked_ms is None else min(CHECK_INTERVAL_S, int(asked_ms) / 1e3)
+    watch = PatternWatch(
+        program, topics.metadata.pattern_topics, config.application_id,
+        topics=admin.topics, check=lambda topology: checked_topics(config, program, topology, admin), read=read,
+    )  # fmt: skip
+    yield PeriodicThread("tidemill-patterns", every_s, watch.look, failed="patterns-not-checked")
 
 
 def claimed_state(config: StateConfig, parts: OpenParts) -> ClaimedState:
@@ -333,15 +339,7 @@ def _checked_topics(instance: StartContext, admin: Admin) -> CheckedTopics:
     config = instance.config
     with span("topics checked"):
         topology = topology_on(admin, instance.topology, config.application_id)
-        metadata = topology_metadata(
-            topology, config.application_id, topic_defaults=config.topic,
-            additional_retention_ms=config.windowstore_changelog_additional_retention_ms,
-        )  # fmt: skip
-        sources = require_topics(config.slice(TopicsConfig), topology, admin)
-        require_fitting_topics(config.application_id, metadata, sources, admin)
-    return CheckedTopics(
-        topology=topology, metadata=metadata, task_topology=task_topology(topology, config.application_id)
-    )
+        return checked_topics(config, instance.topology, topology, admin)
 
 
 def _engine_parts(
@@ -397,8 +395,7 @@ def compiled_for(
         config.application_id,
         default_serdes=default_serdes(config),
         presum=config.presum,
-        by_time=True,
-        idle_ms=config.max_task_idle_ms,
+        alignment=Alignment(by_time=True, idle_ms=config.max_task_idle_ms),
         one_by_one=takes_one_by_one(exceptions),
         owner=owner,
     )

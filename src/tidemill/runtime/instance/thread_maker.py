@@ -25,19 +25,18 @@ from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, DataValue, data_client_settings, group_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
-from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.runtime.group.leading import Leader
 from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.instance.exception_policies import unreadable_of
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.local_state import LocalState
+from tidemill.runtime.instance.start_checks import CheckedTopics
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
 from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.global_topics import GlobalTopics, global_topics
-from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
-from tidemill.runtime.thread.task_topology import TaskTopology
+from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread, ThreadTopics
 from tidemill.runtime.thread.thread_parts import BatchControl, GroupPlace, thread_parts
 from tidemill.runtime.worker.executor_state import ExecutorDisk
 from tidemill.runtime.worker.worker import Fault, WorkerSpec, source_function, step_function, warm
@@ -115,8 +114,7 @@ class ThreadMaker:
 
     config: StreamsConfig
     process_id: ProcessId
-    task_topology: TaskTopology
-    topology_metadata: TopologyMetadata
+    topics: CheckedTopics
     admin: Admin
     local: LocalState
     server: ControlServer
@@ -132,6 +130,18 @@ class ThreadMaker:
         with needing_the_jvm():
             return self.engine.placement.slots - self.engine.share.taken_by_others()
 
+    @property
+    def thread_topics(self) -> ThreadTopics:
+        """For threads that an earlier maker has made."""
+        return ThreadTopics(
+            task_topology=self.topics.task_topology, metadata=self.topics.metadata, make_engine=self._batch_engine
+        )
+
+    def reading(self, topics: CheckedTopics) -> ThreadMaker:
+        """A maker of threads that read more topics."""
+        engine = replace(self.engine, compiled=self.engine.compiled.with_topics(topics.topology))
+        return replace(self, topics=topics, engine=engine)
+
     def first_join(self, threads: int) -> FirstJoin:
         settings, group = group_client_settings(self.config.slice(ClientsConfig)), self.config.application_id
         return FirstJoin(group, threads, lambda limit_s: member_hosts(settings, group, limit_s=limit_s))
@@ -145,7 +155,7 @@ class ThreadMaker:
         parts = thread_parts(
             name,
             thread_config,
-            self.task_topology,
+            self.topics.task_topology,
             admin=self.admin,
             local_state=self.local,
             global_topics=GlobalTopics(
@@ -201,10 +211,10 @@ class ThreadMaker:
                 process_id=self.process_id,
                 endpoint=self.reads.application_server or None,
                 client_tags=dict(config.client_tags),
-                topology=self.topology_metadata.by_number,
+                topology=self.topics.metadata.by_number,
             ),
             leader=Leader(
-                config.slice(GroupConfig), self.admin, self.process_id, self.topology_metadata, group_client_settings(clients),
+                config.slice(GroupConfig), self.admin, self.process_id, self.topics.metadata, group_client_settings(clients),
                 data_client_settings(clients, ClientRole.PRODUCER), history=self.reads.history,
             ),
             make_member=make_member,

@@ -16,7 +16,7 @@ from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, StopError, TidemillError
 from tidemill.log_format import LogEvent
 from tidemill.runtime.instance.first_join import FirstJoin
-from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.thread.stream_thread import StreamThread, ThreadTopics
 
 log = logging.getLogger("tidemill.application")
 
@@ -34,6 +34,9 @@ class ThreadSource(Protocol):
     def first_join(self, threads: int) -> FirstJoin: ...
 
     def make(self, number: int, first_join: FirstJoin) -> StreamThread: ...
+
+    @property
+    def thread_topics(self) -> ThreadTopics: ...
 
 
 class ThreadSet:
@@ -131,6 +134,13 @@ class ThreadSet:
                 self.threads.remove(thread)
         log.info(LogEvent("thread-removed", thread=thread.name))
         self._on_removed()
+
+    def read(self, source: ThreadSource) -> None:
+        """All threads, and those that are added later, read the topics of ``source``."""
+        with self._changing:
+            self._source = source
+            for thread in self.threads:
+                thread.read(source.thread_topics)
 
     def leave_to_parent(self) -> None:
         """In a forked process, which has none of the threads."""

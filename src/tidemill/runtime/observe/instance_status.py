@@ -49,10 +49,16 @@ class InstanceStatus:
         draining: Draining,
         spark_ui: str | None = None,
     ) -> None:
-        self._config, self._topology, self._process_id = config, topology, process_id
+        self._config, self._process_id = config, process_id
         self._state, self._threads, self._history, self._host, self._error = state, threads, history, host, error
         self._draining, self._spark_ui = draining, spark_ui
         self._started_ms = _now_ms()
+        self.reads(topology)
+
+    def reads(self, topology: Topology) -> None:
+        """The instance's topology, with topics in place of patterns: at its start, and when topics have been added."""
+        config, process_id = self._config, self._process_id
+        self._topology = topology
         parts = subtopologies(topology, config.application_id)
         self._reader_of = {topic: part.id for part in parts for topic in part.source_topics}
         self._client = ClientInfo(

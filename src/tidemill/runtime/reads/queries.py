@@ -165,6 +165,11 @@ class InstanceReads:
             self._server.start()
             log.info(LogEvent("http-listens", address=address_of(self._listening), server=self.application_server))
 
+    def reads(self, stores: Mapping[str, StoreInfo]) -> None:
+        """The instance reads more topics, which ``stores`` name."""
+        if self.queries is not None:
+            self.queries.stores = dict(sorted(stores.items()))
+
     def has_member(self, thread: str, membership: ThreadMembership) -> None:
         """Registers the membership of the thread of this name."""
         self._memberships[thread] = membership

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from tidemill.config.slices import ThreadConfig
@@ -133,6 +133,23 @@ class BatchRunner:
     def begin(self, engine: BatchEngine) -> None:
         """Sets the engine, after which batches can run."""
         self._engine = engine
+
+    def change(self, make_engine: Callable[[], BatchEngine]) -> bool:
+        """Runs another plan from now on, in workers of its own: as after a lost batch, they trust only what is committed. False
+        if that can't be done yet: the group is in a rebalance, in which a commit may be refused."""
+        if self._group.is_joining:
+            return False
+        self._commits.commit()
+        if self._commits.waiting:
+            return False
+        engine = make_engine()
+        self.close()
+        self.end_workers()
+        self._commits.forget()
+        self._registry.handle(BatchLost(reason="the thread reads more topics"))
+        self._batches.fence()
+        self._engine = engine
+        return True
 
     def rest(self) -> None:
         """There is nothing to run."""

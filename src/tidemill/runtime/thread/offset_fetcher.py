@@ -17,6 +17,7 @@ from tidemill.ids import TopicPartition
 from tidemill.log_format import LogEvent
 from tidemill.runtime.thread.start_offsets import StartOffsets
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.task.tasks import BoundsFetched, LimitsFetched, StandbyBoundsFetched, is_other_phase
 
 log = logging.getLogger("tidemill.thread")
@@ -31,6 +32,10 @@ class OffsetFetcher:
     def __init__(self, thread: str, registry: TaskRegistry, start_offsets: StartOffsets) -> None:
         self._thread, self._registry, self._start_offsets = thread, registry, start_offsets
         self._standby_pause = self._limits_pause = Deadline.after(0.0)
+
+    def reads(self, topology: TaskTopology) -> None:
+        """The tasks read more topics from now on."""
+        self._start_offsets.reads(topology)
 
     def fetch_bounds(self) -> bool:
         """Fetches the bounds of the active tasks that wait for theirs. True if a task has changed its phase."""

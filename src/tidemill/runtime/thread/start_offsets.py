@@ -39,6 +39,10 @@ class StartOffsets:
         self._topology, self._default = topology, default
         self._member, self._admin, self._fence = member, admin, fence
 
+    def reads(self, topology: TaskTopology) -> None:
+        """The tasks read more topics from now on."""
+        self._topology = topology
+
     def bounds(self, tasks: Mapping[TaskId, ActiveTask]) -> dict[TaskId, Bounds]:
         """Rule 10's order: committed offsets until stable, then the changelogs' ends.
 

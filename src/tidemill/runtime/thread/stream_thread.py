@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from tidemill.assignment.task_load import TaskLoad
 from tidemill.config.slices import ThreadConfig
@@ -20,6 +21,7 @@ from tidemill.errors import StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent, as_text
 from tidemill.membership import member_state as machine
+from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.printable import said_by
 from tidemill.runtime.instance.first_join import FirstJoin
 from tidemill.runtime.instance.start_phases import StartPhase
@@ -27,6 +29,7 @@ from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionRe
 from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
+from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.thread.thread_parts import ThreadParts
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import span
@@ -64,6 +67,15 @@ class InstanceCallbacks:
     listeners: RestoreListeners
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadTopics:
+    """What a thread needs to read other topics than before: facts about them, and an engine whose plan reads them."""
+
+    task_topology: TaskTopology
+    metadata: TopologyMetadata
+    make_engine: Callable[[StreamThread], BatchEngine]
+
+
 class StreamThread(threading.Thread):
     """``make_engine`` is called on the thread itself, since it takes seconds."""
 
@@ -98,6 +110,7 @@ class StreamThread(threading.Thread):
         self._pause_s = 0.0
         self._leave_group: bool | None = None
         self._drain_wanted = self._drains = False
+        self._topics_wanted: ThreadTopics | None = None
         self.error: TidemillError | None = None
         self.response: StreamThreadExceptionResponse | None = None
         """Response to ``error``; set when the thread has nothing more to do itself."""
@@ -209,6 +222,11 @@ class StreamThread(threading.Thread):
             self._drain_wanted = wanted
             self.hurry()
 
+    def read(self, topics: ThreadTopics) -> None:
+        """Reads more topics, once the group has assigned them: from the next batch on the plan can."""
+        self._topics_wanted = topics
+        self.hurry()
+
     def shut_down_application(self) -> None:
         """Tells the group with the next join that all instances shall end; this one too."""
         self._shutdown_wanted.set()
@@ -291,7 +309,7 @@ class StreamThread(threading.Thread):
             raise self._changes.fatal
 
     def _handle_requests(self) -> None:
-        """Handles requests of other threads since the last round: stop, shutdown of the application, drain."""
+        """Handles requests of other threads since the last round: stop, shutdown of the application, drain, more topics."""
         if self._stop_wanted.is_set():
             self.hurry()  # nor does the next batch wait for records
         has_tasks = bool(self._registry.now.active)
@@ -304,6 +322,17 @@ class StreamThread(threading.Thread):
         if self._drain_wanted is not self._drains:
             self._drains = self._drain_wanted
             self._changes.step(machine.DrainRequested(is_wanted=self._drains))
+        topics = self._topics_wanted
+        if topics is not None and not self._stop_wanted.is_set() and self._runner.change(partial(topics.make_engine, self)):
+            self._has_topics(topics)
+
+    def _has_topics(self, topics: ThreadTopics) -> None:
+        """The plan can read these topics: the next join subscribes to them."""
+        if self._topics_wanted is topics:  # else there are more by now
+            self._topics_wanted = None
+        self._offsets.reads(topics.task_topology)
+        self._group.reads(topics.task_topology.topics, topics.metadata)
+        self._changes.step(machine.TopicsAdded(topology=topics.metadata.by_number))
 
     def _run_once(self) -> None:
         """One round of work: fetches offsets, requests rebalances, runs a batch."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -32,6 +32,15 @@ from tidemill.topology.nodes import Topology
 from tidemill.topology.spark_operations import DataFrameJoin
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """How the source step takes records of a task's several inputs: as they come, or ``by_time``, by their timestamps; an input
+    that has nothing is waited for ``idle_ms`` then (``max.task.idle.ms``)."""
+
+    by_time: bool = False
+    idle_ms: int = 0
+
+
 @dataclass(slots=True, kw_only=True)
 class CompiledTopology:
     """Everything that does not depend on the thread."""
@@ -42,6 +51,7 @@ class CompiledTopology:
     source: SourceSpec
     steps: tuple[StepSpec, ...]
     compiler: Compiler
+    alignment: Alignment
     lookups: Lookups
     """The static sides of ``join_dataframe``."""
     batch_functions: Mapping[str, BatchFunction] = field(default_factory=dict)
@@ -79,6 +89,13 @@ class CompiledTopology:
         self.check(frame, sums=sums)
         return frame._jdf.queryExecution().executedPlan()
 
+    def with_topics(self, topology: Topology) -> CompiledTopology:
+        """The same, with the specs of steps that read the topics of ``topology``, which is otherwise the same: these are in no
+        expression, so the plan stays."""
+        specs = StepSpecs(self.compiler, planned(topology), self.application_id)
+        source, steps = _specs(specs, self.stages, self.alignment)
+        return replace(self, topology=topology, source=source, steps=steps)
+
     def frame(
         self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None], *, sums: bool
     ) -> DataFrame:
@@ -102,14 +119,12 @@ def compile_topology(
     *,
     default_serdes: KeyValueSerdes = NO_SERDES,
     presum: bool = True,
-    by_time: bool = False,
-    idle_ms: int = 0,
+    alignment: Alignment = Alignment(),
     one_by_one: bool = False,
     owner: SparkSession | None = None,
 ) -> CompiledTopology:
     """Compiles ``topology``. ``session`` may be None where all functions are ``PerRecord``: nothing runs in the JVM then.
-    ``by_time``: where operators meet records of several topics, these are taken by their timestamps, not as they come, and a
-    topic that has nothing is waited for as ``idle_ms`` says. ``one_by_one``: single records may have to be left out (exception
+    ``alignment``: of topics whose records meet in an operator. ``one_by_one``: single records may have to be left out (exception
     handlers), so Python functions get one at a time.
     ``owner``: the session that functions of ``join_dataframe`` get, where ``session`` is one for plans only.
 
@@ -133,9 +148,7 @@ def compile_topology(
     if session is None and compiler.has_columns:
         raise TopologyError("the topology has functions of columns, which need a Spark session")
     frame = compiler.infer(session if compiler.has_columns else None)
-    specs = StepSpecs(compiler, application_id)
-    source = specs.source(by_time=by_time, idle_ms=idle_ms)
-    steps = tuple(specs.step(number) for number in range(1, plan.last + 1))
+    source, steps = _specs(StepSpecs(compiler, topology, application_id), plan, alignment)
     refuse_unsendable(source, steps)
     return CompiledTopology(
         application_id=application_id,
@@ -144,7 +157,13 @@ def compile_topology(
         source=source,
         steps=steps,
         compiler=compiler,
+        alignment=alignment,
         lookups=lookups,
         batch_functions=batch_functions(program, {sink.name: sink for sink in steps[-1].batch_sinks}),
         _idle=frame,
     )
+
+
+def _specs(specs: StepSpecs, plan: Stages, alignment: Alignment) -> tuple[SourceSpec, tuple[StepSpec, ...]]:
+    source = specs.source(by_time=alignment.by_time, idle_ms=alignment.idle_ms)
+    return source, tuple(specs.step(number) for number in range(1, plan.last + 1))

@@ -35,15 +35,24 @@ from tidemill.steps.step_spec import (
 from tidemill.steps.timestamp_extractors import extractor_function
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
 from tidemill.topology.methods import method_of
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Store, StoreKind, parents_first, processor_node
+from tidemill.topology.nodes import (
+    ProcessorNode,
+    SinkNode,
+    SourceNode,
+    Store,
+    StoreKind,
+    Topology,
+    parents_first,
+    processor_node,
+)
 from tidemill.topology.operations import Operation, TableSource
 
 
 class StepSpecs:
-    """The specs of one topology."""
+    """The specs of one topology: the compiler's, whose patterns may stand for more topics than when it was compiled."""
 
-    def __init__(self, compiler: Compiler, application_id: str) -> None:
-        self._topology, self._stages = compiler.topology, compiler.stages
+    def __init__(self, compiler: Compiler, topology: Topology, application_id: str) -> None:
+        self._topology, self._stages = topology, compiler.stages
         self._compiler, self._serdes, self._tags = compiler, compiler.serdes, compiler.tags
         self._application_id = application_id
         self._subtopologies = subtopologies(self._topology, application_id)
