@@ -130,6 +130,12 @@ def test_a_topic_that_cannot_be_read_keeps_no_other_from_being_read_and_is_repor
     instance.brokers.there.add("in-e")
     instance.watch.look()
     assert instance.reads[-1] == {"in-a", "in-b", "in-d", "in-e"}
+    instance.unreadable = frozenset()
+    instance.brokers.there.remove("in-c")
+    instance.watch.look()
+    instance.brokers.there.add("in-c")
+    instance.watch.look()
+    assert instance.reads[-1] == {"in-a", "in-b", "in-c", "in-d", "in-e"}
 
 
 def test_a_topic_that_matches_two_patterns_is_not_read_when_it_appears(caplog: Any) -> None:

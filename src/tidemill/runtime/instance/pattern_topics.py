@@ -20,8 +20,9 @@ from tidemill.topology.nodes import SourceNode, Topology
 from tidemill.topology.patterns import matching, patterns_of, with_topics_of_patterns
 
 log = logging.getLogger("tidemill.application")
-CHECK_INTERVAL_S = 10.0
-"""The longest time, in s, after which topics are looked at again; ``kafka.metadata.max.age.ms`` may ask for it sooner."""
+CHECK_INTERVAL_MS = 30_000
+"""The time after which topics are looked for again, unless ``kafka.metadata.max.age.ms`` says another one: Kafka's five minutes
+are long to wait for a topic, and the names of 10,000 topics take a third of a second."""
 
 
 def topology_on(admin: Admin, topology: Topology, application_id: str) -> Topology:
@@ -63,8 +64,9 @@ class PatternWatch:
 
     def look(self) -> None:
         """Has topics that have appeared read. RetriableError if no broker answers."""
-        matching_now = matching(self._program, self._application_id, self._topics()).keys()
-        if not (new := matching_now - self._known - self._refused):
+        there = matching(self._program, self._application_id, self._topics()).keys()
+        self._refused &= there  # one that is deleted and created again is another topic
+        if not (new := there - self._known - self._refused):
             return
         try:
             self._take(new)

@@ -51,7 +51,7 @@ from tidemill.runtime.instance.instance_state import InstanceState
 from tidemill.runtime.instance.launching import Launched, launch
 from tidemill.runtime.instance.local_state import LocalState, remove_outdated
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
-from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_S, PatternWatch, topology_on
+from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_MS, PatternWatch, topology_on
 from tidemill.runtime.instance.periodic_thread import PeriodicThread
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
 from tidemill.runtime.instance.start_checks import CheckedTopics, checked_topics, require_fitting_state
@@ -302,8 +302,8 @@ def _pattern_watch(
     """``program``: the topology with its patterns; ``topics``: those of the start."""
     if not patterns_of(program):
         return
-    asked_ms = data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN).get("metadata.max.age.ms")
-    every_s = CHECK_INTERVAL_S if asked_ms is None else min(CHECK_INTERVAL_S, int(asked_ms) / 1e3)
+    settings = data_client_settings(config.slice(ClientsConfig), ClientRole.ADMIN)
+    every_s = max(int(settings.get("metadata.max.age.ms", CHECK_INTERVAL_MS)) / 1e3, 0.1)
     watch = PatternWatch(
         program, topics.metadata.pattern_topics, config.application_id,
         topics=admin.topics, check=lambda topology: checked_topics(config, program, topology, admin), read=read,
