@@ -118,7 +118,7 @@ class TopologyTestDriver(Spelled):
         session = session or shared_session()
         plans = plan_session(session, spark)
         self._compiled = compile_topology(
-            plans, topology, self._application, default_serdes=self._default_serdes, presum=False,
+            plans, topology, self._application, default_serdes=self._default_serdes, presum=False, by_time=True,
             one_by_one=takes_one_by_one(self._exceptions), owner=session,
         )  # fmt: skip
         self._engine = self._make_engine(plans, self._compiled)
