@@ -202,7 +202,7 @@ def _before(
 
 
 def by_time(messages: Messages, together: Mapping[str, int]) -> Messages:
-    """Messages of one partition of each topic, those of a task in the order of taking: of equal times, the topic that came first."""
+    """Messages of one partition of each topic, those of a task in the order of taking; of equal times, as the topics came."""
     taken, places = list(messages), dict[int, list[int]]()
     for at, message in enumerate(messages):
         if message.topic() in together:
