@@ -109,6 +109,7 @@ TABLE = StreamsBuilder().table("in")
     (WindowedSerdes, "timeWindowedSerdeFrom", ": write time_windowed_serde_from$"),
     (Stores.key_value_store("s"), "withLoggingDisabled", "Store has no withLoggingDisabled: write logged=False$"),
     (Serdes, "ByteArray", ": write bytes$"),
+    (Serdes, "ListSerde", r": write a field of a document, json\('items array<\.\.\.>'\), or an object of your own"),
     (ReadOnlyStore, "reverseAll", r": write all\(reverse=True\)$"),
     (ReadOnlyWindowStore, "backwardFetch", r": write fetch_range\(key, first, last, reverse=True\), or "),
     (ReadOnlySessionStore, "findSessions", ": write find_sessions$"),
@@ -225,6 +226,9 @@ def test_a_name_of_the_other_package_is_answered_with_its_import(module: str, na
     (lambda: Stores.key_value_store("s", Serdes.string()), r"expected Stores.key_value_store\(name, \*, key=None"),
     (lambda: TimeWindows(5), r"^TimeWindows: .*, or TimeWindows.of_size$"),
     (lambda: StreamsConfig({"application.id": "a"}), r" \.\.\., what follows \* by its name, or StreamsConfig.of$"),
+    (lambda: STREAM.group_by_key().count(value=Serdes.long()), r"Grouped.*\.count\(.*; give serdes in store=Materialized\(key="),
+    (lambda: STREAM.group_by_key().reduce(max, key=Serdes.long()), r"\.reduce\(.*; give serdes in store=Materialized\(key="),
+    (lambda: STREAM.group_by_key().count(values=1), r"expected KGroupedStream\.count\(\*, store=None, name=None\)$"),
     (lambda: object.__new__(ReadOnlyWindowStore).fetch("k", 1, 2), r"fetch\(key, start\), or fetch_range$"),
 ])  # fmt: skip
 def test_a_call_with_other_arguments_is_answered_with_those_that_are_taken(call: Callable[[], object], said: str) -> None:

@@ -49,6 +49,7 @@ _RENAMED = {
     "transform_values": "process_values(supplier)",
     "flat_transform_values": "process_values(supplier)",
     "serde_from": "an object of your own with name, sql_type, serialize and deserialize",
+    "list_serde": "a field of a document, json('items array<...>'), or an object of your own with serialize and deserialize",
     "branch": "split().branch(predicate, ...)",
     "with_": "the arguments key= and value= of the method that takes them",
     "as_": "name= of the method",
@@ -257,7 +258,10 @@ def _refuse_misfit(function: Callable[..., object], args: tuple[object, ...], na
         shown = taken if len(taken) <= _LONG else f"{taken[:_LONG]} ..."
         by_name = ", what follows * by its name" if problem.startswith("too many") and "*, " in shown else ""
         others = "".join(f", or {other}" for other in _others(function, args, named))
-        raise TypeError(f"{function.__qualname__}: {problem}; expected {shown}{by_name}{others}") from None
+        parameters = inspect.signature(function).parameters
+        is_serde = "store" in parameters and any(name in named and name not in parameters for name in ("key", "value"))
+        serdes = "; give serdes in store=Materialized(key=..., value=...)" if is_serde else ""
+        raise TypeError(f"{function.__qualname__}: {problem}; expected {shown}{by_name}{others}{serdes}") from None
 
 
 def _why_not(function: Callable[..., object], args: tuple[object, ...], named: Mapping[str, object]) -> str:

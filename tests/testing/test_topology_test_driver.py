@@ -28,6 +28,7 @@ from tidemill import (
     Serdes,
     SessionWindows,
     SourceRecord,
+    StreamJoined,
     StreamsBuilder,
     TimeWindows,
     TopologyBuilder,
@@ -857,3 +858,23 @@ def test_functions_of_columns_get_windowed_keys_of_json_as_they_get_json_by_itse
         driver.create_input_topic(topic, windowed, json).pipe_input(Windowed(key, 0, 10), topic, timestamp=5)
     joined = driver.create_output_topic("joined", windowed, json).read_key_values()
     assert joined == [(Windowed(key, 0, 10), ["stream", "table"])]
+
+
+def test_a_batch_of_many_is_joined_behind_two_repartition_topics_as_one_by_one(topology_test_driver: Any) -> None:
+    """What it sends to both topics is taken by time: read one topic after the other, it would be too late for the windows."""
+
+    def joined(batch: int | None) -> list[Any]:
+        builder = StreamsBuilder()
+        moved = builder.stream("in", key=TEXT, value=TEXT).select_key(per_record(lambda key, value: value[:1], TEXT))
+        counts = moved.group_by_key(name="counted", key=TEXT, value=TEXT).count(store="counts").to_stream()
+        windows = JoinWindows.of_time_difference(100)
+        both = StreamJoined(key=TEXT, value=TEXT, other_value=Serdes.long(), name="join")
+        moved.join(counts, per_record(lambda value, count: f"{value} {count}", TEXT), windows, joined=both).to("out")
+        driver = topology_test_driver(builder, {"statestore.cache.max.bytes": "0"})
+        records = [TestRecord("k", f"{at % 2}-{at}", at * 1_000) for at in range(1, 200)]
+        driver.create_input_topic("in", TEXT, TEXT).pipe_records(records[:5] if batch else records, batch=batch)
+        return list(driver.create_output_topic("out", TEXT, TEXT).read_key_values())
+
+    of_all = joined(None)
+    assert joined(1) == of_all[:5] == [("1", "1-1 1"), ("0", "0-2 1"), ("1", "1-3 2"), ("0", "0-4 2"), ("1", "1-5 3")]
+    assert len(of_all) == 199

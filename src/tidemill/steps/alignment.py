@@ -201,6 +201,23 @@ def _before(
     return int(found[0]) if len(found) else len(order)
 
 
+def by_time(messages: Messages, together: Mapping[str, int]) -> Messages:
+    """Messages of one partition of each topic, those of a task in the order of taking; of equal times, as the topics came."""
+    taken, places = list(messages), dict[int, list[int]]()
+    for at, message in enumerate(messages):
+        if message.topic() in together:
+            places.setdefault(together[message.topic()], []).append(at)
+    for own in places.values():
+        queues: dict[str, list[FetchedRecord]] = {}
+        for at in own:
+            queues.setdefault(messages[at].topic(), []).append(messages[at])
+        order, _ = _merged(list(queues.values()))
+        mine = [message for queue in queues.values() for message in queue]
+        for at, number in zip(own, order.tolist(), strict=True):
+            taken[at] = mine[number]
+    return taken
+
+
 def _sorted_into(queue_of: Mapping[tuple[str, int], list[FetchedRecord]], messages: Messages) -> list[FetchedRecord]:
     """Puts each message into its queue; gives those that belong to none."""
     rest: list[FetchedRecord] = []

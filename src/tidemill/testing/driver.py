@@ -36,7 +36,7 @@ from tidemill.runtime.instance.exception_policies import require_handlers, takes
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.worker.read_stores import ReadStores
 from tidemill.spark.engine import BatchEngine
-from tidemill.spark.plan.compiled_topology import CompiledTopology, compile_topology
+from tidemill.spark.plan.compiled_topology import Alignment, CompiledTopology, compile_topology
 from tidemill.spark.plan_session import plan_session
 from tidemill.spellings import Spelled
 from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
@@ -119,7 +119,7 @@ class TopologyTestDriver(Spelled):
         plans = plan_session(session, spark)
         self._compiled = compile_topology(
             plans, topology, self._application, default_serdes=self._default_serdes, presum=False,
-            one_by_one=takes_one_by_one(self._exceptions), owner=session,
+            alignment=Alignment(by_time=True), one_by_one=takes_one_by_one(self._exceptions), owner=session,
         )  # fmt: skip
         self._engine = self._make_engine(plans, self._compiled)
         self._foreach_batch = ForeachBatchCalls(session, plans, self._application, self._compiled.batch_functions)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.step_code import StepCode
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.runtime.worker.worker import run_of_task
+from tidemill.steps.alignment import by_time
 from tidemill.steps.commit.batch_file import write_batch
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
@@ -76,13 +77,14 @@ class Message:
 
 
 class GivenReader:
-    """Hands out one batch's records in the order given, from where the batch begins."""
+    """Hands out one batch's records, from where the batch begins: in the order given, but where operators meet records of
+    several topics, which may be what one batch sent to several repartition topics, by their times as in an instance."""
 
     is_full = False
     has_read_sources = True
 
-    def __init__(self, records: Sequence[RawRecord]) -> None:
-        self._records = records
+    def __init__(self, records: Sequence[RawRecord], together: Mapping[str, int] = MappingProxyType({})) -> None:
+        self._records, self._together = records, together
 
     def place(self, request: BatchRequest) -> None:
         self._ends = {**request.inputs, **request.globals}
@@ -96,7 +98,7 @@ class GivenReader:
             messages.append(Message(record, self._ends[partition]))
             self._ends[partition] += 1
         if messages:
-            yield False, messages
+            yield False, by_time(messages, self._together)
 
     def ends(self) -> tuple[Mapping[TopicPartition, int], Mapping[TopicPartition, int]]:
         return {tp: at for tp, at in self._ends.items() if tp not in self._globals}, {}
@@ -263,7 +265,7 @@ def source_of(
 
         def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
             assert isinstance(worker.spec, SourceSpec)
-            return source_rows(GivenReader(worker.records()), request, worker.spec)
+            return source_rows(GivenReader(worker.records(), worker.spec.together), request, worker.spec)
 
         yield from source_run(partial(worker.control.next_request, number), rows_of, is_standing=is_standing, steps=steps)
 
