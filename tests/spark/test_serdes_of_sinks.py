@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemill import KStream, ProcessorContext, Record, Serdes, StreamsBuilder, per_batch
+from tidemill import KStream, ProcessorContext, Record, Serdes, StreamsBuilder, per_batch, per_record
 from tidemill.errors import StopError, TopologyError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
@@ -114,6 +114,17 @@ def test_a_repartition_that_was_moved_above_what_converts_values_says_so_and_sta
     with pytest.raises(TopologyError, match=r"moved above p: call repartition\(\) .* type string, but the serde long "):
         sent(spark, program(asked_for=False), "abc", TEXT, "out", **optimised)
     assert sent(spark, program(asked_for=True), "abc", TEXT, "out", **optimised) == [[LONG.serialize(3)]]
+
+
+def test_a_repartition_that_was_moved_above_a_join_with_a_global_table_says_so(spark: SparkSession) -> None:
+    """Kafka Streams moves it too, and fails when it runs."""
+    builder = StreamsBuilder()
+    names = builder.global_table("names", key=TEXT, value=TEXT)
+    texts = builder.stream("in", key=TEXT, value=TEXT).select_key(lambda _, v: v)
+    joined = texts.left_join(names, per_record(lambda text, _: len(text), LONG), selector=lambda k, _: k, name="j")
+    joined.group_by_key(key=TEXT, value=LONG).reduce(max, store="sums").to_stream().to("out")
+    with pytest.raises(TopologyError, match=r"moved above j: call repartition\(\) .* type string, but the serde long "):
+        sent(spark, builder, "abc", TEXT, "out", **{"topology.optimization": "merge.repartition.topics"})
 
 
 def test_streams_of_different_types_are_not_merged_and_the_error_says_what_to_do(spark: SparkSession) -> None:

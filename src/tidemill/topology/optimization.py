@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from tidemill.errors import ConfigError, TopologyError
+from tidemill.topology.join_operations import GlobalTableJoin
 from tidemill.topology.logical import (
     KTableSource,
     LogicalGraph,
@@ -173,7 +174,8 @@ def _with_one_repartition(
 def processors_below_merged_repartition(graph: LogicalGraph, optimized_graph: LogicalGraph) -> tuple[str, ...]:
     """Processors above which ``merge.repartition.topics`` has moved a repartition.
 
-    As in Kafka Streams a processor counts as one that keeps keys and values (KAFKA-19668: topic names would change otherwise).
+    As in Kafka Streams a processor counts as one that keeps keys and values (KAFKA-19668: topic names would change otherwise),
+    and a join with a global table as one that keeps values.
     Records with keys that it changes are then in the partitions of the old keys, with values that it has not yet converted.
     """
     found: dict[str, None] = {}
@@ -188,7 +190,7 @@ def processors_below_merged_repartition(graph: LogicalGraph, optimized_graph: Lo
                 continue
             seen.add(at)
             above.extend(graph.parents[at])
-            if isinstance(effect, Process) and isinstance(effect.operation, ProcessRecords):
+            if isinstance(effect, Process) and isinstance(effect.operation, ProcessRecords | GlobalTableJoin):
                 found[graph.nodes[at].name] = None
     return tuple(found)
 

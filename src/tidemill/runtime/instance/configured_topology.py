@@ -83,7 +83,9 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
 
 def _keeps_keys(program: Topology, processor: str) -> bool:
     node = program.nodes[processor]
-    return isinstance(node, ProcessorNode) and isinstance(node.operation, ProcessRecords) and node.operation.fixed_key
+    if not isinstance(node, ProcessorNode):
+        return False
+    return not isinstance(node.operation, ProcessRecords) or node.operation.fixed_key
 
 
 def _described(program: object) -> str:

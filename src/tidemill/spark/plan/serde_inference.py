@@ -7,7 +7,7 @@ the serdes of its sinks, a Python node those of its columns' types. By which rul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
@@ -20,6 +20,7 @@ from tidemill.operators.operation_table import (
     Leaves,
     entry_of,
     kept_store,
+    value_leaves,
 )
 from tidemill.spark.plan.changes import KeyValue
 from tidemill.spark.plan.codecs import Encoded, encoded, serde_for_type
@@ -210,7 +211,7 @@ class SerdeInference:
             said, enters = self._as_stored(name)
             is_counted = enters is Enters.KEY_ONLY
             default = self.default if enters in (Enters.AS_STORED, Enters.KEY_ONLY) else default
-        if isinstance(node, ProcessorNode):
+        if not is_batch_sink(node):
             said = said.otherwise(self._with_own_values(name, at))
         is_python = name in self.stages.part_of
 
@@ -245,8 +246,9 @@ class SerdeInference:
         """The serdes of a sink's records: of those that enter it, or leave the Python node whose step sends them."""
         node = self.topology.nodes[name]
         assert isinstance(node, SinkNode)
-        own = self._own(node)
-        found = self.entering.get(name) or own.otherwise(self._inline(name) or NO_SERDES)
+        inline = self._inline(name) or NO_SERDES
+        own = self._own(node, inline)
+        found = self.entering.get(name) or own.otherwise(inline)
         return found.otherwise(own).otherwise(self.default)
 
     def rewritten(self, name: str, leaving: KeyValueSerdes) -> tuple[Serde | None, Serde | None]:
@@ -254,33 +256,56 @@ class SerdeInference:
         bytes are the sink's too."""
         node = self.topology.nodes[name]
         assert isinstance(node, SinkNode)
-        return other_serdes(leaving, self._own(node))
+        return other_serdes(leaving, self._own(node, leaving))
 
-    def _own(self, node: SinkNode) -> KeyValueSerdes:
-        own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
-        return own.completed_by(self.default).otherwise(self.default)
+    def _own(self, node: SinkNode, arriving: KeyValueSerdes) -> KeyValueSerdes:
+        """A sink's serdes: those that the program names, of what arrives with values of its own, and the defaults."""
+        named = KeyValueSerdes(key=node.key_serde, value=node.value_serde).completed_by(self.default)
+        kept = KeyValueSerdes(
+            key=arriving.key if _has_own_values(arriving.key) else None,
+            value=arriving.value if _has_own_values(arriving.value) else None,
+        )
+        return named.otherwise(kept).otherwise(self.default)
 
     def _with_own_values(self, name: str, at: KeyValue) -> KeyValueSerdes:
         """The serdes of what has come through the JVM unchanged, where their values are none of Spark's: functions of Python get
-        the same behind functions of Columns."""
-        above = [self._came_as(parent) for parent in self.topology.parents[name]] or [NO_SERDES]
-        found = {}
-        for side, kind in (("key", at.key_type), ("value", at.value_type)):
-            first, *others = [getattr(edge, side) for edge in above]
-            is_kept = first is not None and _has_own_values(first) and all(first == other for other in others)
-            found[side] = first if is_kept and first.sql_type == kind.simpleString() else None
-        return KeyValueSerdes(**found)
+        the same behind functions of Columns, and stores and topics the same bytes."""
+        came = self._came_to(name, {})
 
-    def _came_as(self, name: str) -> KeyValueSerdes:
-        """The serdes that the program names for what leaves a node above columns; where it names none for keys, and functions
-        of Columns leave them as they are, those with which they have left a part."""
-        node = self.topology.nodes[name]
-        own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
-        if own.key is not None or not isinstance(node, ProcessorNode) or entry_of(node.operation).key is not Leaves.ARRIVING:
-            return own
-        parents = [self._came_as(parent) for parent in self.topology.parents[name] if name not in self.from_parts]
-        first, *others = [edge.key for edge in parents] or [self.from_parts.get(name, NO_SERDES).key]
-        return replace(own, key=first if all(other == first for other in others) else None)
+        def kept(serde: Serde | None, kind: DataType) -> Serde | None:
+            return serde if serde is not None and _has_own_values(serde) and serde.sql_type == kind.simpleString() else None
+
+        return KeyValueSerdes(key=kept(came.key, at.key_type), value=kept(came.value, at.value_type))
+
+    def _came_to(self, name: str, known: dict[str, KeyValueSerdes]) -> KeyValueSerdes:
+        """The serdes with which what arrives at a node below columns came to them; None where it came with several."""
+        of_columns = [parent for parent in self.topology.parents[name] if parent not in self.stages.part_of]
+        above = [self._came_from(parent, known) for parent in of_columns]
+        above += [self.from_parts[name]] if name in self.from_parts else []
+        first, *others = above or [NO_SERDES]
+        return KeyValueSerdes(
+            key=first.key if all(edge.key == first.key for edge in others) else None,
+            value=first.value if all(edge.value == first.value for edge in others) else None,
+        )
+
+    def _came_from(self, name: str, known: dict[str, KeyValueSerdes]) -> KeyValueSerdes:
+        """The serdes with which what leaves a node came to columns: those that the program names, or else those with which a
+        source or a node in Python has left it; functions of Columns pass on what they leave as it is. ``known``: of nodes on
+        the way, which may be reached by many ways."""
+        if name not in known:
+            node = self.topology.nodes[name]
+            own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
+            if name in self.leaving:
+                own = own.otherwise(self.leaving[name])
+            elif isinstance(node, ProcessorNode):
+                came = self._came_to(name, known)
+                passes_keys = entry_of(node.operation).key is Leaves.ARRIVING
+                passes_values = value_leaves(node.operation) is Leaves.ARRIVING
+                own = own.otherwise(
+                    KeyValueSerdes(key=came.key if passes_keys else None, value=came.value if passes_values else None)
+                )
+            known[name] = own
+        return known[name]
 
     def at_batch_sink(self, name: str) -> KeyValueSerdes:
         """The serdes of records that reach a ``foreach_batch`` node, on whichever way.
@@ -297,8 +322,10 @@ class SerdeInference:
         return said.otherwise(self.default)
 
 
-def _has_own_values(serde: Serde) -> bool:
+def _has_own_values(serde: Serde | None) -> bool:
     """True if its values are other ones than those of its Spark type: instances of a class, ``Windowed``, or what is text in the
     JVM only (a UUID, a JSON document)."""
+    if serde is None:
+        return False
     is_text_in_transit = serde.sql_type == "string" and transit_of(serde) is not None
     return is_text_in_transit or isinstance(serde, (JsonClassSerde, TimeWindowedSerde, SessionWindowedSerde))
