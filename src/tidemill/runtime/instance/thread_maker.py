@@ -134,7 +134,10 @@ class ThreadMaker:
     def thread_topics(self) -> ThreadTopics:
         """For threads that an earlier maker has made."""
         return ThreadTopics(
-            task_topology=self.topics.task_topology, metadata=self.topics.metadata, make_engine=self._batch_engine
+            task_topology=self.topics.task_topology,
+            metadata=self.topics.metadata,
+            batch_functions=self.engine.compiled.batch_functions,
+            make_engine=self._batch_engine,
         )
 
     def reading(self, topics: CheckedTopics) -> ThreadMaker:

@@ -44,6 +44,10 @@ class ForeachBatchCalls:
         self.caller: threading.Thread | None = None
         """The thread that calls a function now, for which the stream thread waits."""
 
+    def reads(self, functions: Mapping[str, BatchFunction]) -> None:
+        """The thread reads more topics, from which records may come."""
+        self._functions = functions
+
     def call(self, node: str, path: str, batch_id: BatchId, why_not: Callable[[], str] = lambda: "") -> str:
         """Calls the node's function with the records in the file, and removes that; what went wrong, or nothing.
 

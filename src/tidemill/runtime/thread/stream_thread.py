@@ -32,6 +32,7 @@ from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.thread.thread_parts import ThreadParts
 from tidemill.spark.engine import BatchEngine
+from tidemill.spark.plan.batch_sinks import BatchFunction
 from tidemill.start_trace import span
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.lost_batches import LostInARow
@@ -69,10 +70,12 @@ class InstanceCallbacks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadTopics:
-    """What a thread needs to read other topics than before: facts about them, and an engine whose plan reads them."""
+    """What a thread needs to read more topics: facts about them, functions of ``foreach_batch`` by node, and an engine whose plan
+    reads them."""
 
     task_topology: TaskTopology
     metadata: TopologyMetadata
+    batch_functions: Mapping[str, BatchFunction]
     make_engine: Callable[[StreamThread], BatchEngine]
 
 
@@ -330,6 +333,8 @@ class StreamThread(threading.Thread):
         """The plan can read these topics: the next join subscribes to them."""
         if self._topics_wanted is topics:  # else there are more by now
             self._topics_wanted = None
+        if self._foreach_batch is not None:
+            self._foreach_batch.reads(topics.batch_functions)
         self._offsets.reads(topics.task_topology)
         self._group.reads(topics.task_topology.topics, topics.metadata)
         self._changes.step(machine.TopicsAdded(topology=topics.metadata.by_number))

@@ -94,7 +94,9 @@ class CompiledTopology:
         expression, so the plan stays."""
         specs = StepSpecs(self.compiler, planned(topology), self.application_id)
         source, steps = _specs(specs, self.stages, self.alignment)
-        return replace(self, topology=topology, source=source, steps=steps)
+        return replace(
+            self, topology=topology, source=source, steps=steps, batch_functions=_batch_functions(topology, steps[-1])
+        )
 
     def frame(
         self, root: DataFrame, source: ArrowStep, steps: Sequence[ArrowStep], pin: Callable[[str], None], *, sums: bool
@@ -159,7 +161,7 @@ def compile_topology(
         compiler=compiler,
         alignment=alignment,
         lookups=lookups,
-        batch_functions=batch_functions(program, {sink.name: sink for sink in steps[-1].batch_sinks}),
+        batch_functions=_batch_functions(program, steps[-1]),
         _idle=frame,
     )
 
@@ -167,3 +169,7 @@ def compile_topology(
 def _specs(specs: StepSpecs, plan: Stages, alignment: Alignment) -> tuple[SourceSpec, tuple[StepSpec, ...]]:
     source = specs.source(by_time=alignment.by_time, idle_ms=alignment.idle_ms)
     return source, tuple(specs.step(number) for number in range(1, plan.last + 1))
+
+
+def _batch_functions(program: Topology, last: StepSpec) -> dict[str, BatchFunction]:
+    return batch_functions(program, {sink.name: sink for sink in last.batch_sinks})
