@@ -82,8 +82,10 @@ REVOKED = "partitions were revoked and are free for their next owners"
 """Why a member rejoins after rule 2."""
 
 DRAINS, STAYS = "this instance drains", "this instance does not drain any more"
-TOPICS_ADDED = "topics have appeared that a pattern of the program matches"
 """Reasons to rejoin by rule 7."""
+
+TOPICS_ADDED = "topics have appeared that a pattern of the program matches"
+"""Why a member rejoins when its plan reads more topics."""
 
 AT_ONCE = "the leader asks for it: tasks of this member must be revoked by their owners first, or its assignor wants it"
 """Reason of a rejoin that was scheduled for 0."""

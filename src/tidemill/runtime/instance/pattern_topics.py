@@ -22,7 +22,7 @@ from tidemill.topology.patterns import matching, patterns_of, with_topics_of_pat
 log = logging.getLogger("tidemill.application")
 CHECK_INTERVAL_MS = 30_000
 """The time after which topics are looked for again, unless ``kafka.metadata.max.age.ms`` says another one: Kafka's five minutes
-are long to wait for a topic, and the names of 10,000 topics take a third of a second."""
+are long to wait for a topic, and each look asks a broker for all topics of the cluster."""
 
 
 def topology_on(admin: Admin, topology: Topology, application_id: str) -> Topology:
