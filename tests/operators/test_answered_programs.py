@@ -6,13 +6,11 @@ Keys and values may be null, timestamps go back, stand still, are 0 or far ahead
 from __future__ import annotations
 
 import random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.operators import harness, step_harness
-from tests.operators.answered_programs import TEXT, Case, cases, random_dsl_programs, topology_of
+from tests.operators.answered_programs import Case, cases, topology_of, write_all_as_text
 from tests.operators.harness import ALL, Run, start, without_caches
 from tests.operators.step_harness import StepRun
 
@@ -23,9 +21,7 @@ IN_STEPS = range(0, len(CASES), 1 if ALL else 8)
 
 @pytest.fixture(autouse=True)
 def _one_serde_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_dsl_programs, "STRING", TEXT)
-    monkeypatch.setattr(harness, "DEFAULT_SERDE", TEXT)
-    monkeypatch.setattr(step_harness, "Serdes", SimpleNamespace(string=lambda: TEXT))
+    write_all_as_text(monkeypatch)
 
 
 def inputs(case: Case) -> list[tuple[Any, ...]]:
