@@ -84,36 +84,44 @@ def first(value: Any) -> str | None:
     return None if not text or text[0] == "-" else text[0]
 
 
+GIVES_NULLS = False
+"""True: the functions of programs that were recorded with ``nulls`` give null for some texts."""
+
+
+def or_null(text: str, divisor: int) -> str | None:
+    return None if GIVES_NULLS and sum_of(text) % divisor == 0 else text
+
+
 def ending(letter: str) -> Callable[[Any], str | None]:
-    return lambda value: None if value is None else end_of(text_of(value) + letter)
+    return lambda value: None if value is None else or_null(end_of(text_of(value) + letter), 5)
 
 
 def passes(_key: Any, value: Any) -> bool:
     return sum_of(value) % 3 != 0
 
 
-def add(one: Any, other: Any) -> str:
-    return end_of(text_of(one) + text_of(other))
+def add(one: Any, other: Any) -> str | None:
+    return or_null(end_of(text_of(one) + text_of(other)), 4)
 
 
-def subtract(one: Any, other: Any) -> str:
-    return text_of(one).replace(text_of(other), "", 1)
+def subtract(one: Any, other: Any) -> str | None:
+    return or_null(text_of(one).replace(text_of(other), "", 1), 4)
 
 
-def aggregate(_key: Any, value: Any, aggregated: Any) -> str:
+def aggregate(_key: Any, value: Any, aggregated: Any) -> str | None:
     return add(aggregated, value)
 
 
-def take_away(_key: Any, value: Any, aggregated: Any) -> str:
+def take_away(_key: Any, value: Any, aggregated: Any) -> str | None:
     return subtract(aggregated, value)
 
 
-def merge(_key: Any, one: Any, other: Any) -> str:
-    return end_of(f"{text_of(one)}+{text_of(other)}")
+def merge(_key: Any, one: Any, other: Any) -> str | None:
+    return or_null(end_of(f"{text_of(one)}+{text_of(other)}"), 7)
 
 
-def slash(one: Any, other: Any) -> str:
-    return end_of(f"{text_of(one)}/{text_of(other)}")
+def slash(one: Any, other: Any) -> str | None:
+    return or_null(end_of(f"{text_of(one)}/{text_of(other)}"), 5)
 
 
 def initial() -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.operators import answered_programs
 from tests.operators.answered_programs import Case, cases, topology_of, write_all_as_text
 from tests.operators.harness import ALL, Run, start, without_caches
 from tests.operators.step_harness import StepRun
@@ -24,6 +25,13 @@ Sent = list[list[Any]]
 @pytest.fixture(autouse=True)
 def _one_serde_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     write_all_as_text(monkeypatch)
+
+
+@pytest.fixture
+def case(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Case:
+    found = CASES[request.param]
+    monkeypatch.setattr(answered_programs, "GIVES_NULLS", found.get("nulls", False))
+    return found
 
 
 def sent_by(run: Run | StepRun, case: Case) -> Sent:
@@ -45,23 +53,20 @@ def last_of_each_input(sent: Sent) -> dict[tuple[Any, ...], list[Any]]:
     return {(at, topic, key): rest for at, topic, key, *rest in sent}
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_without_caches_each_record_is_that_of_kafka_streams(number: int) -> None:
-    case = CASES[number]
+@pytest.mark.parametrize("case", NUMBERS, indirect=True)
+def test_without_caches_each_record_is_that_of_kafka_streams(case: Case) -> None:
     run = start(without_caches(topology_of(case)))
     assert sent_by(run, case) == sorted(case["outputs"], key=lambda one: one[:2])
     assert run.graph.dropped == case["dropped"]
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_with_caches_each_record_leaves_what_it_leaves_in_kafka_streams(number: int) -> None:
-    case = CASES[number]
+@pytest.mark.parametrize("case", NUMBERS, indirect=True)
+def test_with_caches_each_record_leaves_what_it_leaves_in_kafka_streams(case: Case) -> None:
     assert last_of_each_input(sent_by(start(topology_of(case)), case)) == last_of_each_input(case["outputs_cached"])
 
 
-@pytest.mark.parametrize("number", IN_STEPS)
-def test_in_steps_each_record_leaves_what_it_leaves_in_kafka_streams(number: int) -> None:
-    case = CASES[number]
+@pytest.mark.parametrize("case", IN_STEPS, indirect=True)
+def test_in_steps_each_record_leaves_what_it_leaves_in_kafka_streams(case: Case) -> None:
     assert last_of_each_input(sent_by(StepRun(topology_of(case)), case)) == last_of_each_input(case["outputs_cached"])
 
 

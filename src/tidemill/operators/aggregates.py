@@ -54,7 +54,8 @@ class AggregateByKey:
             self._drop()
             return
         change = change_of((new, old if self._sends_old else None, is_latest))
-        self._changed(raw, record_of((key, change, timestamp, headers)), found is None)
+        sent_at = came if new is None and self._is_cached else timestamp  # TimestampedCacheFlushListener
+        self._changed(raw, record_of((key, change, sent_at, headers)), found is None)
 
     def _unshared(self, raw: bytes, old: Value) -> Value:
         """The stored aggregate for the function, which may change it in place: the old one is still to be sent as it was."""

@@ -32,7 +32,7 @@ class MaterializedTable:
         self, key: Key, new: Value, old: Value, timestamp: int, headers: Headers, came: int | None = None
     ) -> None:
         """Puts ``new`` and forwards that it replaces ``old``. ``came``: the time of the record that is handled, where
-        ``timestamp``, of the row, is another one."""
+        ``timestamp``, of the row, is another one; below a cache tombstones have it (TimestampedCacheFlushListener)."""
         raw, sends_old = self._key_bytes(key), self._sends_old
         is_new = self._is_cached and not (old is not None if sends_old else self._has(raw))
         is_latest = True if is_new and new is None else self._put(raw, new, timestamp, headers, came)
@@ -40,4 +40,5 @@ class MaterializedTable:
             self._context.drop()
             return
         change = change_of((new, old if sends_old else None, is_latest))
-        self._changed(raw, record_of((key, change, timestamp, headers)), is_new)
+        sent_at = came if new is None and came is not None and self._is_cached else timestamp
+        self._changed(raw, record_of((key, change, sent_at, headers)), is_new)

@@ -53,8 +53,8 @@ class SlidingWindowAggregate:
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._drop, self._sends_old = context.drop, context.sends_old
-        self._sends_initial = context.sends_old and not context.is_cached(operation.store)
-        self._changed = context.changed(operation.store)
+        self._changed, self._is_cached = context.changed(operation.store), context.is_cached(operation.store)
+        self._sends_initial = context.sends_old and not self._is_cached
         self._rounds = (
             CloseRounds(context, self._clock, operation.store, self._store, self._closing) if operation.emit_final else None
         )
@@ -168,7 +168,8 @@ class SlidingWindowAggregate:
             self._drop()
         if self._rounds is None:
             old = before if self._sends_initial or (self._sends_old and not is_new) else None
-            self._changed((self._raw, start), Record(Windowed(key, start, end), Change(new, old), updated, headers), is_new)
+            sent_at = timestamp if new is None and self._is_cached else updated
+            self._changed((self._raw, start), Record(Windowed(key, start, end), Change(new, old), sent_at, headers), is_new)
 
     def _unshared(self, before: Value, start: int | None) -> Value:
         """The aggregate for the function, which may change it in place: those before are still needed as they were. ``start``:

@@ -37,7 +37,7 @@ class TimeWindowAggregate:
         self._store: TimestampedWindowStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._drop, self._sends_old = context.drop, context.sends_old
-        self._changed = context.changed(operation.store)
+        self._changed, self._is_cached = context.changed(operation.store), context.is_cached(operation.store)
         self._rounds = (
             CloseRounds(context, self._clock, operation.store, self._store, self._closing) if operation.emit_final else None
         )
@@ -77,7 +77,8 @@ class TimeWindowAggregate:
                 self._drop()
             if self._rounds is None:
                 change = Change(new, old if self._sends_old else None)
-                self._changed((raw, start), Record(Windowed(key, start, end), change, updated, headers), found is None)
+                sent_at = timestamp if new is None and self._is_cached else updated
+                self._changed((raw, start), Record(Windowed(key, start, end), change, sent_at, headers), found is None)
         if self._rounds is not None:
             self._rounds.after(record, close_time)
 

@@ -160,7 +160,7 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
                 refuse(node, task, records, at, problem, state)
                 continue
             timestamp = records.timestamps[at]
-            if old is not None:
+            if old is not None and after is not None:
                 timestamp = max(timestamp, _unpack(old)[0])
             held[key] = None if after is None else _pack(timestamp) + after
             times[key] = timestamp
