@@ -374,7 +374,7 @@ class KStream(Spelled):
         Raises:
             TopologyError: ``partitions`` is no whole number from 1 on.
         """
-        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+        if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1):
             raise TopologyError(f"repartition: partitions must be a whole number from 1 on, got {partitions!r}")
         key = serde_or_none(key, "repartition: key") or self.key_serde
         value = serde_or_none(value, "repartition: value") or self.value_serde
