@@ -46,8 +46,8 @@ def planning(topology: Topology) -> Iterator[None]:
         raise TopologyError(
             f"the program has {longest.length} functions of Columns in a row, from {longest.first} to {longest.last}, which are"
             f" more than Spark could plan ({what}): compute several in one function, or wrap some next to each other in"
-            f" per_record(...), so that at most {2 * _MANY} in a row are functions of Columns; a larger spark.driver.memory plans"
-            " some more"
+            f" per_record(...), so that at most {2 * _MANY} in a row are functions of Columns."
+            " spark.sql.codegen.wholeStage=false and a larger spark.driver.memory plan more"
         ) from problem
 
 
