@@ -242,3 +242,12 @@ def test_an_annotation_that_names_nothing_at_the_top_of_its_module_is_said() -> 
 
     with pytest.raises(TopologyError, match=r"an annotation of Outer can't be resolved .*: define what it names at the top"):
         Serdes.json(Outer)
+
+
+def test_an_annotation_that_fails_in_another_way_is_said_too() -> None:
+    @dataclass
+    class Hides:
+        list: list[int] | None = None  # type: ignore[valid-type]
+
+    with pytest.raises(TopologyError, match=r"an annotation of Hides can't be resolved \(TypeError: .*\); expected one of str"):
+        Serdes.json(Hides)

@@ -232,6 +232,11 @@ def _fields_of_class(cls: Any) -> list[_Field]:
         raise TopologyError(
             f"json: an annotation of {cls.__name__} can't be resolved ({problem}): define what it names at the top of its module"
         ) from None
+    except Exception as problem:  # an annotation is any expression
+        said = f"{type(problem).__name__}: {said_by(problem)}"
+        raise TopologyError(
+            f"json: an annotation of {cls.__name__} can't be resolved ({said}); expected one of {_EXPECTED}"
+        ) from None
     if _is_typed_dict(cls):
         return [_of_typed_dict(cls, name, hint) for name, hint in hints.items()]
     found = []
