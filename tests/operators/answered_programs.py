@@ -1,4 +1,4 @@
-"""Programs of chance whose results Kafka Streams 4.3.0 has recorded: steps as in the tests of topologies, functions that work.
+"""Programs of chance whose results Kafka Streams has recorded: steps as in the tests of topologies, functions that work.
 
 Every serde writes any value as text: ``S`` and the text, ``L`` and the number, ``W``, the bounds and the key of a window.
 """
@@ -9,9 +9,12 @@ import gzip
 import json
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
-from tests.operators import harness
+import pytest
+
+from tests.operators import harness, step_harness
 from tests.topology import random_dsl_programs
 from tidemill import Materialized, StreamJoined
 from tidemill.dsl.functions import per_record
@@ -23,9 +26,16 @@ from tidemill.topology.windows import Windowed
 Case = dict[str, Any]
 
 
-def cases() -> list[Case]:
-    with gzip.open(harness.VECTORS / "dsl_programs_run.jsonl.gz", "rt", encoding="utf-8") as lines:
+def cases(file: str = "dsl_programs_run") -> list[Case]:
+    with gzip.open(harness.VECTORS / f"{file}.jsonl.gz", "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
+
+
+def write_all_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes ``TEXT`` the serde of all topics and stores."""
+    monkeypatch.setattr(random_dsl_programs, "STRING", TEXT)
+    monkeypatch.setattr(harness, "DEFAULT_SERDE", TEXT)
+    monkeypatch.setattr(step_harness, "Serdes", SimpleNamespace(string=lambda: TEXT))
 
 
 def encoded(value: Any) -> str:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.operators.harness import start, without_caches
+from tests.operators.harness import Run, start, without_caches
 from tests.operators.step_harness import StepRun
-from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows
+from tidemill import Processor, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized
 from tidemill.errors import RecordError
@@ -22,18 +22,25 @@ Given = tuple[str, "str | None", int]
 Out = tuple[str, "str | int | None", int]
 
 
-def run(program: Callable[[StreamsBuilder], None], *records: Given, value: str = "string") -> list[Out]:
+def run(program: Callable[[StreamsBuilder], None], *records: Given, value: str = "string", caching: bool = True) -> list[Out]:
     """What reaches ``out`` for records of ``in``: (key, value, timestamp)."""
-    builder = StreamsBuilder()
-    program(builder)
-    running = start(builder.build())
-    for at, (key, text, timestamp) in enumerate(records):
-        running.pipe(at, "in", key.encode(), None if text is None else text.encode(), timestamp)
+    running = started(program, *records, caching=caching)
     read = {"string": STRING, "long": LONG}[value].deserialize
     return [
         (STRING.deserialize(key) or "", read(data), timestamp)
         for topic, key, data, timestamp, _headers, _at in running.written if topic == "out"
     ]
+
+
+def started(program: Callable[[StreamsBuilder], None], *records: Given, caching: bool) -> Run:
+    """A program that has got records of ``in``."""
+    builder = StreamsBuilder()
+    program(builder)
+    topology = builder.build()
+    running = start(topology if caching else without_caches(topology))
+    for at, (key, text, timestamp) in enumerate(records):
+        running.pipe(at, "in", key.encode(), None if text is None else text.encode(), timestamp)
+    return running
 
 
 def is_long(_key: str, value: str) -> bool:
@@ -487,4 +494,86 @@ def test_a_group_below_suppress_subtracts_what_was_there_before_the_last_change_
         rows.group_by(lambda _k, v: (v, v)).count().to_stream().to("out")
 
     given = ("k", "a", 0), ("other", "z", 20), ("k", "b", 30), ("k", "c", 31), ("other", "z", 50)
-    assert run(program, *given, value="long") == [("a", 1, 0), ("z", 1, 20), ("b", None, 31), ("c", 1, 31)]
+    of_java = [("a", 1, 0), ("z", 1, 20), ("b", None, 31), ("c", 1, 31)]
+    assert run(program, *given, value="long", caching=False) == of_java
+    assert run(program, *given, value="long") == [row for row in of_java if row[1] is not None]
+
+
+class Forwards(Processor):
+    def init(self, context: Any) -> None:
+        self._context = context
+
+    def process(self, record: Any) -> None:
+        self._context.forward(record)
+
+
+def _table(b: StreamsBuilder) -> None:
+    b.table("in", store="t").to_stream().to("out")
+
+
+def _filtered(b: StreamsBuilder) -> None:
+    b.table("in").filter(per_record(lambda _key, value: value != "x"), store="t").to_stream().to("out")
+
+
+def _mapped(b: StreamsBuilder) -> None:
+    b.table("in").map_values(per_record(lambda value: value), store="t").to_stream().to("out")
+
+
+def _all_deleted(b: StreamsBuilder) -> None:
+    grouped = b.table("in").to_stream().group_by_key()
+    grouped.aggregate(lambda: None, lambda _key, _value, _so_far: None, store="t").to_stream().to("out")
+
+
+def _windows_all_deleted(b: StreamsBuilder) -> None:
+    windowed = b.stream("in").group_by_key().windowed_by(TimeWindows.of_size(20))
+    deleted = windowed.aggregate(lambda: None, lambda _key, _value, _so_far: None)
+    deleted.to_stream(per_record(lambda windowed, _value: f"{windowed.key}{windowed.start}")).to("out")
+
+
+def _sessions_all_deleted(b: StreamsBuilder) -> None:
+    windowed = b.stream("in").group_by_key().windowed_by(SessionWindows.of_inactivity_gap(15))
+    deleted = windowed.aggregate(lambda: None, lambda _key, _value, _so_far: None, lambda _key, _one, _other: None)
+    deleted.to_stream(per_record(lambda windowed, _value: f"{windowed.key}{windowed.start}")).to("out")
+
+
+def _joined(b: StreamsBuilder) -> None:
+    rows = b.table("in", store="in")
+    rows.join(rows, lambda one, other: None if one == "x" else one + other, store="joined").to_stream().to("out")
+
+
+def _processed(b: StreamsBuilder) -> None:
+    b.table("in", store="t").to_stream().process(Forwards).to("out")
+
+
+ABSENT: list[Given] = [("a", None, 10), ("b", "1", 20), ("b", None, 30), ("b", None, 40), ("c", "x", 50), ("a", None, 60)]
+
+
+@pytest.mark.parametrize(
+    ("program", "with_cache", "without"),
+    [
+        (_table, "b=1@20 b=-@30 c=x@50", "a=-@10 b=1@20 b=-@30 b=-@40 c=x@50 a=-@60"),
+        (_filtered, "b=1@20 b=-@30", "a=-@10 b=1@20 b=-@30 b=-@40 c=-@50 a=-@60"),
+        (_mapped, "b=1@20 b=-@30 c=x@50", "a=-@10 b=1@20 b=-@30 b=-@40 c=x@50 a=-@60"),
+        (_all_deleted, "", "b=-@20 c=-@50"),
+        (_windows_all_deleted, "", "a0=-@10 b20=-@20 b20=-@30 b40=-@40 c40=-@50 a60=-@60"),
+        (_sessions_all_deleted, "", "a10=-@10 b20=-@20 b30=-@30 b40=-@40 c50=-@50 a60=-@60"),
+        (_joined, "b=11@20", "b=11@20 b=11@20 c=-@50 c=-@50"),
+        (_processed, "b=1@20 b=-@30 c=x@50", "a=-@10 b=1@20 b=-@30 b=-@40 c=x@50 a=-@60"),
+    ],
+)
+def test_a_cache_drops_deletions_of_rows_that_are_not_there(
+    program: Callable[[StreamsBuilder], None], with_cache: str, without: str
+) -> None:
+    """What Kafka Streams 4.3.1's TopologyTestDriver gives, with its default ``statestore.cache.max.bytes`` and with 0; and what
+    it logs in the store ``t``, which is the same."""
+    for caching, expected in ((True, with_cache), (False, without)):
+        running = started(program, *ABSENT, caching=caching)
+        sent = [shown(key, value, at) for topic, key, value, at, _headers, _seq in running.written if topic == "out"]
+        assert " ".join(sent) == expected
+        logged = [shown(key, value, at) for store, key, value, at, _headers, _seq in running.logged if store == "t"]
+        if "t" in running.topology.stores:
+            assert " ".join(logged) == expected
+
+
+def shown(key: bytes | None, value: bytes | None, timestamp: int | None) -> str:
+    return f"{(key or b'').decode()}={'-' if value is None else value.decode()}@{timestamp}"

@@ -26,7 +26,7 @@ class AggregateByKey:
         self, store: str, context: Context, initializer: Callable[[], Value], following: Callable[[Key, Value, Value], Value]
     ) -> None:
         self._drop, self._sends_old = context.drop, context.sends_old
-        self._changed = context.changed()
+        self._changed, self._is_cached = context.changed(store), context.is_cached(store)
         table = context.store(store)
         self.get, self._encode, self._get, self._put = table.get, table.encode_key, table.get_at, table.put_at
         self.get_as_of: AsOfGetter | None = table.get_as_of
@@ -48,7 +48,8 @@ class AggregateByKey:
             if stored > timestamp:
                 timestamp = stored
         new = self._following(key, value, before)
-        is_latest = self._put(raw, new, timestamp, headers, came)
+        deletes_nothing = new is None and found is None and self._is_cached
+        is_latest = True if deletes_nothing else self._put(raw, new, timestamp, headers, came)
         if is_latest is None:
             self._drop()
             return

@@ -137,9 +137,10 @@ class Context(Protocol):
     def drop(self, count: int = 1) -> None:
         """Counts dropped records (dropped-records-total)."""
 
-    def changed(self) -> Changed:
-        """The function that forwards changes of this node's table: each at once, or with a record cache the last of each row when
-        the batch ends. To be called once, when the operator is made."""
+    def changed(self, store: str) -> Changed:
+        """The function that forwards changes of this node's table, which is in ``store``: each at once, or with a record cache
+        the last of each row when the batch ends. A store with a cache forwards no deletion of a row that was not there
+        (CachingKeyValueStore and its like). To be called once, when the operator is made."""
 
     def store(self, name: str) -> Any:
         """The store of that name, of the type that belongs to its kind (``stores``)."""

@@ -115,6 +115,10 @@ class TimestampedKeyValueStore:
         row = self._get(raw)
         return None if row is None else (self._read_value(row[8:]), _unpack(row)[0])
 
+    def has_at(self, raw: bytes) -> bool:
+        """True if there is a row for these bytes of a key."""
+        return self._get(raw) is not None
+
     def put(
         self, key: object, value: object, timestamp: int, headers: Headers = (), came: int | None = None
     ) -> bool | None:

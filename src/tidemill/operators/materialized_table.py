@@ -1,7 +1,8 @@
 """A table in a store: what is put, and the change that is forwarded of it, at once or by the store's record cache
 (TimestampedTupleForwarder, TimestampedCacheFlushListener).
 
-A put that a versioned store refuses as too old is dropped and counted.
+A put that a versioned store refuses as too old is dropped and counted. In a store with a cache, the deletion of a row that is
+not there is neither written nor forwarded (CachingKeyValueStore).
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ class MaterializedTable:
 
     def __init__(self, store: str, context: Context) -> None:
         self._context, self._sends_old = context, context.sends_old
-        self._changed = context.changed()
+        self._changed, self._is_cached = context.changed(store), context.is_cached(store)
         table = context.store(store)
         self.get, self._key_bytes, self._put = table.get, table.key_bytes, table.put_at
+        self._has = table.has_at
         self.get_as_of: AsOfGetter | None = table.get_as_of
 
     def before(self, key: Key) -> Value:
@@ -32,9 +34,10 @@ class MaterializedTable:
         """Puts ``new`` and forwards that it replaces ``old``. ``came``: the time of the record that is handled, where
         ``timestamp``, of the row, is another one."""
         raw, sends_old = self._key_bytes(key), self._sends_old
-        is_latest = self._put(raw, new, timestamp, headers, came)
+        is_new = self._is_cached and not (old is not None if sends_old else self._has(raw))
+        is_latest = True if is_new and new is None else self._put(raw, new, timestamp, headers, came)
         if is_latest is None:
             self._context.drop()
             return
         change = change_of((new, old if sends_old else None, is_latest))
-        self._changed(raw, record_of((key, change, timestamp, headers)), sends_old and old is None)
+        self._changed(raw, record_of((key, change, timestamp, headers)), is_new)

@@ -6,7 +6,7 @@ happened: the innermost node's forwarding catches it first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any
 
 from tidemill.ids import TaskId
@@ -120,8 +120,17 @@ class NodeContext:
     def is_cached(self, store: str) -> bool:
         return self._graph.topology.stores[store].caching
 
-    def changed(self) -> Changed:
-        return self._graph.record_cache(self) or (lambda _row, record, _is_new: self.forward(record))
+    def changed(self, store: str) -> Changed:
+        cached = self._graph.record_cache(self)
+        if cached is not None:
+            return cached
+        drops = self.is_cached(store)
+
+        def forward(_row: Hashable, record: Record, is_new: bool) -> None:
+            if not drops or not is_new or record[1].new is not None:
+                self.forward(record)
+
+        return forward
 
     def store(self, name: str) -> Any:
         return self._graph.store(name)

@@ -31,7 +31,7 @@ class SessionAggregate:
         self._store: SessionStore = context.store(operation.store)
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._drop, self._sends_old = context.drop, context.sends_old
-        self._changed, self._is_cached = context.changed(), context.is_cached(operation.store)
+        self._changed, self._is_cached = context.changed(operation.store), context.is_cached(operation.store)
         self._rounds = (
             CloseRounds(context, self._clock, operation.store, self._store, _closing) if operation.emit_final else None
         )

@@ -54,7 +54,7 @@ class SlidingWindowAggregate:
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._drop, self._sends_old = context.drop, context.sends_old
         self._sends_initial = context.sends_old and not context.is_cached(operation.store)
-        self._changed = context.changed()
+        self._changed = context.changed(operation.store)
         self._rounds = (
             CloseRounds(context, self._clock, operation.store, self._store, self._closing) if operation.emit_final else None
         )

@@ -133,6 +133,8 @@ class StoreSpec:
     source_topic: str | None = None
     logs_headers: bool = False
     """Deletions are logged with the headers of the record that caused them."""
+    caching: bool = False
+    """A deletion of a row that is not there is neither written nor forwarded (CachingKeyValueStore)."""
     kept: Store | None = None
     """Set where operators keep the store record by record (``operators.stores``): they say what is logged, and restore it."""
 

@@ -264,6 +264,7 @@ class StepSpecs:
                 timestamped=store.kind is StoreKind.TIMESTAMPED_KEY_VALUE,
                 persistent=store.persistent,
                 logged=store.logged,
+                caching=store.caching,
                 logs_headers=store.logs_headers,
                 key_serde=written.key_serde,
                 value_serde=written.value_serde,

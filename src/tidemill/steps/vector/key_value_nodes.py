@@ -138,7 +138,7 @@ def aggregate(node: NodeSpec, operation: Aggregate, records: Records, state: Ste
 
 def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: _Fold) -> Records:
     """Record by record in offset order; forwards each key's last aggregate, as a record cache does, and so no tombstone of a row
-    that was not there before the batch."""
+    that was not there before the batch; writes no deletion of a row that is not there."""
     out = Records.empty(olds=node.sends_old)
     for task, indexes in _by_task(node, records.parts).items():
         usable = [at for at in indexes if records.keys[at] is not None and records.values[at] is not None]
@@ -147,6 +147,7 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
         held = dict(zip(distinct, state.get_many(task, store, distinct), strict=True))
         before = dict(held)
         last: dict[bytes, int] = {}
+        written: dict[bytes, int] = {}
         times: dict[bytes, int] = {}
         for at in usable:
             key, value = records.keys[at], records.values[at]
@@ -165,10 +166,12 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
             times[key] = timestamp
             last.pop(key, None)
             last[key] = at
-        keys = list(last)
-        logged = [records.timestamps[last[key]] if held[key] is None else times[key] for key in keys]
-        state.put_many(task, store, keys, [held[key] for key in keys], logged, [records.header(last[key]) for key in keys])
-        for key in keys:
+            if after is not None or old is not None:
+                written[key] = at
+        logged = [records.timestamps[at] if held[key] is None else times[key] for key, at in written.items()]
+        rows, headers = [held[key] for key in written], [records.header(at) for at in written.values()]
+        state.put_many(task, store, list(written), rows, logged, headers)
+        for key in last:
             new, old = _value_of(held[key]), _value_of(before[key])
             if new is not None or old is not None:
                 _forward(out, task, key, new, times[key], records, last[key], old)
@@ -197,15 +200,18 @@ def keep_latest(
     node: NodeSpec, operation: MergedAggregates | TableSource | TableFilter | TableMapValues, records: Records, state: StepState
 ) -> Records:
     """Forwards every update, or the last of each key as the record caches of operators do (``operators.record_cache``), except
-    tombstones of a filter for keys that did not pass before; stores the last one; drops null keys."""
+    tombstones of a filter for keys that did not pass before, and over a cache those for rows that are not there; stores the last
+    one; drops null keys."""
     store = operation.store
     assert store is not None
     out = Records.empty(olds=node.sends_old)
+    is_cached = state.stores[store].caching
     for task, indexes in _by_task(node, records.parts).items():
         rows: dict[bytes, bytes | None] = {}
         times: dict[bytes, int] = {}
         headers: dict[bytes, Headers | None] = {}
-        held = _held(task, store, [records.keys[at] for at in indexes], state) if node.sends_old else {}
+        asked = [records.keys[at] for at in indexes if node.sends_old or (is_cached and records.values[at] is None)]
+        held = _held(task, store, asked, state) if asked else {}
         changes: dict[bytes, tuple[int, bytes | None]] = {}
         """Of each key its last change, and the value before the first, where that is known."""
         for at in indexes:
@@ -216,16 +222,18 @@ def keep_latest(
             old = held.get(key)
             if node.drops_null_changes and value is None and old is None:
                 continue
-            held[key] = value
             timestamp = records.timestamps[at]
-            rows[key] = None if value is None else _pack(timestamp) + value
-            times[key], headers[key] = timestamp, records.header(at)
+            deletes_nothing = is_cached and value is None and old is None
+            if not deletes_nothing:
+                held[key] = value
+                rows[key] = None if value is None else _pack(timestamp) + value
+                times[key], headers[key] = timestamp, records.header(at)
             if node.forwards_last:
                 changes[key] = at, changes.pop(key)[1] if key in changes else old
-            else:
+            elif not deletes_nothing:
                 _forward(out, task, key, value, timestamp, records, at, old)
         for key, (at, old) in changes.items():
-            if not node.sends_old or old is not None or records.values[at] is not None:
+            if old is not None or records.values[at] is not None:
                 _forward(out, task, key, records.values[at], records.timestamps[at], records, at, old)
         state.put_many(task, store, list(rows), list(rows.values()), list(times.values()), list(headers.values()))
     return out
