@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.cli_process import cli
+from tidemill import Serdes, StreamsBuilder
 from tidemill.cli.application_file import load_application
 from tidemill.cli.explain_plan import explained, where_nodes_run
 from tidemill.spark.plan.stages import stages
@@ -32,6 +33,16 @@ def test_where_the_nodes_of_wordcount_run(topology: Callable[[str], Topology]) -
         "KSTREAM-AGGREGATE-0000000003 [counts-store], KTABLE-TOSTREAM-0000000007, "
         "KSTREAM-SINK-0000000008 -> streams-wordcount-output",
     ]
+
+
+def test_a_source_by_a_pattern_and_a_sink_to_chosen_topics_are_shown_as_such() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream(re.compile("in-.*"), key=Serdes.string(), value=Serdes.string(), name="source")
+    stream.to(lambda key, value, record: value, name="sink")
+    found = builder.build()
+    told = " ".join(where_nodes_run(found, stages(found)))
+    assert "source <- in-.*" in told
+    assert "sink -> topics named by a function" in told
 
 
 @pytest.mark.parametrize("name", ["wordcount", "aggregates", "branches", "table"])

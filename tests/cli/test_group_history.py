@@ -11,7 +11,7 @@ import pytest
 from tests.query.stand_in_status import group_app, recorded
 from tests.query.stand_ins import ask
 from tidemill.cli import group_instances
-from tidemill.cli.group_history import fetched_history, history_lines, merged_history
+from tidemill.cli.group_history import fetched_history, history_lines
 from tidemill.cli.group_instances import GroupInstance
 from tidemill.errors import EnvironmentProblem, RetriableError
 from tidemill.ids import ProcessId
@@ -19,6 +19,7 @@ from tidemill.membership.wire import HostInfo
 from tidemill.query import http_forward
 from tidemill.query.document_reader import read_document
 from tidemill.query.group_documents import RebalanceDocument
+from tidemill.query.http_group import merged_history
 
 
 def led(at_ms: int, **changes: Any) -> RebalanceDocument:

@@ -65,6 +65,10 @@ def test_a_function_in_the_place_of_a_serde_is_told_where_it_goes() -> None:
         with pytest.raises(TopologyError, match=rf"a serde comes before the function: Aggregators\.{make.__name__}\(Serdes"):
             make(amount)
     nothing: Any = None
+    for serde in (TEXT, Serdes.boolean(), Serdes.json("amount double")):
+        with pytest.raises(TopologyError, match=f"sum: the values of the serde {serde.name} are no numbers; give that of some"):
+            Aggregators.sum(serde, lambda order: order["amount"])
+    assert over(Aggregators.sum(Serdes.json()), 3, 4.5) == 7.5
     with pytest.raises(TopologyError, match="sum: no serde given; name the serde of the values"):
         Aggregators.sum(nothing)
     with pytest.raises(TopologyError, match=r"is not a Spark type; write collect\('double', lambda"):

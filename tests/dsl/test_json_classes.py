@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from datetime import date, datetime, timezone
 from decimal import Decimal
 from enum import Enum
@@ -242,3 +242,40 @@ def test_an_annotation_that_names_nothing_at_the_top_of_its_module_is_said() -> 
 
     with pytest.raises(TopologyError, match=r"an annotation of Outer can't be resolved .*: define what it names at the top"):
         Serdes.json(Outer)
+
+
+def test_an_annotation_that_fails_in_another_way_is_said_too() -> None:
+    @dataclass
+    class Hides:
+        list: list[int] | None = None  # type: ignore[valid-type]
+
+    with pytest.raises(TopologyError, match=r"an annotation of Hides can't be resolved \(TypeError: .*\); expected one of str"):
+        Serdes.json(Hides)
+
+
+def test_a_class_that_wants_more_than_its_fields_is_refused() -> None:
+    @dataclass
+    class More:
+        a: int
+        b: InitVar[int]
+
+    @dataclass(init=False)
+    class Own:
+        a: int
+
+        def __init__(self, text: str) -> None:
+            self.a = int(text)
+
+    @dataclass
+    class Defaulted:
+        a: int
+        b: InitVar[int] = 3
+
+        def __post_init__(self, b: int) -> None:
+            self.a += b
+
+    with pytest.raises(TopologyError, match="More wants the argument b, which is no field: JSON has nothing for it"):
+        Serdes.json(More)
+    with pytest.raises(TopologyError, match="Own wants the argument text, which is no field"):
+        Serdes.json(Own)
+    assert Serdes.json(Defaulted).deserialize(b'{"a": 1}') == Defaulted(1)

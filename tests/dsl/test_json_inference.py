@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -126,3 +128,30 @@ def test_a_dataclass_imports_what_it_needs_and_no_more(text: bytes, imported: se
 def test_a_name_that_no_dataclass_can_have_is_refused() -> None:
     with pytest.raises(ConfigError, match="the field 'class' has no name that a dataclass can have: print the schema as DDL"):
         infer_schema([b'{"class": 1}']).as_dataclass("Orders")
+
+
+@pytest.mark.parametrize(("value", "classes"), [
+    ({"item": {"price": {"net": 1}}, "item_price": {"gross": "x"}}, ["OrderItemPrice", "OrderItem", "OrderItemPrice2", "Order"]),
+    ({"a": {"n": 1}, "A": {"t": "x"}, "_": {"m": 1}}, ["OrderA", "OrderA2", "Order2", "Order"]),
+])  # fmt: skip
+def test_each_struct_has_a_class_of_its_own_name(value: dict[str, Any], classes: list[str]) -> None:
+    """Python takes the last class of a name: values of the others were read as missing."""
+    text = json.dumps(value).encode()
+    source = infer_schema([text]).as_dataclass("Order")
+    assert re.findall(r"class (\w+):", source) == classes
+    module = ModuleType("inferred_order")
+    sys.modules["inferred_order"] = module
+    try:
+        exec(source, module.__dict__)
+        serde: Any = Serdes.json(module.Order)
+        assert json.loads(serde.serialize(serde.deserialize(text))) == value
+    finally:
+        del sys.modules["inferred_order"]
+
+
+def test_a_class_has_no_name_that_its_annotations_use() -> None:
+    source = infer_schema([b'{"d": 1180591620717411303424}']).as_dataclass("Decimal")
+    assert "class Decimal2:" in source
+    with pytest.raises(ConfigError, match="the field 'list' would hide Python's type of that name: print the schema as DDL"):
+        infer_schema([b'{"list": [1], "id": 1}']).as_dataclass("Order")
+    assert "list: int | None = None" in infer_schema([b'{"list": 1}']).as_dataclass("Order")

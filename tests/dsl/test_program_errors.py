@@ -132,6 +132,12 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         lambda b: b.stream("a", key=Serdes.string),
         r"stream: key: Serdes.string is not a serde but a function; give what it makes, such as Serdes.string\(\)",
     ),
+    "a serde factory of per_record that was not called": (
+        lambda b: per_record(len, Serdes.long), "per_record: serde: Serdes.long is not a serde but a function; give what it",
+    ),
+    "three serdes of per_record": (
+        lambda b: per_record(len, (None, None, None)), "per_record: serde: expected one serde, or a pair .*, got a tuple of 3",
+    ),
     "a serde of one's own without its names": (
         lambda b: b.stream("a", key=Bare()), "stream: key: .* is no serde: it has no name, sql_type",
     ),
@@ -157,6 +163,9 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
         lambda b: b.stream("a").group_by_key().aggregate(dict, record), "aggregate: aggregator: ",
     ),
     "no partitions": (lambda b: b.stream("a").repartition(partitions=0), "partitions must be a whole number from 1 on, got 0"),
+    "partitions that are no number": (
+        lambda b: b.stream("a").repartition(partitions=True), "partitions must be a whole number from 1 on, got True",
+    ),
     "a store that is none": (lambda b: b.table("a", store=5), "table: store must be a name or a Materialized, got 5"),
     "a store of processors": (
         lambda b: b.table("a", store=Stores.versioned_key_value_store("prices", timedelta(hours=1))),

@@ -8,7 +8,7 @@ from typing import Any
 import pandas
 import pytest
 
-from tidemill import Materialized, Serdes, StreamsBuilder, Topology
+from tidemill import Materialized, Serdes, StreamsBuilder, Suppressed, TimeWindows, Topology
 from tidemill.dsl.stream import KStream
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
@@ -229,6 +229,18 @@ def test_joins_of_a_table_with_what_is_made_of_it_are_followed_once_though_they_
     topology = builder.build()
     assert all(node.sends_old for node in topology.nodes.values() if isinstance(node, ProcessorNode) and "FILTER" in node.name)
     assert topology.describe().count("Processor: ") == len(topology.nodes) - 1
+
+
+@pytest.mark.timeout(60)
+def test_the_grace_of_windows_is_found_once_above_joins_that_have_many_paths() -> None:
+    windows = TimeWindows.of_size(10, grace=7)
+    table = (builder := StreamsBuilder()).stream("in", key=STRING, value=LONG).group_by_key().windowed_by(windows).count()
+    for _ in range(40):
+        table = table.join(table.map_values(one), record)
+    table.suppress(Suppressed.until_window_closes(name="held")).to_stream().to("out")
+    held = operation(builder.build(), "held")
+    assert isinstance(held, op.Suppress)
+    assert held.grace_ms == 7
 
 
 def test_the_public_package_needs_no_spark() -> None:

@@ -383,6 +383,28 @@ def test_a_row_that_is_looked_up_has_no_origin() -> None:
     assert pipe(run, ("k", "x", 5)) == [("x", "None 1")]
 
 
+def test_a_transformer_that_fails_to_close_keeps_the_other_one_of_its_node_from_nothing() -> None:
+    closed: list[object] = []
+
+    class Fails:
+        def transform(self, _key: str, value: str | None) -> str | None:
+            return value
+
+        def close(self) -> None:
+            closed.append(self)
+            raise ValueError("not closed")
+
+    builder = StreamsBuilder()
+    table = builder.table("t").transform_values(Fails, value=STRING)
+    builder.stream("in").join(table, per_record(lambda v, row: repr(v + row), STRING)).to("out", value=STRING)
+    run = start(builder.build())
+    pipe(run, ("k", "ab", 1), topic="t")
+    assert pipe(run, ("k", "x", 2)) == ["xab"]
+    with pytest.raises(ValueError, match="not closed"):
+        run.graph.close()
+    assert len(closed) == len(set(closed)) == 2
+
+
 class _Schedules:
     """Says its name, and the time, every 2 s of stream time; the first one twice."""
 

@@ -178,6 +178,18 @@ def test_a_foreign_key_join_gets_each_change_of_the_right_table_in_its_place() -
     assert record_caches(b.build()) == {"left"}
 
 
+@pytest.mark.timeout(60)
+def test_branches_that_are_merged_again_and_again_are_looked_at_once() -> None:
+    """3**25 ways lead from the table to its sink."""
+    b = StreamsBuilder()
+    stream = b.table("in", name="table", store="kept").to_stream()
+    for _ in range(25):
+        first, second, third = (stream.map_values(per_record(str)) for _ in range(3))
+        stream = first.merge(second).merge(third)
+    stream.to("out")
+    assert record_caches(b.build()) == {"table"}
+
+
 class ForeignKeyJoin:
     """Tables "in" and "right", joined to "out"; what is on its way between the two arrives when the test says so."""
 

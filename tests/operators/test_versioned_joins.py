@@ -12,6 +12,7 @@ from tests.operators.random_programs import built, cases
 from tests.operators.step_harness import StepRun
 from tidemill import Joined, Materialized, Serdes, StreamsBuilder
 from tidemill.dsl.functions import per_record
+from tidemill.errors import RecordError
 from tidemill.operators.versioned_tables import is_versioned_table
 
 STRING = Serdes.string()
@@ -104,3 +105,22 @@ def test_every_versioned_table_of_programs_of_chance_answers_as_of_a_time(monkey
         assert [name for name in versioned if run.graph.table_as_of(name) is None] == []
         found += len(versioned)
     assert found > 10
+
+
+@pytest.mark.parametrize("problem", [ValueError("bad"), SystemExit(3)])
+def test_a_joiner_that_fails_on_a_record_that_has_waited_is_reported_with_its_offset(problem: BaseException) -> None:
+    def joined(value: str, row: str) -> str:
+        if value == "bad":
+            raise problem
+        return value + row
+
+    builder = StreamsBuilder()
+    history = Materialized(name="versions", history_retention=1000)
+    table = builder.table("t", key=STRING, value=STRING, store=history)
+    stream = builder.stream("in", key=STRING, value=STRING)
+    stream.join(table, per_record(joined, STRING), joined=Joined(grace=10)).to("out")
+    run = start(builder.build())
+    run.pipe(0, "t", b"k", b"row", 1)
+    run.pipe(0, "in", b"k", b"bad", 2)
+    with pytest.raises(RecordError, match=r"in-0 at offset 0: the function of KSTREAM-JOIN-\d+ failed"):
+        run.pipe(1, "in", b"k", b"good", 50)

@@ -230,6 +230,33 @@ def test_the_wrapper_of_the_page_traces_what_it_names(caplog: pytest.LogCaptureF
     run.graph.close()
 
 
+def test_a_wrapper_that_fails_to_close_keeps_the_operator_in_it_from_nothing() -> None:
+    closed: list[str] = []
+
+    class Same:
+        def transform(self, _key: str, value: str | None) -> str | None:
+            return value
+
+        def close(self) -> None:
+            closed.append("transformer")
+
+    class Fails:
+        def wrap_processor_supplier(self, name: str, supplier: Any) -> Any:
+            return lambda: Failing(Counter(), name, supplier())
+
+    class Failing(_Counted):
+        def close(self) -> None:
+            raise ValueError("not closed")
+
+    builder = StreamsBuilder()
+    builder.table("t", key=STRING, value=STRING).transform_values(Same, value=STRING).to_stream().to("out")
+    run = start(wrapped_topology(builder.build(), Fails()))
+    run.pipe(0, "t", b"k", b"v", 1)
+    with pytest.raises(ValueError, match="not closed"):
+        run.graph.close()
+    assert closed == ["transformer"]
+
+
 def test_in_steps_a_wrapped_program_gives_the_same() -> None:
     def built() -> Topology:
         builder = StreamsBuilder()

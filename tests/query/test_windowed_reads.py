@@ -37,7 +37,7 @@ from tidemill.topology.key_value_serdes import KeyValueSerdes
 from tidemill.topology.nodes import Store, StoreKind
 from tidemill.topology.partitioning import partition_of_key
 from tidemill.topology.values import ValueAndTimestamp
-from tidemill.topology.windows import Windowed
+from tidemill.topology.windows import MAX_TIME, Windowed
 
 SERDES: dict[str, Any] = {"key_serde": Serdes.string(), "value_serde": Serdes.long()}
 WINDOWS = Store(name="windows", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=100, retention_ms=200_000, **SERDES)
@@ -46,8 +46,9 @@ SESSIONS = Store(name="sessions", kind=StoreKind.SESSION, retention_ms=200_000, 
 DAYS = Store(
     name="days", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=Days().size, own_windows=Days(), retention_ms=1 << 40, **SERDES
 )
+UNLIMITED = Store(name="unlimited", kind=StoreKind.TIMESTAMPED_WINDOW, window_size_ms=MAX_TIME, retention_ms=MAX_TIME, **SERDES)
 FACTS = {
-    store.name: store_info(store.name, timestamped=False, store=store) for store in (WINDOWS, PLAIN, SESSIONS, DAYS)
+    store.name: store_info(store.name, timestamped=False, store=store) for store in (WINDOWS, PLAIN, SESSIONS, DAYS, UNLIMITED)
 } | {"counts": store_info(store=Store(name="counts", kind=StoreKind.TIMESTAMPED_KEY_VALUE, **SERDES))}
 
 
@@ -300,6 +301,13 @@ def test_windows_of_ones_own_end_where_they_do(instance: Instance) -> None:
     assert [(window.start, window.end) for window, _ in _windows(instance, "days").all()] == days
     found = _windows_of(ask(_app(instance), f"/stores/days/{HERE}?from=0"))
     assert [(window["start"], window["end"]) for window in found] == days
+
+
+def test_a_window_without_an_end_ends_with_all_time_however_it_is_read(instance: Instance) -> None:
+    _put_windows(instance, UNLIMITED, HERE, (1_000,), 0)
+    assert [(window.start, window.end) for window, _ in _windows(instance, "unlimited").all()] == [(1_000, MAX_TIME)]
+    [found] = _windows_of(ask(_app(instance), f"/stores/unlimited/{HERE}"))
+    assert (found["start"], found["end"]) == (1_000, MAX_TIME)
 
 
 def test_windows_that_are_elsewhere_are_asked_for_there(instance: Instance, tmp_path: Path) -> None:

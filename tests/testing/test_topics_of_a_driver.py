@@ -71,6 +71,14 @@ def test_times_may_be_datetimes() -> None:
     assert [batch[0].timestamp - 43_200_005 for batch in piped] == [0, 1000, 0, 0]
 
 
+def test_what_is_no_record_is_refused_before_any_is_piped() -> None:
+    piped: list[Any] = []
+    records: Any = [TestRecord("k", "v"), ("k", "w")]
+    with pytest.raises(TopologyError, match=r"pipe_records: expected TestRecord\(.*, got \('k', 'w'\); pairs are for pipe_key"):
+        topic(piped).pipe_records(records)
+    assert piped == []
+
+
 def test_the_topics_own_time_is_moved_on_by_hand() -> None:
     piped: list[Any] = []
     into = topic(piped, start=10, advance=1)

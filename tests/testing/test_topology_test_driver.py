@@ -637,15 +637,15 @@ def test_the_error_of_a_function_of_columns_has_the_operator_and_the_record(topo
     assert driver.create_output_topic("out", TEXT, LONG).read_key_values() == [("k", 1)]
 
 
-def test_sources_by_a_pattern_read_the_topics_that_are_named(spark: SparkSession) -> None:
+def test_sources_by_a_pattern_read_the_topics_that_are_named(topology_test_driver: Any) -> None:
     builder = StreamsBuilder()
     builder.stream(re.compile("in-.*"), key=TEXT, value=TEXT).to("out", key=TEXT, value=TEXT)
-    with TopologyTestDriver(builder, session=spark, topics=["in-a", "in-b", "other"]) as driver:
-        for topic in ("in-a", "in-b"):
-            driver.create_input_topic(topic, TEXT, TEXT).pipe_input("k", topic)
-        assert driver.create_output_topic("out", TEXT, TEXT).read_key_values() == [("k", "in-a"), ("k", "in-b")]
-        with pytest.raises(TopologyError, match="reads no topic 'other'; it reads in-a, in-b "):
-            driver.create_input_topic("other", TEXT, TEXT)
+    driver = topology_test_driver(builder, topics=["in-a", "in-b", "other"])
+    for topic in ("in-a", "in-b"):
+        driver.create_input_topic(topic, TEXT, TEXT).pipe_input("k", topic)
+    assert driver.create_output_topic("out", TEXT, TEXT).read_key_values() == [("k", "in-a"), ("k", "in-b")]
+    with pytest.raises(TopologyError, match="reads no topic 'other'; it reads in-a, in-b "):
+        driver.create_input_topic("other", TEXT, TEXT)
 
 
 def test_names_that_the_topology_does_not_have_are_refused_with_those_that_it_has(topology_test_driver: Any) -> None:

@@ -89,9 +89,9 @@ def where_nodes_run(topology: Topology, stages: Stages) -> list[str]:
 
 def _named(name: str, node: object) -> str:
     if isinstance(node, SourceNode):
-        return f"{name} <- {', '.join(node.topics)}"
+        return f"{name} <- {node.topic_pattern or ', '.join(node.topics)}"
     if isinstance(node, SinkNode):
-        return f"{name} -> {node.topic}"
+        return f"{name} -> {node.topic or 'topics named by a function'}"
     if isinstance(node, ProcessorNode) and node.stores:
         return f"{name} [{', '.join(node.stores)}]"
     return name
@@ -111,6 +111,7 @@ def _plans(
     from tidemill.runtime.instance.exception_policies import require_handlers
     from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
     from tidemill.runtime.instance.starting import compiled_for
+    from tidemill.spark.plan.plan_size import planning
 
     settings = resolved_spark(config.spark)
     require_handlers(exceptions)
@@ -131,8 +132,9 @@ def _plans(
             for sums in (False, True) if compiled.sums and compiled.can_stand else (compiled.sums,):
                 root = spark.session.range(0, 1, 1, 1)
                 frame = compiled.frame(root, _step("source_step"), steps, lambda _name: None, sums=sums)
-                compiled.check(frame, sums=sums)
-                shown.append(str(frame._jdf.queryExecution().executedPlan().toString()).rstrip())
+                with planning(topology):
+                    compiled.check(frame, sums=sums)
+                    shown.append(str(frame._jdf.queryExecution().executedPlan().toString()).rstrip())
             plans.append("\n\nWhile a backlog lasts rows are summed:\n".join(shown))
         return compiled.stages, plans
     finally:

@@ -7,7 +7,6 @@ its rebalances are missing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidemill.cli.group_view import move_words, rebalance_words, shown_time
@@ -27,6 +26,7 @@ def fetched_history(group: str, settings: Mapping[str, object]) -> tuple[list[Re
     from tidemill.query.document_reader import UnreadableDocumentError, read_document
     from tidemill.query.group_documents import HistoryDocument
     from tidemill.query.http_forward import document, fetch
+    from tidemill.query.http_group import merged_history
 
     access = http_access_of(settings)
     histories: dict[str, tuple[RebalanceDocument, ...]] = {}
@@ -47,12 +47,6 @@ def fetched_history(group: str, settings: Mapping[str, object]) -> tuple[list[Re
     if not histories:
         raise EnvironmentProblem(f"no instance of {group} can be asked: {' '.join(remarks)}")
     return merged_history(histories), tuple(remarks)
-
-
-def merged_history(histories: Mapping[str, Sequence[RebalanceDocument]]) -> list[RebalanceDocument]:
-    """By the instances that have led them, oldest first."""
-    found = [replace(led, led_by=name) for name, of_one in histories.items() for led in of_one]
-    return sorted(found, key=lambda led: (led.at_ms, led.led_by))
 
 
 def history_lines(rebalances: Sequence[RebalanceDocument], *, why: bool) -> Iterator[str]:

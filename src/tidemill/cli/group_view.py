@@ -135,7 +135,7 @@ def _state(one: InstanceDocument) -> str:
 
 
 def _drains(one: InstanceDocument) -> bool:
-    return one.drain is not None and one.drain.phase == "draining"
+    return one.drain is not None and one.drain.is_under_way
 
 
 def _drain_words(one: InstanceDocument) -> str:

@@ -59,7 +59,8 @@ class Aggregators:
     that ``of`` gives are skipped; where ``min`` and ``max`` are to aggregate sliding windows, filter them out above the group.
 
     Raises:
-        TopologyError: for a limit or a precision outside its bounds, for what is no serde, or no function of a value.
+        TopologyError: for a limit or a precision outside its bounds, for what is no serde, that of no number for a sum, or no
+            function of a value.
     """
 
     @staticmethod
@@ -72,7 +73,11 @@ class Aggregators:
     @staticmethod
     def sum(serde: Serde, of: Of | None = None) -> Aggregator:
         """The sum, from 0; ``serde`` is that of a number: long, integer, short, double or float."""
-        zero = 0.0 if _serde_of(serde, "sum").sql_type in ("double", "float") else 0
+        kind = _serde_of(serde, "sum").sql_type
+        if serde in _NO_NUMBERS or kind.startswith("struct"):
+            said = f"sum: the values of the serde {serde.name} are no numbers"
+            raise TopologyError(f"{said}; give that of some, such as Serdes.double()")
+        zero = 0.0 if kind in ("double", "float") else 0
         return _made(serde, zero, _plus, _plus, of, lambda total, value: total - value)
 
     @staticmethod
@@ -160,6 +165,7 @@ def _serde_of(given: Serde, name: str) -> Serde:
     return found
 
 
+_NO_NUMBERS = (Serdes.string(), Serdes.bytes(), Serdes.boolean(), Serdes.uuid(), Serdes.void())
 _Collected = dict[str, list[object]]
 _Step = Callable[[Value, Value], Value]
 

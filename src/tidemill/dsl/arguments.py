@@ -137,6 +137,17 @@ def serde_or_none(serde: Serde | None, what: str) -> Serde | None:
     raise TopologyError(f"{what}: {serde!r} is not a serde; give one of Serdes, such as Serdes.string()")
 
 
+def serdes_of_result(
+    serde: Serde | tuple[Serde | None, Serde | None] | None, what: str
+) -> Serde | tuple[Serde | None, Serde | None] | None:
+    """What a function says to return: the serde of a value or a key, or a pair of both; TopologyError for what is none."""
+    if not isinstance(serde, tuple):
+        return serde_or_none(serde, what)
+    if len(serde) != 2:
+        raise TopologyError(f"{what}: expected one serde, or a pair (key serde, value serde), got a tuple of {len(serde)}")
+    return serde_or_none(serde[0], what), serde_or_none(serde[1], what)
+
+
 def _makes(found: object) -> str:
     return "a class" if isinstance(found, type) else "a function"
 

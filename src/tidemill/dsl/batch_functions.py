@@ -12,7 +12,7 @@ import typing
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeVar
 
-from tidemill.dsl.arguments import function_of, is_coroutine_function, python_function, serde_or_none, takes_key
+from tidemill.dsl.arguments import function_of, is_coroutine_function, python_function, serdes_of_result, takes_key
 from tidemill.errors import TopologyError
 from tidemill.topology import operations as op
 from tidemill.topology.batch_operations import (
@@ -33,7 +33,6 @@ from tidemill.topology.values import Serde
 
 P = TypeVar("P")
 B = TypeVar("B")
-_Serdes = Serde | tuple[Serde | None, Serde | None]
 
 
 def per_batch(
@@ -69,14 +68,14 @@ def per_batch(
     again with halves of the batch until the record is found. A result of another length stops the stream thread.
 
     Raises:
-        TopologyError: ``function`` can't be called, or the form is none of these.
+        TopologyError: ``function`` can't be called, the form is none of these, or ``serde`` is none.
     """
     _check_callable(function, "per_batch")
     known = [each.value for each in BatchForm]
     if form is not None and form not in known:
         raise TopologyError(f"per_batch: form is {form!r}, expected one of {', '.join(known)}")
     chosen = _annotated_form(function) if form is None else BatchForm(form)
-    return PerBatch(function, _serdes(serde, "per_batch: serde"), chosen)
+    return PerBatch(function, serdes_of_result(serde, "per_batch: serde"), chosen)
 
 
 def per_record_async(
@@ -96,7 +95,7 @@ def per_record_async(
     ``TimeoutError``, an exception of that record.
 
     Raises:
-        TopologyError: ``function`` is no coroutine function, or a limit is none.
+        TopologyError: ``function`` is no coroutine function, a limit is none, or ``serde`` is none.
     """
     _check_callable(function, "per_record_async")
     inner = getattr(function, "func", function)  # of a partial
@@ -109,7 +108,7 @@ def per_record_async(
     timeout_ms = milliseconds(timeout, "per_record_async: timeout")
     if timeout_ms == 0:
         raise TopologyError("per_record_async: timeout is 0 ms, expected a time that a call may take")
-    return PerRecordAsync(function, _serdes(serde, "per_record_async: serde"), max_in_flight, timeout_ms)
+    return PerRecordAsync(function, serdes_of_result(serde, "per_record_async: serde"), max_in_flight, timeout_ms)
 
 
 def map_by(function: UserFunction | PerBatch | PerRecordAsync) -> op.Map | MapInBatches:
@@ -190,13 +189,6 @@ def _annotated_form(function: Callable[..., Any]) -> BatchForm:
         return BatchForm.NUMPY
     library = annotation.__name__ if inspect.ismodule(annotation) else str(getattr(annotation, "__module__", ""))
     return next((form for form in BatchForm if form.value == library.partition(".")[0]), BatchForm.PANDAS)
-
-
-def _serdes(serde: _Serdes | None, what: str) -> _Serdes | None:
-    if isinstance(serde, tuple):
-        key, value = serde
-        return serde_or_none(key, what), serde_or_none(value, what)
-    return serde_or_none(serde, what)
 
 
 def _check_callable(function: object, what: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import overload
 
-from tidemill.dsl.arguments import refuse_coroutines
+from tidemill.dsl.arguments import refuse_coroutines, serdes_of_result
 from tidemill.dsl.function_types import ColumnJoiner, ColumnJoinerWithKey
 from tidemill.errors import TopologyError
 from tidemill.topology.batch_operations import PerBatch, PerRecordAsync
@@ -25,12 +25,12 @@ def per_record(
     offset.
 
     Raises:
-        TopologyError: ``function`` can't be called, or is a coroutine function.
+        TopologyError: ``function`` can't be called, or is a coroutine function; ``serde`` is none.
     """
     if not callable(function):
         raise TopologyError(f"per_record: expected a function, got {function!r} of type {type(function).__name__}")
     refuse_coroutines(function, "per_record")
-    return PerRecord(function, serde)
+    return PerRecord(function, serdes_of_result(serde, "per_record: serde"))
 
 
 @overload

@@ -7,6 +7,7 @@ workers is a ``Shape``, a value. Pydantic is never imported: a model is recognis
 
 from __future__ import annotations
 
+import inspect
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -232,6 +233,11 @@ def _fields_of_class(cls: Any) -> list[_Field]:
         raise TopologyError(
             f"json: an annotation of {cls.__name__} can't be resolved ({problem}): define what it names at the top of its module"
         ) from None
+    except Exception as problem:  # an annotation is any expression
+        said = f"{type(problem).__name__}: {said_by(problem)}"
+        raise TopologyError(
+            f"json: an annotation of {cls.__name__} can't be resolved ({said}); expected one of {_EXPECTED}"
+        ) from None
     if _is_typed_dict(cls):
         return [_of_typed_dict(cls, name, hint) for name, hint in hints.items()]
     found = []
@@ -240,7 +246,19 @@ def _fields_of_class(cls: Any) -> list[_Field]:
             raise TopologyError(f"json: {cls.__name__}.{field.name} is no argument of the class (init=False): it can't be read")
         has_default = field.default is not MISSING or field.default_factory is not MISSING
         found.append(_Field(field.name, hints[field.name], has_default, None if field.default is MISSING else field.default))
+    _require_only(cls, {field.name for field in found})
     return found
+
+
+def _require_only(cls: type, fields_of_cls: set[str]) -> None:
+    """Refuses a class that wants more than its fields (an InitVar, an ``__init__`` of its own): it could make no instance."""
+    for argument in inspect.signature(cls).parameters.values():
+        is_wanted = argument.default is argument.empty and argument.kind not in (argument.VAR_POSITIONAL, argument.VAR_KEYWORD)
+        if is_wanted and argument.name not in fields_of_cls:
+            raise TopologyError(
+                f"json: {cls.__name__} wants the argument {argument.name}, which is no field: JSON has nothing for it; give it a"
+                " default"
+            )
 
 
 def _of_typed_dict(cls: Any, name: str, hint: Any) -> _Field:

@@ -7,6 +7,7 @@ taken and a note says how many records such a serde would refuse. Fields that ar
 
 from __future__ import annotations
 
+import itertools
 import keyword
 import re
 from collections import Counter
@@ -57,14 +58,15 @@ class InferredSchema:
         )
 
     def as_dataclass(self, name: str) -> str:
-        """Python source of a dataclass ``name`` with the same fields, and of one for each struct in it.
+        """Python source of a dataclass ``name`` with the same fields, and of one for each struct in it. A name that is taken gets
+        a number.
 
         Raises:
             ConfigError: a field has a name that Python does not take.
         """
-        classes: list[str] = []
-        _write_class(name, self.type, classes)
-        return "\n\n\n".join([_imports(classes), *classes])
+        classes = _Classes()
+        classes.add(name, self.type)
+        return "\n\n\n".join([_imports(classes.sources), *classes.sources])
 
 
 def infer_schema(texts: Iterable[bytes], *, is_required: bool = False) -> InferredSchema:
@@ -211,9 +213,14 @@ _PYTHON = {
 }  # fmt: skip
 
 
+_IMPORTED = ("Annotated", "Decimal")
+_BUILTINS = ("bool", "dict", "float", "int", "list", "str")
+"""Types that annotations name: a field that is called so has its default in their place where they are looked up."""
+
+
 def _imports(classes: Iterable[str]) -> str:
     """The import lines for the types that the classes name."""
-    used = {word for source in classes for word in re.findall(r"\w+", " ".join(re.findall(r": (.*)", source)))}
+    used = {word for source in classes for word in _words_of_annotations(source)}
     lines = ["from dataclasses import dataclass"]
     for module, names in (("datetime", ("date", "datetime")), ("decimal", ("Decimal",)), ("typing", ("Annotated",))):
         if found := [name for name in names if name in used]:
@@ -221,33 +228,50 @@ def _imports(classes: Iterable[str]) -> str:
     return "from __future__ import annotations\n\n" + "\n".join(lines)
 
 
-def _write_class(name: str, kind: StructType, classes: list[str]) -> None:
-    """Adds the source of the class, behind those of the structs in it."""
-    required, optional = list[str](), list[str]()
-    for field_name, inner in kind.fields:
-        if not field_name.isidentifier() or keyword.iskeyword(field_name) or field_name.startswith("__"):
-            raise ConfigError(f"the field {field_name!r} has no name that a dataclass can have: print the schema as DDL")
-        annotation = _annotation(inner, name + _camel(field_name), classes)
-        if field_name in kind.required:
-            required.append(f"    {field_name}: {annotation}")
-        else:
-            optional.append(f"    {field_name}: {annotation} | None = None")
-    classes.append("\n".join(["@dataclass", f"class {name}:", *required, *optional]))
+def _words_of_annotations(source: str) -> set[str]:
+    return set(re.findall(r"\w+", " ".join(re.findall(r": (.*)", source))))
 
 
-def _annotation(kind: JsonType, name: str, classes: list[str]) -> str:
-    match kind:
-        case StructType():
-            _write_class(name, kind, classes)
-            return name
-        case ArrayType(inner):
-            return f"list[{_annotation(inner, name, classes)} | None]"
-        case MapType(inner):
-            return f"dict[str, {_annotation(inner, name, classes)} | None]"
-        case DecimalType():
-            return f'Annotated[Decimal, "{kind.ddl}"]'
-        case ScalarType(ddl):
-            return _PYTHON[ddl]
+class _Classes:
+    """The sources of classes, each behind those of the structs in it."""
+
+    def __init__(self) -> None:
+        self.sources: list[str] = []
+        self._taken = set(_IMPORTED)
+
+    def add(self, wanted: str, kind: StructType) -> str:
+        """Adds the class of a struct and gives its name, which no other one has: those of "item.price" and of "item_price"
+        would be alike."""
+        numbered = (f"{wanted}{number}" for number in itertools.count(2))
+        name = next(free for free in itertools.chain([wanted], numbered) if free not in self._taken)
+        self._taken.add(name)
+        required, optional = list[str](), list[str]()
+        for field_name, inner in kind.fields:
+            if not field_name.isidentifier() or keyword.iskeyword(field_name) or field_name.startswith("__"):
+                raise ConfigError(f"the field {field_name!r} has no name that a dataclass can have: print the schema as DDL")
+            annotation = self._annotation(inner, wanted + _camel(field_name))
+            if field_name in kind.required:
+                required.append(f"    {field_name}: {annotation}")
+            else:
+                optional.append(f"    {field_name}: {annotation} | None = None")
+        for field_name, _ in kind.fields:
+            if field_name in _BUILTINS and field_name in _words_of_annotations("\n".join((*required, *optional))):
+                raise ConfigError(f"the field {field_name!r} would hide Python's type of that name: print the schema as DDL")
+        self.sources.append("\n".join(["@dataclass", f"class {name}:", *required, *optional]))
+        return name
+
+    def _annotation(self, kind: JsonType, name: str) -> str:
+        match kind:
+            case StructType():
+                return self.add(name, kind)
+            case ArrayType(inner):
+                return f"list[{self._annotation(inner, name)} | None]"
+            case MapType(inner):
+                return f"dict[str, {self._annotation(inner, name)} | None]"
+            case DecimalType():
+                return f'Annotated[Decimal, "{kind.ddl}"]'
+            case ScalarType(ddl):
+                return _PYTHON[ddl]
 
 
 def _camel(name: str) -> str:

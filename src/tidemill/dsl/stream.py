@@ -149,8 +149,8 @@ class KStream(Spelled):
     # --- ends ---
 
     def foreach(self, function: ForeachAction | BatchFunction, *, name: str | None = None) -> None:
-        """Calls ``function(key, value)`` with each record's Python values; the stream ends here. Called again and failing as in
-        ``peek``.
+        """Calls ``function(key, value)`` with each record's Python values; the stream ends here, nothing is given back. Called
+        again and failing as in ``peek``.
         """
         self._same("KSTREAM-FOREACH-", look_by(function, "foreach", op.Foreach), name)
 
@@ -180,6 +180,7 @@ class KStream(Spelled):
         name: str | None = None,
     ) -> None:
         """Writes a topic, with these serdes or else with what is known of the stream's. Timestamps and headers are the records'.
+        Gives nothing, as in Kafka Streams: for two topics call it twice on the stream.
 
         The topic must exist. Instead of a topic a function ``(key, value, record)`` may name that of each record.
         ``partitioner(topic, key, value, partitions)`` gives the record's partition, or a set of them; an empty set drops the
@@ -374,7 +375,7 @@ class KStream(Spelled):
         Raises:
             TopologyError: ``partitions`` is no whole number from 1 on.
         """
-        if partitions is not None and (not isinstance(partitions, int) or partitions < 1):
+        if partitions is not None and (not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1):
             raise TopologyError(f"repartition: partitions must be a whole number from 1 on, got {partitions!r}")
         key = serde_or_none(key, "repartition: key") or self.key_serde
         value = serde_or_none(value, "repartition: value") or self.value_serde

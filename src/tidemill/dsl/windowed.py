@@ -45,7 +45,7 @@ class TimeWindowedKStream(Spelled):
 
     Keys of its tables are ``Windowed`` (in a topic: the key's bytes and the window's start, eight bytes). A record is in each
     window whose time its timestamp falls in. It is late, dropped and counted, once stream time has reached the window's end plus
-    grace.
+    grace; in sliding windows, whose end is included, once it is beyond that.
 
     Raises:
         TopologyError: from every method, for a function with other arguments than it is called with, an illegal name, or a store

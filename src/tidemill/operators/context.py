@@ -97,7 +97,8 @@ class Context(Protocol):
 
     @property
     def emit_interval_ms(self) -> int:
-        """Milliseconds of wall-clock time between searches for closed windows and unmatched join records: 1000; 0 = always."""
+        """Milliseconds of wall-clock time between searches for closed windows and unmatched join records. 0 = always, as in
+        instances; Kafka Streams' is 1000."""
 
     @property
     def defers(self) -> bool:

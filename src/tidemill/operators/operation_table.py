@@ -413,18 +413,21 @@ def has_record_cache(topology: Topology, name: str) -> bool:
 
 
 def _needs_last_changes(topology: Topology, name: str) -> bool:
-    for child in topology.children(name):
-        node = topology.nodes[child]
-        if isinstance(node, SinkNode):
-            if node.topic in topology.repartition_topics:
+    seen, todo = {name}, [name]  # each node once: branches that are merged again have many ways
+    while todo:
+        for child in topology.children(todo.pop()):
+            node = topology.nodes[child]
+            if isinstance(node, SinkNode):
+                if node.topic in topology.repartition_topics:
+                    return False
+                continue
+            assert isinstance(node, ProcessorNode)
+            if child in seen or entry_of(node.operation).takes_last_change:
+                continue
+            if kept_store(node.operation) is not None or not runs(node.operation).is_by_batch:
                 return False
-            continue
-        assert isinstance(node, ProcessorNode)
-        if entry_of(node.operation).takes_last_change:
-            continue
-        is_stateless = kept_store(node.operation) is None and runs(node.operation).is_by_batch
-        if not is_stateless or not _needs_last_changes(topology, child):
-            return False
+            seen.add(child)
+            todo.append(child)
     return True
 
 
@@ -436,11 +439,17 @@ def waits_for_changes(topology: Topology, node: ProcessorNode, caching: Collecti
 
 def _is_made_of(topology: Topology, table: str, caching: Collection[str]) -> bool:
     """True if the rows of ``table`` are those of one in ``caching``, or are computed from them."""
-    if table in caching:
-        return True
-    node = topology.nodes[table]
-    is_derived = isinstance(node, ProcessorNode) and kept_store(node.operation) is None
-    return is_derived and any(_is_made_of(topology, parent, caching) for parent in topology.parents[table])
+    seen, todo = {table}, [table]
+    while todo:
+        name = todo.pop()
+        if name in caching:
+            return True
+        node = topology.nodes[name]
+        if isinstance(node, ProcessorNode) and kept_store(node.operation) is None:
+            above = [parent for parent in topology.parents[name] if parent not in seen]
+            seen.update(above)
+            todo += above
+    return False
 
 
 def operations_of(topology: Topology, kind: type[_Kind]) -> dict[str, _Kind]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -282,12 +282,15 @@ def _check_new(made: object) -> None:
         _alive[id(made)] = made
 
 
-def close_processor(made: object, seen: ProcessorContext) -> None:
-    """Calls ``close()`` where there is one; what it forwarded would be lost, as the last batch has been committed."""
+def close_processors(seen: ProcessorContext, *made: object) -> None:
+    """Calls ``close()`` of each that has one, whichever fails; the last failure is raised. What they forwarded would be lost, as
+    the last batch has been committed."""
     seen.why_not_forward = _CLOSED
-    close = getattr(made, "close", None)
-    if close is not None:
-        close()
+    with ExitStack() as closing:
+        for each in reversed(made):
+            close = getattr(each, "close", None)
+            if close is not None:
+                closing.callback(close)
 
 
 class ProcessorOperator:
@@ -309,7 +312,7 @@ class ProcessorOperator:
             refuse_what_would_be_lost(returned, "process")
 
     def close(self) -> None:
-        close_processor(self._processor, self._seen)
+        close_processors(self._seen, self._processor)
 
 
 class GlobalUpdate:
@@ -334,7 +337,7 @@ class GlobalUpdate:
 
     def close(self) -> None:
         if self._processor is not None:
-            close_processor(self._processor, self._seen)
+            close_processors(self._seen, self._processor)
 
 
 class _LookUpContext(ProcessorContext):
@@ -380,8 +383,7 @@ class TransformedTable:
         self._forward(Record(key, Change(new, old, is_latest), timestamp, headers))
 
     def close(self) -> None:
-        close_processor(self._transformer, self._seen)
-        close_processor(self._looking, self._seen)
+        close_processors(self._seen, self._transformer, self._looking)
 
     def _looked_up(self, key: object) -> TableRow | None:
         return self._transformed(key, self._context.table(self._context.parents[0])(key))

@@ -66,7 +66,7 @@ class StreamTableJoin:
         for waited in buffer.take_due(grace_ms):
             try:
                 joined = self._joined_as_of(waited.record)
-            except Exception as problem:
+            except BaseException as problem:  # also sys.exit(): the record that has just come is not the one to blame
                 self._context.refuse(waited, problem)
                 continue
             if joined is not None:

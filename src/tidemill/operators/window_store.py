@@ -29,7 +29,7 @@ class WindowStore:
 
     def __init__(self, store: Store, rows: Rows) -> None:
         self.name = store.name
-        self._size, self._own_windows = LONG_MAX if store.window_size_ms is None else store.window_size_ms, store.own_windows
+        self._end_of = store.window_end
         self._rows = rows
         self._log = rows.log
         self._duplicates, self._is_persistent = store.retain_duplicates, store.persistent
@@ -174,8 +174,7 @@ class WindowStore:
         return require_key(self.encode_key(key), "window")
 
     def window(self, key: bytes, start: int) -> Windowed:
-        end = min(start + self._size, LONG_MAX) if self._own_windows is None else self._own_windows.end_of(start)
-        return Windowed(self.decode_key(key), start, end)
+        return Windowed(self.decode_key(key), start, self._end_of(start))
 
     # --- for operators --------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from tidemill.operators.operation_table import Runs, entry_of, operator_of, runs
 from tidemill.operators.processors import (
     ProcessorContext,
     ProcessorSupplier,
-    close_processor,
+    close_processors,
     made_processor,
     refuse_what_would_be_lost,
 )
@@ -69,8 +69,7 @@ class WrappedOperator:
         refuse_what_would_be_lost(self._made.process(record), "process")
 
     def close(self) -> None:
-        for closed in (self._made, self._operator):
-            close_processor(closed, self._seen)
+        close_processors(self._seen, self._made, self._operator)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._operator, name)

@@ -21,7 +21,6 @@ from tidemill.membership.wire import HostInfo
 from tidemill.query.document_reader import UnreadableDocumentError, read_document
 from tidemill.query.group_documents import (
     GroupDocument,
-    HistoryDocument,
     InstanceDocument,
     MemberDocument,
     RebalanceDocument,
@@ -30,7 +29,6 @@ from tidemill.query.group_documents import (
 
 ASK_LIMIT_S = 1.5
 _MOST_REBALANCES = 60
-_MOST_OF_HISTORY = 100
 
 T = TypeVar("T")
 
@@ -96,10 +94,10 @@ def merged(application: str, asked: str | None, found: Sequence[MemberDocument],
     )
 
 
-def merged_history(histories: Mapping[str, HistoryDocument]) -> tuple[RebalanceDocument, ...]:
-    """The last hundred rebalances of all, oldest first; ``histories``: by instance."""
-    found = [replace(led, led_by=name) for name, history in histories.items() for led in history.rebalances]
-    return tuple(sorted(found, key=lambda led: (led.at_ms, led.led_by))[-_MOST_OF_HISTORY:])
+def merged_history(histories: Mapping[str, Sequence[RebalanceDocument]]) -> list[RebalanceDocument]:
+    """The rebalances that instances have led, by the instances' names, as one list, oldest first."""
+    found = [replace(led, led_by=name) for name, of_one in histories.items() for led in of_one]
+    return sorted(found, key=lambda led: (led.at_ms, led.led_by))
 
 
 def _with_roles(member: MemberDocument, newest: RebalanceDocument | None) -> MemberDocument:

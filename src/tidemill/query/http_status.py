@@ -42,6 +42,7 @@ CHANGES = ("/drain",)
 """Paths of POST."""
 MOST_INSTANCES = 10_000
 DRAIN_LIMIT_MS, LONGEST_DRAIN_MS = 1_800_000, 7 * 86_400_000
+_MOST_OF_HISTORY = 100
 _FORWARDED = "handed_on"
 """Parameter of a request that an instance forwards to the leader: it is not forwarded again."""
 
@@ -129,7 +130,8 @@ class StatusPages:
         histories[str(self.own_host or "this instance")] = own
         left_out = [{"host": str(host), "why": answer} for host, answer in answers.items() if isinstance(answer, str)]
         left_out += [{"host": host, "why": one.problem} for host, one in histories.items() if one.problem is not None]
-        return {"rebalances": to_plain(merged_history(histories)), "left_out": left_out}
+        rebalances = merged_history({host: one.rebalances for host, one in histories.items()})
+        return {"rebalances": to_plain(rebalances[-_MOST_OF_HISTORY:]), "left_out": left_out}
 
     async def _decisions(self, request: Request) -> dict[str, object]:
         """The decisions of the newest rebalance, from the instance that led it: all instances are asked for their newest one."""

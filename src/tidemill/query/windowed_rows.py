@@ -83,8 +83,7 @@ def window_entry(store: StoreInfo, row: Row) -> dict[str, object]:
         end, start = _TWO_LONGS.unpack(row.key[-_TWO_LONGS.size :])
         return {"start": start, "end": end, "value": store.value_serde.deserialize(stored)}
     [start] = _LONG.unpack(row.key[-_LONG.size :])
-    size, own_windows = store.store.window_size_ms, store.store.own_windows
-    bounds = {"start": start, "end": None if size is None else start + size if own_windows is None else own_windows.end_of(start)}
+    bounds = {"start": start, "end": store.store.window_end(start)}
     if kind_of(store) is not StoreKind.TIMESTAMPED_WINDOW:
         return {**bounds, "value": store.value_serde.deserialize(stored)}
     value = store.value_serde.deserialize(stored[TIMESTAMP_SIZE:])

@@ -35,6 +35,7 @@ from tidemill.spark.job_thread import DESCRIPTION, JobThread, description
 from tidemill.spark.placement import OnDriverHost, Placement
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.spark.plan.pinned_workers import pinning
+from tidemill.spark.plan.plan_size import planning
 from tidemill.spark.plan.python_steps import ArrowStep, copied, map_in_arrow
 from tidemill.spark.run import Run
 from tidemill.start_trace import is_traced, span, tell_process
@@ -176,10 +177,11 @@ class BatchEngine:
 
     def _shared_or_own_plan(self, sums: bool) -> _Plan:
         plan = None
-        if isinstance(self._placement, OnDriverHost):  # elsewhere a plan's leaf says where it runs
-            plan = self._compiled.shared_plan(self._placement.root(self._thread), self._with_own_functions, sums=sums)
-        plan = plan or self._own_plan(sums)
-        return _Plan(plan, plan.execute())
+        with planning(self._compiled.topology):
+            if isinstance(self._placement, OnDriverHost):  # elsewhere a plan's leaf says where it runs
+                plan = self._compiled.shared_plan(self._placement.root(self._thread), self._with_own_functions, sums=sums)
+            plan = plan or self._own_plan(sums)
+            return _Plan(plan, plan.execute())
 
     def _own_plan(self, sums: bool) -> JavaObject:
         """A plan that is built for this thread alone."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -27,14 +27,16 @@ def tidemill_session() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def topology_test_driver(tidemill_session: SparkSession) -> Iterator[Callable[..., TopologyTestDriver]]:
-    """Makes drivers that are closed with the test: ``topology_test_driver(builder, config)``."""
+    """Makes drivers that are closed with the test: ``topology_test_driver(builder, config)``. ``start_ms`` and ``topics`` are as
+    of ``TopologyTestDriver``."""
     from tidemill.testing.driver import TopologyTestDriver
 
     with ExitStack() as open_drivers:
 
         def make(
-            topology: Program, config: Mapping[str, object] | None = None, *, start_ms: Instant = 0
+            topology: Program, config: Mapping[str, object] | None = None, *, start_ms: Instant = 0, topics: Iterable[str] = ()
         ) -> TopologyTestDriver:
-            return open_drivers.enter_context(TopologyTestDriver(topology, config, start_ms=start_ms, session=tidemill_session))
+            driver = TopologyTestDriver(topology, config, start_ms=start_ms, session=tidemill_session, topics=topics)
+            return open_drivers.enter_context(driver)
 
         yield make

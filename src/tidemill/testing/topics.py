@@ -133,12 +133,14 @@ class TestInputTopic(Spelled):
         for a whole batch at once (count, reduce, aggregate) send one result for each key.
 
         Raises:
-            TopologyError: what is no timestamp, header or size of a batch. A timestamp below 0 is piped: it is for the program to
-                refuse.
+            TopologyError: what is no TestRecord, timestamp, header or size of a batch. A timestamp below 0 is piped: it is for
+                the program to refuse.
         """
         if batch is not None and batch < 1:
             raise TopologyError(f"pipe_records: batch is {batch}, expected a number of records from 1 on, or None for all in one")
-        raw = [self._raw(record) for record in records]
+        given = list(records)
+        _refuse_if(_why_no_records(given), "pipe_records")
+        raw = [self._raw(record) for record in given]
         size = max(len(raw), 1) if batch is None else batch
         for at in range(0, len(raw), size):
             self._pipe(raw[at : at + size])
@@ -160,6 +162,11 @@ class TestInputTopic(Spelled):
 def _why_no_pairs(pairs: Sequence[object]) -> str:
     bad = [each for each in pairs if not isinstance(each, (tuple, list)) or len(each) != _PAIR]
     return f"expected pairs (key, value), got {repr_of(bad[0])}; of a dict give its items()" if bad else ""
+
+
+def _why_no_records(records: Sequence[object]) -> str:
+    bad = [each for each in records if not isinstance(each, TestRecord)]
+    return f"expected TestRecord(key, value), got {repr_of(bad[0])}; pairs are for pipe_key_values" if bad else ""
 
 
 def _in_ms(time: Any, what: str) -> Any:

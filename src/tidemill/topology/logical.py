@@ -250,12 +250,27 @@ def window_close_of(graph: LogicalGraph, node: int) -> int:
 
 
 def _window_close(graph: LogicalGraph, node: int) -> int | None:
-    effect = graph.nodes[node].effect
-    if isinstance(effect, Process) and effect.window_close_ms is not None:
-        return effect.window_close_ms
-    above = [_window_close(graph, parent) for parent in graph.parents[node]]
-    known = [close for close in above if close is not None]
-    return max(known) if known and len(known) == len(above) else None
+    """Each node is asked once: n joins of a table with what is made of it have 2**n ways up."""
+    closes: dict[int, int | None] = {}
+    for each in _with_all_above(graph, node):
+        effect = graph.nodes[each].effect
+        if isinstance(effect, Process) and effect.window_close_ms is not None:
+            closes[each] = effect.window_close_ms
+            continue
+        above = [closes[parent] for parent in graph.parents[each]]
+        known = [close for close in above if close is not None]
+        closes[each] = max(known) if known and len(known) == len(above) else None
+    return closes[node]
+
+
+def _with_all_above(graph: LogicalGraph, node: int) -> list[int]:
+    """The node and all above it, parents before their children, as they were made."""
+    found, todo = {node}, [node]
+    while todo:
+        new = [parent for parent in graph.parents[todo.pop()] if parent not in found]
+        found.update(new)
+        todo += new
+    return sorted(found)
 
 
 _Question = Callable[["LogicalGraph", int], bool]

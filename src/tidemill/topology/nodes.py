@@ -16,7 +16,7 @@ from tidemill.topology.functions import UserFunction
 from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
-from tidemill.topology.windows import Windows
+from tidemill.topology.windows import MAX_TIME, Windows
 
 _DAY_MS = 86_400_000
 
@@ -100,6 +100,12 @@ class Store(Spelled):
         """A time-ordered window store keeps an index by key besides, which reads of several keys go by: in Kafka Streams one of
         sliding windows, and any whose rows carry headers."""
         return self.persistent and (self.indexed_by_key or self.with_headers)
+
+    def window_end(self, start: int) -> int:
+        """The end of the window that begins at ``start``: a row's key has the start only. No window ends after all time."""
+        if self.own_windows is not None:
+            return self.own_windows.end_of(start)
+        return MAX_TIME if self.window_size_ms is None else min(start + self.window_size_ms, MAX_TIME)
 
 
 # --- nodes ------------------------------------------------------------------------------------------------------------

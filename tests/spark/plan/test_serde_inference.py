@@ -278,6 +278,15 @@ def test_a_join_in_a_step_whose_results_nothing_says_how_to_write_is_refused_by_
         _settled(_joined(), NO_SERDES)
 
 
+def test_what_a_long_chain_of_columns_passes_on_is_found_at_its_end() -> None:
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=LONG, value=SHORT)
+    for _ in range(2_000):
+        stream = stream.filter(lambda k, v: v > 1)
+    stream.to("out", name="sink")
+    assert _settled(builder.build(), NO_SERDES).came_to("sink") == pair(LONG, SHORT)
+
+
 def test_a_function_of_a_part_says_what_its_results_are_written_with() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", key=STRING, value=STRING)

@@ -21,6 +21,7 @@ from tidemill.spark.plan.batch_sinks import BatchFunction, batch_functions
 from tidemill.spark.plan.compile import Compiler
 from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.plan_check import check_physical
+from tidemill.spark.plan.plan_size import planning
 from tidemill.spark.plan.planned_topology import merge_functions, planned
 from tidemill.spark.plan.python_steps import ArrowStep, SharedPlan, idle
 from tidemill.spark.plan.sendable import refuse_unsendable, send_by_value
@@ -149,7 +150,8 @@ def compile_topology(
     )
     if session is None and compiler.has_columns:
         raise TopologyError("the topology has functions of columns, which need a Spark session")
-    frame = compiler.infer(session if compiler.has_columns else None)
+    with planning(program):
+        frame = compiler.infer(session if compiler.has_columns else None)
     source, steps = _specs(StepSpecs(compiler, topology, application_id), plan, alignment)
     refuse_unsendable(source, steps)
     return CompiledTopology(

@@ -270,17 +270,31 @@ class SerdeInference:
     def _with_own_values(self, name: str, at: KeyValue) -> KeyValueSerdes:
         """The serdes of what has come through the JVM unchanged, where their values are none of Spark's: functions of Python get
         the same behind functions of Columns, and stores and topics the same bytes."""
-        came = self._came_to(name, {})
+        came = self.came_to(name)
 
         def kept(serde: Serde | None, kind: DataType) -> Serde | None:
             return serde if serde is not None and _has_own_values(serde) and serde.sql_type == kind.simpleString() else None
 
         return KeyValueSerdes(key=kept(came.key, at.key_type), value=kept(came.value, at.value_type))
 
-    def _came_to(self, name: str, known: dict[str, KeyValueSerdes]) -> KeyValueSerdes:
-        """The serdes with which what arrives at a node below columns came to them; None where it came with several."""
+    def came_to(self, name: str) -> KeyValueSerdes:
+        """The serdes with which what arrives at a node below columns came to them; None where it came with several. The nodes
+        above are asked parents first: by recursion a chain of 300 functions would be too long."""
+        above: set[str] = set()
+        todo = [name]
+        while todo:
+            new = {parent for parent in self.topology.parents[todo.pop()] if parent not in self.stages.part_of} - above
+            above |= new
+            todo += new - self.leaving.keys()
+        known: dict[str, KeyValueSerdes] = {}
+        for each in parents_first(self.topology):
+            if each in above:
+                known[each] = self._came_from(each, known)
+        return self._of_parents(name, known)
+
+    def _of_parents(self, name: str, known: dict[str, KeyValueSerdes]) -> KeyValueSerdes:
         of_columns = [parent for parent in self.topology.parents[name] if parent not in self.stages.part_of]
-        above = [self._came_from(parent, known) for parent in of_columns]
+        above = [known[parent] for parent in of_columns]
         above += [self.from_parts[name]] if name in self.from_parts else []
         first, *others = above or [NO_SERDES]
         return KeyValueSerdes(
@@ -290,22 +304,20 @@ class SerdeInference:
 
     def _came_from(self, name: str, known: dict[str, KeyValueSerdes]) -> KeyValueSerdes:
         """The serdes with which what leaves a node came to columns: those that the program names, or else those with which a
-        source or a node in Python has left it; functions of Columns pass on what they leave as it is. ``known``: of nodes on
-        the way, which may be reached by many ways."""
-        if name not in known:
-            node = self.topology.nodes[name]
-            own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
-            if name in self.leaving:
-                own = own.otherwise(self.leaving[name])
-            elif isinstance(node, ProcessorNode):
-                came = self._came_to(name, known)
-                passes_keys = entry_of(node.operation).key is Leaves.ARRIVING
-                passes_values = value_leaves(node.operation) is Leaves.ARRIVING
-                own = own.otherwise(
-                    KeyValueSerdes(key=came.key if passes_keys else None, value=came.value if passes_values else None)
-                )
-            known[name] = own
-        return known[name]
+        source or a node in Python has left it; functions of Columns pass on what they leave as it is. ``known``: of the nodes
+        above."""
+        node = self.topology.nodes[name]
+        own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
+        if name in self.leaving:
+            return own.otherwise(self.leaving[name])
+        if not isinstance(node, ProcessorNode):
+            return own
+        came = self._of_parents(name, known)
+        passes_keys = entry_of(node.operation).key is Leaves.ARRIVING
+        passes_values = value_leaves(node.operation) is Leaves.ARRIVING
+        return own.otherwise(
+            KeyValueSerdes(key=came.key if passes_keys else None, value=came.value if passes_values else None)
+        )
 
     def at_batch_sink(self, name: str) -> KeyValueSerdes:
         """The serdes of records that reach a ``foreach_batch`` node, on whichever way.
