@@ -18,7 +18,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import Program, Record
-from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, of_columns, per_record
+from tidemill import (
+    KStream,
+    Materialized,
+    Processor,
+    ProcessorContext,
+    Serdes,
+    StreamsBuilder,
+    TimeWindows,
+    of_columns,
+    per_record,
+)
+from tidemill import Record as TidemillRecord
 from tidemill.dsl.serdes import StringSerde, WholeNumberSerde
 from tidemill.dsl.serdes_json import JsonSerde
 from tidemill.errors import SerdeError, TopologyError
@@ -163,6 +174,63 @@ def test_numbers_without_a_form_in_json_reach_python_functions_behind_those_of_c
     assert [repr(numbers.deserialize(record.value)["n"]) for record in program.outputs["last"]] == ["nan", "-inf", "0.25"]
     with pytest.raises(Exception, match="NaN and infinite numbers have no form in JSON"):
         program.pipe([("in", Record(b"json", written[0]))])
+
+
+_PASSED_ON: dict[str, Callable[[KStream], KStream]] = {
+    "peek at what was read": lambda s: s.peek(lambda key, value: None),
+    "peek behind columns": lambda s: s.filter(lambda key, value: value.isNotNull()).peek(lambda key, value: None),
+    "peek twice": lambda s: s.filter(lambda key, value: value.isNotNull()).peek(lambda *_: None).peek(lambda *_: None),
+    "a processor behind columns": lambda s: s.filter(lambda key, value: value.isNotNull()).process(_Forwards),
+    "an aggregate": lambda s: (
+        s.filter(lambda key, value: value.isNotNull())
+        .group_by_key()
+        .aggregate(lambda: {"n": 0.0}, lambda key, value, _: value, store=Materialized(key=s.key_serde, value=s.value_serde))
+        .to_stream()
+    ),
+    "a window": lambda s: (
+        s.filter(lambda key, value: value.isNotNull())
+        .group_by_key()
+        .windowed_by(TimeWindows.of_size(10))
+        .reduce(lambda _, value: value)
+        .to_stream()
+        .select_key(per_record(lambda key, _: key.key, s.key_serde))
+    ),
+}
+
+
+class _Forwards(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: TidemillRecord) -> None:
+        self.context.forward(record)
+
+
+@pytest.mark.parametrize("what", _PASSED_ON)
+def test_avro_with_numbers_without_a_form_in_json_passes_python_functions_as_it_is(
+    spark: SparkSession, tmp_path: Path, registry: SchemaRegistry, what: str
+) -> None:
+    number = {"type": "record", "name": "Number", "fields": [{"name": "n", "type": "double"}]}
+    numbers, builder = registry.avro(json.dumps(number)), StreamsBuilder()
+    _PASSED_ON[what](builder.stream("in", key=numbers, value=numbers)).to("out", key=numbers, value=numbers)
+    written = [numbers.serialize({"n": n}) for n in (float("nan"), float("-inf"), 0.5)]
+    found = run(spark, tmp_path, builder, *(Record(value, value) for value in written))
+    assert [(record.key, record.value) for record in found] == [(value, value) for value in written]
+
+
+@pytest.mark.parametrize("value", [Serdes.json("n double"), None], ids=["a serde", "by its type"])
+def test_a_topic_of_json_gets_no_such_number_behind_peek(
+    spark: SparkSession, tmp_path: Path, registry: SchemaRegistry, value: Serde | None
+) -> None:
+    number = {"type": "record", "name": "Number", "fields": [{"name": "n", "type": "double"}]}
+    numbers, builder, text = registry.avro(json.dumps(number)), StreamsBuilder(), Serdes.string()
+    same = builder.stream("in", key=text, value=numbers).map_values(lambda v: F.struct(v["n"].alias("n")))
+    same.peek(lambda key, value: None).to("out", key=text, value=value)
+    program = Program(spark, builder.build(), tmp_path)
+    program.pipe([("in", Record(b"k", numbers.serialize({"n": 0.5})))])
+    assert [record.value for record in program.outputs["out"]] == [b'{"n":0.5}']
+    with pytest.raises(Exception, match="NaN and infinite numbers have no form in JSON"):
+        program.pipe([("in", Record(b"k", numbers.serialize({"n": float("nan")})))])
 
 
 def test_what_avro_can_not_read_is_set_aside_and_the_rest_goes_on(

@@ -37,6 +37,7 @@ from tidemill.spark.plan.serde_rules import (
     pair_of_sides,
     serdes_of_part,
     sink_edge,
+    writes_as_it_came,
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, runs_vectorised, targets
 from tidemill.steps.rows.codecs_wire import before_it_is_written, transit_of
@@ -214,10 +215,15 @@ class SerdeInference:
         if not is_batch_sink(node):
             said = said.otherwise(self._with_own_values(name, at))
         is_python = name in self.stages.part_of
+        is_vectorised = not is_python and isinstance(node, ProcessorNode)
 
         def written(own: Serde | None, of_all: Serde | None, side: str, column: Column, kind: DataType) -> tuple[Serde, Encoded]:
             where = f"into {place}, {side}" + (f" by default.{side}.serde" if of_all is not None and own is None else "")
-            chosen = own or of_all or serde_for_type(kind, where)
+            chosen = own or of_all
+            if chosen is None:
+                chosen = serde_for_type(kind, where)
+                if is_vectorised and not writes_as_it_came(self.topology, name, side, self.default):
+                    chosen = before_it_is_written(chosen)
             return chosen, encoded(before_it_is_written(chosen) if is_python else chosen, column, kind, where)
 
         key_serde, key = written(said.key, default.key, "key", at.key, at.key_type)
