@@ -34,6 +34,7 @@ from tidemill.dsl.serdes import StringSerde, WholeNumberSerde
 from tidemill.dsl.serdes_json import JsonSerde
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry
+from tidemill.testing import TopologyTestDriver
 from tidemill.topology.values import Serde
 
 pytestmark = pytest.mark.spark
@@ -231,6 +232,46 @@ def test_a_topic_of_json_gets_no_such_number_behind_peek(
     assert [record.value for record in program.outputs["out"]] == [b'{"n":0.5}']
     with pytest.raises(Exception, match="NaN and infinite numbers have no form in JSON"):
         program.pipe([("in", Record(b"k", numbers.serialize({"n": float("nan")})))])
+
+
+def _fails(*_: object) -> Any:
+    raise ValueError
+
+
+class _FailingProcessor(Processor):
+    def process(self, record: TidemillRecord) -> None:
+        raise ValueError
+
+
+_HAS_VALUE = lambda key, value: value.isNotNull()  # noqa: E731
+_FAILING: dict[str, Callable[[KStream], object]] = {
+    "peek": lambda s: s.peek(_fails),
+    "peek behind columns": lambda s: s.filter(_HAS_VALUE).peek(_fails),
+    "peek behind peek and columns": lambda s: s.filter(_HAS_VALUE).peek(print).peek(print).filter(_HAS_VALUE).peek(_fails),
+    "a processor behind columns": lambda s: s.filter(_HAS_VALUE).process(_FailingProcessor),
+    "an aggregate behind columns": lambda s: (
+        s.filter(_HAS_VALUE).group_by_key().aggregate(lambda: 0, _fails, value=Serdes.long(), store="a")
+    ),
+    "a window behind columns": lambda s: (
+        s.filter(_HAS_VALUE)
+        .group_by_key()
+        .windowed_by(TimeWindows.of_size(10))
+        .aggregate(lambda: 0, _fails, value=Serdes.long(), store="a")
+    ),
+}
+
+
+@pytest.mark.parametrize("what", _FAILING)
+def test_a_dead_letter_has_the_bytes_of_the_sources_serde_where_columns_pass_the_record_on(
+    tidemill_session: SparkSession, registry: SchemaRegistry, what: str
+) -> None:
+    orders, builder, settings = registry.avro(ORDER), StreamsBuilder(), {"errors.dead.letter.queue.topic.name": "letters"}
+    _FAILING[what](builder.stream("in", key=orders, value=Fahrenheit()))
+    settings["processing.exception.handler"] = "dead-letter"
+    with TopologyTestDriver(builder, settings, session=tidemill_session) as driver:
+        driver.create_input_topic("in", orders, Fahrenheit()).pipe_input({"item": "tea", "pieces": 2}, 20.0)
+        (letter,) = driver.create_output_topic("letters", Serdes.bytes(), Serdes.bytes()).read_records()
+    assert (letter.key, letter.value) == (orders.serialize({"item": "tea", "pieces": 2}), b"68.0F")
 
 
 def test_what_avro_can_not_read_is_set_aside_and_the_rest_goes_on(

@@ -7,7 +7,7 @@ the serdes of its sinks, a Python node those of its columns' types. By which rul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
@@ -38,9 +38,10 @@ from tidemill.spark.plan.serde_rules import (
     serdes_of_part,
     sink_edge,
     writes_as_it_came,
+    writes_the_same,
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, runs_vectorised, targets
-from tidemill.steps.rows.codecs_wire import before_it_is_written, transit_of
+from tidemill.steps.rows.codecs_wire import PairSerde, before_it_is_written, in_transit, transit_of
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, parents_first, processor_node
@@ -59,6 +60,8 @@ class SerdeInference:
     """Serdes of records that leave a source, or a node that runs in Python."""
     entering: dict[str, KeyValueSerdes] = field(default_factory=dict)
     """Serdes of records that enter a sink, a node of a vectorised step, or from columns a node of a part."""
+    letters: dict[str, KeyValueSerdes] = field(default_factory=dict)
+    """With which serdes what enters a Python node came to the functions of Columns above, if it enters in other bytes."""
     from_parts: dict[str, KeyValueSerdes] = field(default_factory=dict)
     """Serdes of records that leave a part for a node of columns below it."""
 
@@ -125,6 +128,9 @@ class SerdeInference:
             if left is None:
                 continue
             self.entering[name], self.leaving[name] = entry, left
+            above = None if name in self.letters else self._inline_parent(name)
+            if above is not None:
+                self.letters[name] = self._letters_left(above)
             if outer_targets(self.topology, self.stages, name):
                 onward.append(name)
         for part in self.stages.parts:
@@ -164,7 +170,7 @@ class SerdeInference:
         """The serdes inside a part, once all are settled."""
         entries = self.entries_of(part)
         assert entries is not None
-        return serdes_of_part(self.topology, part, entries, self.default)
+        return replace(serdes_of_part(self.topology, part, entries, self.default), letters=self.letters)
 
     def _leave_part(self, part: GraphPart) -> None:
         if self.entries_of(part) is None:
@@ -181,11 +187,24 @@ class SerdeInference:
 
     def _inline(self, name: str) -> KeyValueSerdes | None:
         """Serdes of records that reach the node from a Python node of the same step; None if there is none."""
+        parent = self._inline_parent(name)
+        return None if parent is None else self.leaving[parent]
+
+    def _inline_parent(self, name: str) -> str | None:
         for parent in parents_first(self.topology):
             in_step = runs_vectorised(self.topology, self.stages, parent)
             if parent in self.leaving and in_step and name in targets(self.topology, parent, self.stages.part_of):
-                return self.leaving[parent]
+                return parent
         return None
+
+    def _letters_left(self, name: str) -> KeyValueSerdes:
+        """The serdes of ``letters`` for what a node passes on as it is."""
+        entry, found = entry_of(processor_node(self.topology, name).operation), self.letters.get(name, NO_SERDES)
+        passes = entry.is_stateless
+        return KeyValueSerdes(
+            key=found.key if passes and entry.key is Leaves.ARRIVING else None,
+            value=found.value if passes and entry.value is Leaves.ARRIVING else None,
+        )
 
     def _as_stored(self, name: str) -> tuple[KeyValueSerdes, Enters]:
         """The serdes of the store of a Python node, of what enters it in the store's bytes."""
@@ -232,6 +251,9 @@ class SerdeInference:
             return key, None
         value_serde, value = written(said.value, default.value, "value", at.value, at.value_type)
         self.entering[name] = KeyValueSerdes(key=key_serde, value=value_serde)
+        if not isinstance(node, SinkNode):
+            came = self._came_to(name, {})
+            self.letters[name] = KeyValueSerdes(key=_unlike(came.key, key_serde), value=_unlike(came.value, value_serde))
         return key, value
 
     def _moved_above(self, sink: SinkNode) -> str:
@@ -302,7 +324,8 @@ class SerdeInference:
             node = self.topology.nodes[name]
             own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
             if name in self.leaving:
-                own = own.otherwise(self.leaving[name])
+                letters = self._letters_left(name) if isinstance(node, ProcessorNode) else NO_SERDES
+                own = own.otherwise(letters).otherwise(self.leaving[name])
             elif isinstance(node, ProcessorNode):
                 came = self._came_to(name, known)
                 passes_keys = entry_of(node.operation).key is Leaves.ARRIVING
@@ -335,3 +358,10 @@ def _has_own_values(serde: Serde | None) -> bool:
         return False
     is_text_in_transit = serde.sql_type == "string" and transit_of(serde) is not None
     return is_text_in_transit or isinstance(serde, (JsonClassSerde, TimeWindowedSerde, SessionWindowedSerde))
+
+
+def _unlike(came_by: Serde | None, serde: Serde) -> Serde | None:
+    """``came_by``, if values of its Spark type are written by ``serde`` in other bytes."""
+    if came_by is None or isinstance(came_by, PairSerde) or writes_the_same(serde, came_by) or transit_of(came_by) is None:
+        return None
+    return came_by if in_transit(came_by).sql_type == in_transit(serde).sql_type else None

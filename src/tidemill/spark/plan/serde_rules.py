@@ -10,7 +10,7 @@ serde of what arrives. None where nothing is known, which is an error only if by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tidemill.dsl.serdes import BytesSerde, Serdes, StringSerde, UUIDSerde
 from tidemill.dsl.serdes_change import ChangeSerde
@@ -292,6 +292,8 @@ class PartSerdes:
     leaving: Mapping[str, KeyValueSerdes]
     from_columns: Mapping[str, KeyValueSerdes]
     stores: Mapping[str, Store]
+    letters: Mapping[str, KeyValueSerdes] = field(default_factory=dict)
+    """With which serdes what enters from columns came to these, if it enters in other bytes."""
 
 
 def serdes_of_part(topology: Topology, part: GraphPart, entries: PartEntries, default: KeyValueSerdes) -> PartSerdes:
