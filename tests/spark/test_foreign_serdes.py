@@ -234,6 +234,53 @@ def test_a_topic_of_json_gets_no_such_number_behind_peek(
         program.pipe([("in", Record(b"k", numbers.serialize({"n": float("nan")})))])
 
 
+@dataclass(frozen=True)
+class Hexadecimal:
+    """A serde of a user's own whose values are bytes, but not those on the wire."""
+
+    name: ClassVar[str] = "hexadecimal"
+    sql_type: ClassVar[str] = "binary"
+
+    def serialize(self, value: bytes | None) -> bytes | None:
+        return None if value is None else value.hex().encode()
+
+    def deserialize(self, data: bytes | None) -> bytes | None:
+        return None if data is None else bytes.fromhex(data.decode())
+
+
+def _has_value(key: Any, value: Any) -> Any:
+    return value.isNotNull()
+
+
+_BYTES_PASSED_ON: dict[str, Callable[[KStream, Serde], KStream]] = {
+    "peek": lambda s, _: s.peek(lambda key, value: None),
+    "columns and peek": lambda s, _: s.map_values(lambda value: F.concat(value, F.lit(b""))).peek(lambda key, value: None),
+    "a table behind peek": lambda s, serde: (
+        s.peek(lambda key, value: None).to_table(store="t", key=serde, value=serde).to_stream()
+    ),
+    "an aggregate behind peek": lambda s, serde: (
+        _reduced(s.filter(_has_value).peek(lambda key, value: None), Materialized(name="t", key=serde, value=serde)).to_stream()
+    ),
+}
+
+
+@pytest.mark.parametrize("what", _BYTES_PASSED_ON)
+@pytest.mark.parametrize("kind", ["avro", "own"])
+def test_a_serde_whose_values_are_bytes_writes_its_own_behind_functions_in_batches(
+    tidemill_session: SparkSession, registry: SchemaRegistry, what: str, kind: str
+) -> None:
+    serde, builder = registry.avro('"bytes"') if kind == "avro" else Hexadecimal(), StreamsBuilder()
+    passed = _BYTES_PASSED_ON[what](builder.stream("in", key=serde, value=serde), serde)
+    passed.to("out", key=serde, value=serde)
+    passed.to("raw", key=Serdes.bytes(), value=Serdes.bytes())
+    with TopologyTestDriver(builder, session=tidemill_session) as driver:
+        driver.create_input_topic("in", serde, serde).pipe_input(b"k", b"\xff")
+        assert driver.create_output_topic("out", serde, serde).read_key_values() == [(b"k", b"\xff")]
+        assert driver.create_output_topic("raw", Serdes.bytes(), Serdes.bytes()).read_key_values() == [(b"k", b"\xff")]
+        if "behind" in what:
+            assert driver.store("t").get(b"k") == (b"\xff", 0)
+
+
 def _fails(*_: object) -> Any:
     raise ValueError
 
@@ -243,17 +290,16 @@ class _FailingProcessor(Processor):
         raise ValueError
 
 
-_HAS_VALUE = lambda key, value: value.isNotNull()  # noqa: E731
 _FAILING: dict[str, Callable[[KStream], object]] = {
     "peek": lambda s: s.peek(_fails),
-    "peek behind columns": lambda s: s.filter(_HAS_VALUE).peek(_fails),
-    "peek behind peek and columns": lambda s: s.filter(_HAS_VALUE).peek(print).peek(print).filter(_HAS_VALUE).peek(_fails),
-    "a processor behind columns": lambda s: s.filter(_HAS_VALUE).process(_FailingProcessor),
+    "peek behind columns": lambda s: s.filter(_has_value).peek(_fails),
+    "peek behind peek and columns": lambda s: s.filter(_has_value).peek(print).peek(print).filter(_has_value).peek(_fails),
+    "a processor behind columns": lambda s: s.filter(_has_value).process(_FailingProcessor),
     "an aggregate behind columns": lambda s: (
-        s.filter(_HAS_VALUE).group_by_key().aggregate(lambda: 0, _fails, value=Serdes.long(), store="a")
+        s.filter(_has_value).group_by_key().aggregate(lambda: 0, _fails, value=Serdes.long(), store="a")
     ),
     "a window behind columns": lambda s: (
-        s.filter(_HAS_VALUE)
+        s.filter(_has_value)
         .group_by_key()
         .windowed_by(TimeWindows.of_size(10))
         .aggregate(lambda: 0, _fails, value=Serdes.long(), store="a")

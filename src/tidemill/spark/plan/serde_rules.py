@@ -177,9 +177,12 @@ def writes_as_it_came(topology: Topology, name: str, side: str, default: KeyValu
 
 
 def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
-    """True if a sink's own serde writes the bytes that the given one has written; bytes are nothing else to a serde of bytes."""
-    if given is None or own is None or given == own or BytesSerde in (type(given), type(own)):
+    """True if a sink's own serde writes the bytes that the given one has written. Bytes are nothing else to a serde of bytes, but
+    those that are the values of another serde, too."""
+    if given is None or own is None or given == own:
         return True
+    if BytesSerde in (type(given), type(own)):
+        return given.sql_type != own.sql_type
     for form in ((StringSerde, UUIDSerde), (JsonSerde, JsonClassSerde)):
         if type(given) in form and type(own) in form:
             return given.sql_type == own.sql_type
