@@ -281,6 +281,37 @@ def test_a_serde_whose_values_are_bytes_writes_its_own_behind_functions_in_batch
             assert driver.store("t").get(b"k") == (b"\xff", 0)
 
 
+_REFUSED: dict[str, tuple[Serde, Callable[[Any], Any], str]] = {
+    "a uuid": (Serdes.uuid(), lambda v: F.concat(v, F.lit("")), "is not the text of a UUID"),
+    "a required field": (Serdes.json("n int NOT NULL"), lambda v: F.struct(v.try_cast("int").alias("n")), "missing or null"),
+}
+
+
+@pytest.mark.parametrize("what", _REFUSED)
+@pytest.mark.parametrize("into", ["a topic", "a table"])
+def test_what_a_serde_refuses_is_not_written_behind_functions_in_batches_either(
+    tidemill_session: SparkSession, what: str, into: str
+) -> None:
+    (serde, function, why), builder, text = _REFUSED[what], StreamsBuilder(), Serdes.string()
+    seen = builder.stream("in", key=text, value=text).map_values(function).peek(lambda key, value: None)
+    if into == "a topic":
+        seen.to("out", key=text, value=serde)
+    else:
+        seen.to_table(store="t", key=text, value=serde)
+    with TopologyTestDriver(builder, session=tidemill_session) as driver, pytest.raises(Exception, match=why):
+        driver.create_input_topic("in", text, text).pipe_input("k", "none")
+
+
+def test_a_uuid_behind_functions_in_batches_is_written_in_its_own_form(tidemill_session: SparkSession) -> None:
+    builder, text = StreamsBuilder(), Serdes.string()
+    upper = builder.stream("in", key=text, value=text).map_values(F.upper)
+    upper.peek(lambda key, value: None).to("out", key=text, value=Serdes.uuid())
+    one = uuid.UUID(int=0xABC)
+    with TopologyTestDriver(builder, session=tidemill_session) as driver:
+        driver.create_input_topic("in", text, text).pipe_input("k", str(one))
+        assert driver.create_output_topic("out", text, text).read_value() == str(one)
+
+
 def _fails(*_: object) -> Any:
     raise ValueError
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tidemill.dsl.json_schema import StructType, parts_of
 from tidemill.dsl.serdes import BytesSerde, Serdes, StringSerde, UUIDSerde
 from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.dsl.serdes_foreign_key import SubscriptionResponseSerde
@@ -177,16 +178,17 @@ def writes_as_it_came(topology: Topology, name: str, side: str, default: KeyValu
 
 
 def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
-    """True if a sink's own serde writes the bytes that the given one has written. Bytes are nothing else to a serde of bytes, but
-    those that are the values of another serde, too."""
+    """True if a sink's own serde writes the bytes that the given one has written, and refuses none of them. Bytes are nothing
+    else to a serde of bytes, but those that are the values of another serde, too."""
     if given is None or own is None or given == own:
         return True
     if BytesSerde in (type(given), type(own)):
         return given.sql_type != own.sql_type
-    for form in ((StringSerde, UUIDSerde), (JsonSerde, JsonClassSerde)):
-        if type(given) in form and type(own) in form:
-            return given.sql_type == own.sql_type
-    return False
+    if type(own) is StringSerde:
+        return type(given) is UUIDSerde
+    if type(own) is not JsonSerde or type(given) not in (JsonSerde, JsonClassSerde) or given.sql_type != own.sql_type:
+        return False
+    return not any(isinstance(part, StructType) and part.required for part in parts_of(own.type))
 
 
 def makers_of(topology: Topology, name: str, side: str) -> list[str]:
