@@ -18,11 +18,23 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.plan_harness import Program, Record
-from tidemill import Materialized, Serdes, StreamsBuilder, TimeWindows, of_columns, per_record
+from tidemill import (
+    KStream,
+    Materialized,
+    Processor,
+    ProcessorContext,
+    Serdes,
+    StreamsBuilder,
+    TimeWindows,
+    of_columns,
+    per_record,
+)
+from tidemill import Record as TidemillRecord
 from tidemill.dsl.serdes import StringSerde, WholeNumberSerde
 from tidemill.dsl.serdes_json import JsonSerde
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry import SchemaRegistry
+from tidemill.testing import TopologyTestDriver
 from tidemill.topology.values import Serde
 
 pytestmark = pytest.mark.spark
@@ -163,6 +175,180 @@ def test_numbers_without_a_form_in_json_reach_python_functions_behind_those_of_c
     assert [repr(numbers.deserialize(record.value)["n"]) for record in program.outputs["last"]] == ["nan", "-inf", "0.25"]
     with pytest.raises(Exception, match="NaN and infinite numbers have no form in JSON"):
         program.pipe([("in", Record(b"json", written[0]))])
+
+
+_PASSED_ON: dict[str, Callable[[KStream], KStream]] = {
+    "peek at what was read": lambda s: s.peek(lambda key, value: None),
+    "peek behind columns": lambda s: s.filter(lambda key, value: value.isNotNull()).peek(lambda key, value: None),
+    "peek twice": lambda s: s.filter(lambda key, value: value.isNotNull()).peek(lambda *_: None).peek(lambda *_: None),
+    "a processor behind columns": lambda s: s.filter(lambda key, value: value.isNotNull()).process(_Forwards),
+    "an aggregate": lambda s: (
+        s.filter(lambda key, value: value.isNotNull())
+        .group_by_key()
+        .aggregate(lambda: {"n": 0.0}, lambda key, value, _: value, store=Materialized(key=s.key_serde, value=s.value_serde))
+        .to_stream()
+    ),
+    "a window": lambda s: (
+        s.filter(lambda key, value: value.isNotNull())
+        .group_by_key()
+        .windowed_by(TimeWindows.of_size(10))
+        .reduce(lambda _, value: value)
+        .to_stream()
+        .select_key(per_record(lambda key, _: key.key, s.key_serde))
+    ),
+}
+
+
+class _Forwards(Processor):
+    def init(self, context: ProcessorContext) -> None:
+        self.context = context
+
+    def process(self, record: TidemillRecord) -> None:
+        self.context.forward(record)
+
+
+@pytest.mark.parametrize("what", _PASSED_ON)
+def test_avro_with_numbers_without_a_form_in_json_passes_python_functions_as_it_is(
+    spark: SparkSession, tmp_path: Path, registry: SchemaRegistry, what: str
+) -> None:
+    number = {"type": "record", "name": "Number", "fields": [{"name": "n", "type": "double"}]}
+    numbers, builder = registry.avro(json.dumps(number)), StreamsBuilder()
+    _PASSED_ON[what](builder.stream("in", key=numbers, value=numbers)).to("out", key=numbers, value=numbers)
+    written = [numbers.serialize({"n": n}) for n in (float("nan"), float("-inf"), 0.5)]
+    found = run(spark, tmp_path, builder, *(Record(value, value) for value in written))
+    assert [(record.key, record.value) for record in found] == [(value, value) for value in written]
+
+
+@pytest.mark.parametrize("value", [Serdes.json("n double"), None], ids=["a serde", "by its type"])
+def test_a_topic_of_json_gets_no_such_number_behind_peek(
+    spark: SparkSession, tmp_path: Path, registry: SchemaRegistry, value: Serde | None
+) -> None:
+    number = {"type": "record", "name": "Number", "fields": [{"name": "n", "type": "double"}]}
+    numbers, builder, text = registry.avro(json.dumps(number)), StreamsBuilder(), Serdes.string()
+    same = builder.stream("in", key=text, value=numbers).map_values(lambda v: F.struct(v["n"].alias("n")))
+    same.peek(lambda key, value: None).to("out", key=text, value=value)
+    program = Program(spark, builder.build(), tmp_path)
+    program.pipe([("in", Record(b"k", numbers.serialize({"n": 0.5})))])
+    assert [record.value for record in program.outputs["out"]] == [b'{"n":0.5}']
+    with pytest.raises(Exception, match="NaN and infinite numbers have no form in JSON"):
+        program.pipe([("in", Record(b"k", numbers.serialize({"n": float("nan")})))])
+
+
+@dataclass(frozen=True)
+class Hexadecimal:
+    """A serde of a user's own whose values are bytes, but not those on the wire."""
+
+    name: ClassVar[str] = "hexadecimal"
+    sql_type: ClassVar[str] = "binary"
+
+    def serialize(self, value: bytes | None) -> bytes | None:
+        return None if value is None else value.hex().encode()
+
+    def deserialize(self, data: bytes | None) -> bytes | None:
+        return None if data is None else bytes.fromhex(data.decode())
+
+
+def _has_value(key: Any, value: Any) -> Any:
+    return value.isNotNull()
+
+
+_BYTES_PASSED_ON: dict[str, Callable[[KStream, Serde], KStream]] = {
+    "peek": lambda s, _: s.peek(lambda key, value: None),
+    "columns and peek": lambda s, _: s.map_values(lambda value: F.concat(value, F.lit(b""))).peek(lambda key, value: None),
+    "a table behind peek": lambda s, serde: (
+        s.peek(lambda key, value: None).to_table(store="t", key=serde, value=serde).to_stream()
+    ),
+    "an aggregate behind peek": lambda s, serde: (
+        _reduced(s.filter(_has_value).peek(lambda key, value: None), Materialized(name="t", key=serde, value=serde)).to_stream()
+    ),
+}
+
+
+@pytest.mark.parametrize("what", _BYTES_PASSED_ON)
+@pytest.mark.parametrize("kind", ["avro", "own"])
+def test_a_serde_whose_values_are_bytes_writes_its_own_behind_functions_in_batches(
+    tidemill_session: SparkSession, registry: SchemaRegistry, what: str, kind: str
+) -> None:
+    serde, builder = registry.avro('"bytes"') if kind == "avro" else Hexadecimal(), StreamsBuilder()
+    passed = _BYTES_PASSED_ON[what](builder.stream("in", key=serde, value=serde), serde)
+    passed.to("out", key=serde, value=serde)
+    passed.to("raw", key=Serdes.bytes(), value=Serdes.bytes())
+    with TopologyTestDriver(builder, session=tidemill_session) as driver:
+        driver.create_input_topic("in", serde, serde).pipe_input(b"k", b"\xff")
+        assert driver.create_output_topic("out", serde, serde).read_key_values() == [(b"k", b"\xff")]
+        assert driver.create_output_topic("raw", Serdes.bytes(), Serdes.bytes()).read_key_values() == [(b"k", b"\xff")]
+        if "behind" in what:
+            assert driver.store("t").get(b"k") == (b"\xff", 0)
+
+
+_REFUSED: dict[str, tuple[Serde, Callable[[Any], Any], str]] = {
+    "a uuid": (Serdes.uuid(), lambda v: F.concat(v, F.lit("")), "is not the text of a UUID"),
+    "a required field": (Serdes.json("n int NOT NULL"), lambda v: F.struct(v.try_cast("int").alias("n")), "missing or null"),
+}
+
+
+@pytest.mark.parametrize("what", _REFUSED)
+@pytest.mark.parametrize("into", ["a topic", "a table"])
+def test_what_a_serde_refuses_is_not_written_behind_functions_in_batches_either(
+    tidemill_session: SparkSession, what: str, into: str
+) -> None:
+    (serde, function, why), builder, text = _REFUSED[what], StreamsBuilder(), Serdes.string()
+    seen = builder.stream("in", key=text, value=text).map_values(function).peek(lambda key, value: None)
+    if into == "a topic":
+        seen.to("out", key=text, value=serde)
+    else:
+        seen.to_table(store="t", key=text, value=serde)
+    with TopologyTestDriver(builder, session=tidemill_session) as driver, pytest.raises(Exception, match=why):
+        driver.create_input_topic("in", text, text).pipe_input("k", "none")
+
+
+def test_a_uuid_behind_functions_in_batches_is_written_in_its_own_form(tidemill_session: SparkSession) -> None:
+    builder, text = StreamsBuilder(), Serdes.string()
+    upper = builder.stream("in", key=text, value=text).map_values(F.upper)
+    upper.peek(lambda key, value: None).to("out", key=text, value=Serdes.uuid())
+    one = uuid.UUID(int=0xABC)
+    with TopologyTestDriver(builder, session=tidemill_session) as driver:
+        driver.create_input_topic("in", text, text).pipe_input("k", str(one))
+        assert driver.create_output_topic("out", text, text).read_value() == str(one)
+
+
+def _fails(*_: object) -> Any:
+    raise ValueError
+
+
+class _FailingProcessor(Processor):
+    def process(self, record: TidemillRecord) -> None:
+        raise ValueError
+
+
+_FAILING: dict[str, Callable[[KStream], object]] = {
+    "peek": lambda s: s.peek(_fails),
+    "peek behind columns": lambda s: s.filter(_has_value).peek(_fails),
+    "peek behind peek and columns": lambda s: s.filter(_has_value).peek(print).peek(print).filter(_has_value).peek(_fails),
+    "a processor behind columns": lambda s: s.filter(_has_value).process(_FailingProcessor),
+    "an aggregate behind columns": lambda s: (
+        s.filter(_has_value).group_by_key().aggregate(lambda: 0, _fails, value=Serdes.long(), store="a")
+    ),
+    "a window behind columns": lambda s: (
+        s.filter(_has_value)
+        .group_by_key()
+        .windowed_by(TimeWindows.of_size(10))
+        .aggregate(lambda: 0, _fails, value=Serdes.long(), store="a")
+    ),
+}
+
+
+@pytest.mark.parametrize("what", _FAILING)
+def test_a_dead_letter_has_the_bytes_of_the_sources_serde_where_columns_pass_the_record_on(
+    tidemill_session: SparkSession, registry: SchemaRegistry, what: str
+) -> None:
+    orders, builder, settings = registry.avro(ORDER), StreamsBuilder(), {"errors.dead.letter.queue.topic.name": "letters"}
+    _FAILING[what](builder.stream("in", key=orders, value=Fahrenheit()))
+    settings["processing.exception.handler"] = "dead-letter"
+    with TopologyTestDriver(builder, settings, session=tidemill_session) as driver:
+        driver.create_input_topic("in", orders, Fahrenheit()).pipe_input({"item": "tea", "pieces": 2}, 20.0)
+        (letter,) = driver.create_output_topic("letters", Serdes.bytes(), Serdes.bytes()).read_records()
+    assert (letter.key, letter.value) == (orders.serialize({"item": "tea", "pieces": 2}), b"68.0F")
 
 
 def test_what_avro_can_not_read_is_set_aside_and_the_rest_goes_on(

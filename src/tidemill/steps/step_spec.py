@@ -114,6 +114,9 @@ class NodeSpec:
     """The store of a stream-table join's table, which the node ``operation.table`` writes."""
     lookup_key_serde: Serde | None = None
     """The serde of that store's keys, where the keys that arrive are other bytes."""
+    letter_serdes: tuple[Serde | None, Serde | None] = (None, None)
+    """The serdes with which keys and values came to the functions of Columns above that pass them on, for dead letters; None
+    where these have the bytes that arrive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +153,8 @@ class GraphEntry:
     source: int | None
     topics: tuple[str, ...]
     """Those of its sub-topology, by the index that ``seq`` has."""
+    letter_serdes: tuple[Serde | None, Serde | None] = (None, None)
+    """As a node's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

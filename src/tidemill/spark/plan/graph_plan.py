@@ -119,7 +119,8 @@ class _Cut:
         if name in self._entered:
             border = name + _BORDER
             self._add(SourceNode(name=border, topics=()), ())
-            self._entry(self._tags.arrived(name), border, self._serdes.from_columns[name], None)
+            letters = self._serdes.letters.get(name, NO_SERDES)
+            self._entry(self._tags.arrived(name), border, self._serdes.from_columns[name], None, letters)
             own = (*own, border)
         arriving = next((self._serdes.leaving[parent] for parent in own if parent in self._serdes.leaving), None)
         arriving = arriving or self._serdes.from_columns.get(name, NO_SERDES)
@@ -143,11 +144,14 @@ class _Cut:
     def _add(self, node: Node, parents: tuple[str, ...]) -> None:
         self.nodes[node.name], self.parents[node.name] = node, parents
 
-    def _entry(self, tag: int, name: str, edge: KeyValueSerdes, source: int | None) -> None:
+    def _entry(
+        self, tag: int, name: str, edge: KeyValueSerdes, source: int | None, letters: KeyValueSerdes = NO_SERDES
+    ) -> None:
         require(edge, f"of {name}", f"of {name}")
         key_serde, value_serde = edge.settled
         if source is None:
             key_serde, value_serde = before_it_is_written(key_serde), before_it_is_written(value_serde)
         self.entries[tag] = GraphEntry(
-            node=name, key_serde=key_serde, value_serde=value_serde, source=source, topics=self._topics
-        )
+            node=name, key_serde=key_serde, value_serde=value_serde, source=source, topics=self._topics,
+            letter_serdes=(letters.key, letters.value),
+        )  # fmt: skip

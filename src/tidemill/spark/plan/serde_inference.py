@@ -7,7 +7,7 @@ the serdes of its sinks, a Python node those of its columns' types. By which rul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column
 from pyspark.sql.types import DataType
@@ -37,9 +37,11 @@ from tidemill.spark.plan.serde_rules import (
     pair_of_sides,
     serdes_of_part,
     sink_edge,
+    writes_as_it_came,
+    writes_the_same,
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, runs_vectorised, targets
-from tidemill.steps.rows.codecs_wire import before_it_is_written, transit_of
+from tidemill.steps.rows.codecs_wire import PairSerde, before_it_is_written, in_transit, transit_of
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, parents_first, processor_node
@@ -58,6 +60,8 @@ class SerdeInference:
     """Serdes of records that leave a source, or a node that runs in Python."""
     entering: dict[str, KeyValueSerdes] = field(default_factory=dict)
     """Serdes of records that enter a sink, a node of a vectorised step, or from columns a node of a part."""
+    letters: dict[str, KeyValueSerdes] = field(default_factory=dict)
+    """With which serdes what enters a Python node came to the functions of Columns above, if it enters in other bytes."""
     from_parts: dict[str, KeyValueSerdes] = field(default_factory=dict)
     """Serdes of records that leave a part for a node of columns below it."""
 
@@ -124,6 +128,9 @@ class SerdeInference:
             if left is None:
                 continue
             self.entering[name], self.leaving[name] = entry, left
+            above = None if name in self.letters else self._inline_parent(name)
+            if above is not None:
+                self.letters[name] = self._letters_left(above)
             if outer_targets(self.topology, self.stages, name):
                 onward.append(name)
         for part in self.stages.parts:
@@ -163,7 +170,7 @@ class SerdeInference:
         """The serdes inside a part, once all are settled."""
         entries = self.entries_of(part)
         assert entries is not None
-        return serdes_of_part(self.topology, part, entries, self.default)
+        return replace(serdes_of_part(self.topology, part, entries, self.default), letters=self.letters)
 
     def _leave_part(self, part: GraphPart) -> None:
         if self.entries_of(part) is None:
@@ -180,11 +187,24 @@ class SerdeInference:
 
     def _inline(self, name: str) -> KeyValueSerdes | None:
         """Serdes of records that reach the node from a Python node of the same step; None if there is none."""
+        parent = self._inline_parent(name)
+        return None if parent is None else self.leaving[parent]
+
+    def _inline_parent(self, name: str) -> str | None:
         for parent in parents_first(self.topology):
             in_step = runs_vectorised(self.topology, self.stages, parent)
             if parent in self.leaving and in_step and name in targets(self.topology, parent, self.stages.part_of):
-                return self.leaving[parent]
+                return parent
         return None
+
+    def _letters_left(self, name: str) -> KeyValueSerdes:
+        """The serdes of ``letters`` for what a node passes on as it is."""
+        entry, found = entry_of(processor_node(self.topology, name).operation), self.letters.get(name, NO_SERDES)
+        passes = entry.is_stateless
+        return KeyValueSerdes(
+            key=found.key if passes and entry.key is Leaves.ARRIVING else None,
+            value=found.value if passes and entry.value is Leaves.ARRIVING else None,
+        )
 
     def _as_stored(self, name: str) -> tuple[KeyValueSerdes, Enters]:
         """The serdes of the store of a Python node, of what enters it in the store's bytes."""
@@ -214,10 +234,15 @@ class SerdeInference:
         if not is_batch_sink(node):
             said = said.otherwise(self._with_own_values(name, at))
         is_python = name in self.stages.part_of
+        is_vectorised = not is_python and isinstance(node, ProcessorNode)
 
         def written(own: Serde | None, of_all: Serde | None, side: str, column: Column, kind: DataType) -> tuple[Serde, Encoded]:
             where = f"into {place}, {side}" + (f" by default.{side}.serde" if of_all is not None and own is None else "")
-            chosen = own or of_all or serde_for_type(kind, where)
+            chosen = own or of_all
+            if chosen is None:
+                chosen = serde_for_type(kind, where)
+                if is_vectorised and not writes_as_it_came(self.topology, name, side, self.default):
+                    chosen = before_it_is_written(chosen)
             return chosen, encoded(before_it_is_written(chosen) if is_python else chosen, column, kind, where)
 
         key_serde, key = written(said.key, default.key, "key", at.key, at.key_type)
@@ -226,6 +251,9 @@ class SerdeInference:
             return key, None
         value_serde, value = written(said.value, default.value, "value", at.value, at.value_type)
         self.entering[name] = KeyValueSerdes(key=key_serde, value=value_serde)
+        if not isinstance(node, SinkNode):
+            came = self._came_to(name, {})
+            self.letters[name] = KeyValueSerdes(key=_unlike(came.key, key_serde), value=_unlike(came.value, value_serde))
         return key, value
 
     def _moved_above(self, sink: SinkNode) -> str:
@@ -304,6 +332,7 @@ class SerdeInference:
 
     def _came_from(self, name: str, known: dict[str, KeyValueSerdes]) -> KeyValueSerdes:
         """The serdes with which what leaves a node came to columns: those that the program names, or else those with which a
+<<<<<<< HEAD
         source or a node in Python has left it; functions of Columns pass on what they leave as it is. ``known``: of the nodes
         above."""
         node = self.topology.nodes[name]
@@ -318,6 +347,25 @@ class SerdeInference:
         return own.otherwise(
             KeyValueSerdes(key=came.key if passes_keys else None, value=came.value if passes_values else None)
         )
+=======
+        source or a node in Python has left it; functions of Columns pass on what they leave as it is. ``known``: of nodes on
+        the way, which may be reached by many ways."""
+        if name not in known:
+            node = self.topology.nodes[name]
+            own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
+            if name in self.leaving:
+                letters = self._letters_left(name) if isinstance(node, ProcessorNode) else NO_SERDES
+                own = own.otherwise(letters).otherwise(self.leaving[name])
+            elif isinstance(node, ProcessorNode):
+                came = self._came_to(name, known)
+                passes_keys = entry_of(node.operation).key is Leaves.ARRIVING
+                passes_values = value_leaves(node.operation) is Leaves.ARRIVING
+                own = own.otherwise(
+                    KeyValueSerdes(key=came.key if passes_keys else None, value=came.value if passes_values else None)
+                )
+            known[name] = own
+        return known[name]
+>>>>>>> fz
 
     def at_batch_sink(self, name: str) -> KeyValueSerdes:
         """The serdes of records that reach a ``foreach_batch`` node, on whichever way.
@@ -341,3 +389,10 @@ def _has_own_values(serde: Serde | None) -> bool:
         return False
     is_text_in_transit = serde.sql_type == "string" and transit_of(serde) is not None
     return is_text_in_transit or isinstance(serde, (JsonClassSerde, TimeWindowedSerde, SessionWindowedSerde))
+
+
+def _unlike(came_by: Serde | None, serde: Serde) -> Serde | None:
+    """``came_by``, if values of its Spark type are written by ``serde`` in other bytes."""
+    if came_by is None or isinstance(came_by, PairSerde) or writes_the_same(serde, came_by) or transit_of(came_by) is None:
+        return None
+    return came_by if in_transit(came_by).sql_type == in_transit(serde).sql_type else None

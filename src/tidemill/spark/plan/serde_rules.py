@@ -10,8 +10,9 @@ serde of what arrives. None where nothing is known, which is an error only if by
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from tidemill.dsl.json_schema import StructType, parts_of
 from tidemill.dsl.serdes import BytesSerde, Serdes, StringSerde, UUIDSerde
 from tidemill.dsl.serdes_change import ChangeSerde
 from tidemill.dsl.serdes_foreign_key import SubscriptionResponseSerde
@@ -160,14 +161,34 @@ def _passes_on(topology: Topology, name: str, side: str) -> bool:
     return entry.is_stateless and (entry.key if side == "key" else entry.value) is Leaves.ARRIVING
 
 
+def writes_as_it_came(topology: Topology, name: str, side: str, default: KeyValueSerdes) -> bool:
+    """True if keys, or values, that reach a node of a vectorised step from columns may get into a topic or a store as the text in
+    which they came: a store or a sink that they reach as they are has no serde, or one of JSON."""
+    node = topology.nodes[name]
+    if isinstance(node, SinkNode):
+        serde = node.key_serde if side == "key" else node.value_serde
+        return is_batch_sink(node) or serde is None or type(serde) in (JsonSerde, JsonClassSerde)
+    store = kept_store(processor_node(topology, name).operation)
+    if store is not None:
+        kept = topology.stores[store]
+        return (kept.key_serde or default.key if side == "key" else kept.value_serde or default.value) is None
+    return _passes_on(topology, name, side) and any(
+        writes_as_it_came(topology, child, side, default) for child in targets(topology, name)
+    )
+
+
 def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
-    """True if a sink's own serde writes the bytes that the given one has written; bytes are nothing else to a serde of bytes."""
-    if given is None or own is None or given == own or BytesSerde in (type(given), type(own)):
+    """True if a sink's own serde writes the bytes that the given one has written, and refuses none of them. Bytes are nothing
+    else to a serde of bytes, but those that are the values of another serde, too."""
+    if given is None or own is None or given == own:
         return True
-    for form in ((StringSerde, UUIDSerde), (JsonSerde, JsonClassSerde)):
-        if type(given) in form and type(own) in form:
-            return given.sql_type == own.sql_type
-    return False
+    if BytesSerde in (type(given), type(own)):
+        return given.sql_type != own.sql_type
+    if type(own) is StringSerde:
+        return type(given) is UUIDSerde
+    if type(own) is not JsonSerde or type(given) not in (JsonSerde, JsonClassSerde) or given.sql_type != own.sql_type:
+        return False
+    return not any(isinstance(part, StructType) and part.required for part in parts_of(own.type))
 
 
 def makers_of(topology: Topology, name: str, side: str) -> list[str]:
@@ -276,6 +297,8 @@ class PartSerdes:
     leaving: Mapping[str, KeyValueSerdes]
     from_columns: Mapping[str, KeyValueSerdes]
     stores: Mapping[str, Store]
+    letters: Mapping[str, KeyValueSerdes] = field(default_factory=dict)
+    """With which serdes what enters from columns came to these, if it enters in other bytes."""
 
 
 def serdes_of_part(topology: Topology, part: GraphPart, entries: PartEntries, default: KeyValueSerdes) -> PartSerdes:

@@ -34,6 +34,7 @@ from tidemill.steps.step_spec import (
 )
 from tidemill.steps.timestamp_extractors import extractor_function
 from tidemill.topology.graph import Subtopology, broker_topic, changelog_of, subtopologies
+from tidemill.topology.key_value_serdes import NO_SERDES
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import (
     ProcessorNode,
@@ -179,6 +180,7 @@ class StepSpecs:
         for to in inline:
             if isinstance(topology.nodes[to], ProcessorNode):
                 rewritten[to] = other_serdes(leaving, self._serdes.entering[to])
+        letters = self._serdes.letters.get(name, NO_SERDES)
         return NodeSpec(
             name=name,
             subtopology=part.id,
@@ -196,6 +198,7 @@ class StepSpecs:
             forwards_last=forwards_last_changes(topology, node),
             lookup_store=looked_up,
             lookup_key_serde=None if writes_the_same(entering.key, stored) else stored,
+            letter_serdes=(letters.key, letters.value),
         )
 
     def _sink(self, name: str) -> SinkSpec:

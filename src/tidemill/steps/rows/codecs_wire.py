@@ -216,6 +216,18 @@ def from_the_jvm(serde: Serde, data: bytes | None) -> bytes | None:
     return serde.serialize(value)
 
 
+def as_it_came(came_by: Serde | None, serde: Serde, data: bytes | None) -> bytes | None:
+    """Bytes of ``serde`` as those of the serde with which the value came (None: the same), where that one can write it."""
+    if came_by is None or data is None:
+        return data
+    try:
+        return came_by.serialize(serde.deserialize(data))
+    except (RetriableError, ConfigError):
+        raise
+    except Exception:
+        return data
+
+
 def _window_as_struct(serde: _WindowedSerde, value: Windowed | None) -> dict[str, object] | None:
     """A windowed key as functions of Columns see it: a struct, with the key in the window as they see such a key by itself."""
     if value is None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from tidemill.dsl.serdes import StringSerde, java_text
 from tidemill.operators.record import Headers
 from tidemill.printable import said_by
+from tidemill.steps.rows.codecs_wire import as_it_came
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import read_each
 from tidemill.steps.rows.order import topic_index
@@ -116,7 +117,9 @@ def source_bytes(
             row, entry = found.table.slice(at, 1), found.entry
             if entry.source is not None:
                 return row.column("key")[0].as_py(), row.column("value")[0].as_py()
-            return side_bytes(row, "key", entry.key_serde)[0], side_bytes(row, "value", entry.value_serde)[0]
+            key, value = side_bytes(row, "key", entry.key_serde)[0], side_bytes(row, "value", entry.value_serde)[0]
+            by_key, by_value = entry.letter_serdes
+            return as_it_came(by_key, entry.key_serde, key), as_it_came(by_value, entry.value_serde, value)
     return None, None
 
 

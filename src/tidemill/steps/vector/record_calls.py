@@ -14,6 +14,7 @@ from tidemill.operators.exception_handlers import ErrorContext, HandlerFailedErr
 from tidemill.operators.function_failures import function_failure
 from tidemill.operators.record import Record
 from tidemill.printable import said_by
+from tidemill.steps.rows.codecs_wire import as_it_came
 from tidemill.steps.rows.intake import as_handlers_get_it
 from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
@@ -62,7 +63,8 @@ def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Bas
     if refused is None:
         raise function_failed(node, task, topic, offset, problem) from problem
     state.dropped += 1
-    state.passed_over.add(refused, key, value)
+    by_key, by_value = node.letter_serdes
+    state.passed_over.add(refused, as_it_came(by_key, node.key_serde, key), as_it_came(by_value, node.value_serde, value))
 
 
 def function_failed(
