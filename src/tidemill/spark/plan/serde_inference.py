@@ -252,7 +252,7 @@ class SerdeInference:
         value_serde, value = written(said.value, default.value, "value", at.value, at.value_type)
         self.entering[name] = KeyValueSerdes(key=key_serde, value=value_serde)
         if not isinstance(node, SinkNode):
-            came = self._came_to(name, {})
+            came = self.came_to(name)
             self.letters[name] = KeyValueSerdes(key=_unlike(came.key, key_serde), value=_unlike(came.value, value_serde))
         return key, value
 
@@ -332,13 +332,13 @@ class SerdeInference:
 
     def _came_from(self, name: str, known: dict[str, KeyValueSerdes]) -> KeyValueSerdes:
         """The serdes with which what leaves a node came to columns: those that the program names, or else those with which a
-<<<<<<< HEAD
         source or a node in Python has left it; functions of Columns pass on what they leave as it is. ``known``: of the nodes
         above."""
         node = self.topology.nodes[name]
         own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
         if name in self.leaving:
-            return own.otherwise(self.leaving[name])
+            letters = self._letters_left(name) if isinstance(node, ProcessorNode) else NO_SERDES
+            return own.otherwise(letters).otherwise(self.leaving[name])
         if not isinstance(node, ProcessorNode):
             return own
         came = self._of_parents(name, known)
@@ -347,25 +347,6 @@ class SerdeInference:
         return own.otherwise(
             KeyValueSerdes(key=came.key if passes_keys else None, value=came.value if passes_values else None)
         )
-=======
-        source or a node in Python has left it; functions of Columns pass on what they leave as it is. ``known``: of nodes on
-        the way, which may be reached by many ways."""
-        if name not in known:
-            node = self.topology.nodes[name]
-            own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
-            if name in self.leaving:
-                letters = self._letters_left(name) if isinstance(node, ProcessorNode) else NO_SERDES
-                own = own.otherwise(letters).otherwise(self.leaving[name])
-            elif isinstance(node, ProcessorNode):
-                came = self._came_to(name, known)
-                passes_keys = entry_of(node.operation).key is Leaves.ARRIVING
-                passes_values = value_leaves(node.operation) is Leaves.ARRIVING
-                own = own.otherwise(
-                    KeyValueSerdes(key=came.key if passes_keys else None, value=came.value if passes_values else None)
-                )
-            known[name] = own
-        return known[name]
->>>>>>> fz
 
     def at_batch_sink(self, name: str) -> KeyValueSerdes:
         """The serdes of records that reach a ``foreach_batch`` node, on whichever way.

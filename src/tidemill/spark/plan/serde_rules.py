@@ -164,17 +164,25 @@ def _passes_on(topology: Topology, name: str, side: str) -> bool:
 def writes_as_it_came(topology: Topology, name: str, side: str, default: KeyValueSerdes) -> bool:
     """True if keys, or values, that reach a node of a vectorised step from columns may get into a topic or a store as the text in
     which they came: a store or a sink that they reach as they are has no serde, or one of JSON."""
-    node = topology.nodes[name]
-    if isinstance(node, SinkNode):
-        serde = node.key_serde if side == "key" else node.value_serde
-        return is_batch_sink(node) or serde is None or type(serde) in (JsonSerde, JsonClassSerde)
-    store = kept_store(processor_node(topology, name).operation)
-    if store is not None:
-        kept = topology.stores[store]
-        return (kept.key_serde or default.key if side == "key" else kept.value_serde or default.value) is None
-    return _passes_on(topology, name, side) and any(
-        writes_as_it_came(topology, child, side, default) for child in targets(topology, name)
-    )
+    seen, todo = {name}, [name]
+    while todo:
+        at = todo.pop()
+        node = topology.nodes[at]
+        if isinstance(node, SinkNode):
+            serde = node.key_serde if side == "key" else node.value_serde
+            if is_batch_sink(node) or serde is None or type(serde) in (JsonSerde, JsonClassSerde):
+                return True
+            continue
+        store = kept_store(processor_node(topology, at).operation)
+        if store is not None:
+            kept = topology.stores[store]
+            if (kept.key_serde or default.key if side == "key" else kept.value_serde or default.value) is None:
+                return True
+        elif _passes_on(topology, at, side):
+            below = [child for child in targets(topology, at) if child not in seen]
+            seen.update(below)
+            todo += below
+    return False
 
 
 def writes_the_same(given: Serde | None, own: Serde | None) -> bool:
