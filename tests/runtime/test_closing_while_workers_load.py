@@ -20,7 +20,8 @@ from tidemill.runtime.instance.application import KafkaStreams
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 TEXT, LONG = Serdes.string(), Serdes.long()
 CLOSE_LIMIT_S = 60.0
-"""Less than the limit of a batch, after which workers that don't begin are ended."""
+SETTINGS = {"tidemill.batch.timeout.ms": 240_000, "kafka.metadata.max.age.ms": 300}
+"""Workers that don't begin are ended after this time in any case."""
 
 
 class Passing(Processor):
@@ -70,7 +71,7 @@ def place(bootstrap_servers: str, spark: SparkSession, unique_name: Any, tmp_pat
 
 def test_workers_that_load_functions_are_not_waited_for(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "loaded"
-    streams = place.application(program(place, file)).start()
+    streams = place.application(program(place, file), **SETTINGS).start()
     try:
         assert until(lambda: source_has_begun(streams))
         assert streams.close(CLOSE_LIMIT_S), "it waits for a batch that no record has been processed in"
@@ -84,7 +85,7 @@ def test_workers_that_load_functions_are_not_waited_for(place: Place, tmp_path: 
 def test_nor_are_those_of_a_plan_that_reads_more_topics(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "loaded"
     file.touch()
-    with place.running(program(place, file), **{"kafka.metadata.max.age.ms": 300}) as streams:
+    with place.running(program(place, file), **SETTINGS) as streams:
         assert count_reaches(place, 3)
         before = streams.threads[0].engine
         file.unlink()
