@@ -145,7 +145,7 @@ class BatchRunner:
         if self._group.is_joining:
             return False
         self._commits.commit()
-        if self._commits.waiting:
+        if self._commits.waiting or not self._offsets.settle():
             return False
         engine = make_engine()
         self.close()
