@@ -14,6 +14,7 @@ from tests.runtime.local_application import LIMIT_S, Place
 from tests.waiting import until
 from tidemill import Materialized, Processor, ProcessorContext, Record, Serdes, StreamsBuilder
 from tidemill.deadline import Deadline
+from tidemill.runtime.thread.batch_runner import BatchRunner
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
 TEXT, LONG = Serdes.string(), Serdes.long()
@@ -101,6 +102,27 @@ def test_a_topic_that_appears_is_read_once_both_instances_have_found_it(
         assert one.error is two.error is None
         inputs = [str(tp) for streams in (one, two) for task in streams.threads[0].tasks.values() for tp in task.inputs]
         assert {f"{place.topic('in-a')}-{number}" for number in (0, 1)} <= {*inputs}
+
+
+def test_records_that_come_during_the_change_count_also_where_latest_is_the_policy_and_nothing_was_committed(
+    bootstrap_servers: str, spark: SparkSession, unique_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(bootstrap_servers, spark, tmp_path, unique_name("latest"))
+    place.create("in-b", "counts", "kept", "topics")
+    place.send("in-b", [(b"k", b"")] * 5)
+    changing, end_workers = list[str](), BatchRunner.end_workers
+
+    def send_first(runner: BatchRunner) -> None:
+        if not changing:
+            changing.append("the plan")
+            place.send("in-b", [(b"k", b"")] * 2)
+        end_workers(runner)
+
+    with place.running(counting(place), **{"auto.offset.reset": "latest", "kafka.metadata.max.age.ms": 500}) as streams:
+        monkeypatch.setattr(BatchRunner, "end_workers", send_first)
+        place.create("in-a")
+        assert until(lambda: changing or streams.error)
+        assert last_of(place, "counts", "k", 2) == 2
 
 
 def last_of(place: Place, end: str, key: str, wanted: int) -> int:

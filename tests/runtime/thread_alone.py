@@ -67,6 +67,9 @@ class Engine:
     def expect_backlog(self) -> None:
         self.expects_backlog = True
 
+    def look(self) -> None:
+        pass
+
     def kill_workers(self) -> None:
         self.was_killed = True
 

@@ -132,3 +132,14 @@ def test_a_request_that_no_source_has_taken_is_withdrawn_and_another_one_asked()
     assert run.has_begun
     assert not run.withdraw(), "its source step has it"
     assert run.reported(report(2))
+
+
+def test_a_look_ends_one_wait_for_the_report_early_also_the_next_one() -> None:
+    run = Run(is_standing=True)
+    run.ask(request(1))
+    run.look()
+    with pytest.raises(TimeoutError):
+        run.wait(LONG_S)
+    run.look()
+    assert run.reported(report(1))
+    assert run.wait(LONG_S) == report(1), "it is there"

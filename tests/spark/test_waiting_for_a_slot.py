@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidemill.errors import BatchLostError, NoSlotError
+from tidemill.errors import NoExecutorError, NoSlotError
 from tidemill.spark.engine import BatchEngine
 
 DONE = object()
@@ -55,13 +55,23 @@ def test_a_batch_that_nobody_waits_for_any_more_is_ended(monkeypatch: pytest.Mon
     looks = iter((False, True))
     ended: list[object] = []
     monkeypatch.setattr(BatchEngine, "_waits_for_a_slot", lambda self, run: False)
-    monkeypatch.setattr(BatchEngine, "_end_by_force", lambda self, run: ended.append(run))
+    monkeypatch.setattr(BatchEngine, "_end_by_force", lambda self, run, cancel_at_once: ended.append((run, cancel_at_once)))
     engine: Any = BatchEngine.__new__(BatchEngine)
     engine._is_given_up = lambda: next(looks)
     run = Unbegun(5)
-    with pytest.raises(BatchLostError, match="its thread was stopped before it had joined the group"):
+    with pytest.raises(NoExecutorError, match="its thread was stopped before its workers had begun"):
         engine._await_report(run, 60.0)
-    assert ended == [run]
+    assert ended == [(run, True)]
+
+
+def test_the_job_of_one_that_is_given_up_is_cancelled_after_its_workers_are_ended() -> None:
+    done: list[str] = []
+    run: Any = SimpleNamespace(number=7, end=lambda: done.append("ended"), wait_over=lambda limit_s: True)
+    engine: Any = BatchEngine.__new__(BatchEngine)
+    engine._thread, engine.kill_workers = "thread-1", lambda: done.append("workers killed")
+    engine._session = SimpleNamespace(sparkContext=SimpleNamespace(cancelJobGroup=lambda group: done.append("cancelled")))
+    engine._end_by_force(run, cancel_at_once=True)
+    assert done == ["ended", "workers killed", "cancelled"]
 
 
 def test_a_job_that_goes_on_is_cancelled_again_and_said_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -101,7 +101,8 @@ class _Plan:
 
 class BatchEngine:
     """Runs one stream thread's plan. ``run`` and ``close`` are called by that thread only. ``is_given_up`` is asked while a batch
-    runs: if True, the thread was stopped before it had tasks, and doesn't wait for the batch any more."""
+    runs, and at once after ``look``: if True, the thread was stopped before it had tasks, or workers to process them, and doesn't
+    wait for the batch any more."""
 
     def __init__(
         self,
@@ -233,6 +234,11 @@ class BatchEngine:
         return {step: worker.pid for step, worker in dict(self._workers).items()}  # a copy: one may join meanwhile
 
     @property
+    def has_workers(self) -> bool:
+        """True once each step has one, with its functions loaded. No batch has reached the last step before."""
+        return len(self._workers) > len(self._steps[1])
+
+    @property
     def writer(self) -> WorkerProcess | None:
         """The worker that has the stores open."""
         workers = dict(self._workers)  # a copy, as above
@@ -244,7 +250,8 @@ class BatchEngine:
         that a job of its own, which takes rows in large portions and sums them in the JVM, is faster.
 
         Raises:
-            NoExecutorError: it did not begin (NoSlotError: no task slot was free, and the run keeps its place in the queue).
+            NoExecutorError: it did not begin (NoSlotError: no task slot was free, and the run keeps its place in the queue), or
+                was given up.
             BatchLostError: it failed or took too long; whether it was committed must be asked of the broker.
             StopError: the JVM is gone, or a step has reported a fatal error.
         """
@@ -313,18 +320,18 @@ class BatchEngine:
     def _await_report(self, run: Run, limit_s: float) -> BatchReport | None:
         """The report, or None if the run ended without one.
 
-        Raises NoSlotError if the job waits for a task slot (no worker has the request, so nothing is lost), BatchLostError if the
-        batch is given up. The job counts as waiting if two looks in a row find it so: one that Spark queued a moment ago runs no
-        task yet either.
+        Raises NoSlotError if the job waits for a task slot (no worker has the request, so nothing is lost), NoExecutorError if
+        the batch is given up. The job counts as waiting if two looks in a row find it so: one that Spark queued a moment ago runs
+        no task yet either.
         """
         deadline, waits = Deadline.after(limit_s), False
         while True:
+            if self._is_given_up():
+                self._end_by_force(run, cancel_at_once=True)
+                raise NoExecutorError("its thread was stopped before its workers had begun")
             try:
                 return run.wait(min(_SLOT_LOOK_S, deadline.left_s))
             except TimeoutError:
-                if self._is_given_up():
-                    self._end_by_force(run)
-                    raise BatchLostError("its thread was stopped before it had joined the group") from None
                 before, waits = waits, self._waits_for_a_slot(run)
                 if before and waits and run.withdraw():
                     raise NoSlotError(
@@ -355,12 +362,15 @@ class BatchEngine:
             log.error(LogEvent("run-hangs", thread=self._thread, limit_s=self._limit_s, workers=self.worker_pids))
             self._end_by_force(run)
 
-    def _end_by_force(self, run: Run) -> None:
-        """Kills the workers, also those that start meanwhile, until the job is over (rule 21)."""
+    def _end_by_force(self, run: Run, *, cancel_at_once: bool = False) -> None:
+        """Kills the workers, also those that start meanwhile, until the job is over (rule 21). ``cancel_at_once``: without time
+        for it to end by itself, as where the worker that would commit has not begun."""
         self._run = None
         run.end()
         # Workers first, then the job: a cancelled job leaves its Python processes alive, and they could still commit.
         self.kill_workers()
+        if cancel_at_once:
+            self._session.sparkContext.cancelJobGroup(_group(run))
         while not run.wait_over(_DEATH_LIMIT_S):
             log.warning(LogEvent("run-goes-on", thread=self._thread, job_group=_group(run), workers=self.worker_pids))
             self._session.sparkContext.cancelJobGroup(_group(run))  # it may not have begun: no slot is free
@@ -380,6 +390,11 @@ class BatchEngine:
             raise problem
         failure.__cause__ = problem
         return failure
+
+    def look(self) -> None:
+        """Any thread: ``is_given_up`` may have changed."""
+        if (run := self._run) is not None:
+            run.look()
 
     def next_request(self, run: int) -> BatchRequest | None:
         """The next request for a run's source step; waits for it. None: the run ends or is over. Thread-safe."""

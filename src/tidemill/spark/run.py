@@ -29,7 +29,7 @@ class Run:
         self._under_way: int | None = None
         """Id of the batch whose report is awaited."""
         self._report: BatchReport | None = None
-        self._is_ending = self._is_over = False
+        self._is_ending = self._is_over = self._is_looked_at = False
         self.has_begun = False
         """A source step has asked for a request: Spark has started the job's task."""
 
@@ -52,12 +52,25 @@ class Run:
             self._changed.notify_all()
 
     def wait(self, limit_s: float) -> BatchReport | None:
-        """The report of the request; None where the run is over without one. TimeoutError: neither within ``limit_s``."""
+        """The report of the request; None where the run is over without one. TimeoutError: neither within
+        ``limit_s``, or before ``look``."""
         with self._changed:
-            if not self._changed.wait_for(lambda: self._report is not None or self._is_over, limit_s):
+            self._changed.wait_for(lambda: self._has_ended or self._is_looked_at, limit_s)
+            self._is_looked_at = False
+            if not self._has_ended:
                 raise TimeoutError
             self._under_way = None
             return self._report
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._report is not None or self._is_over
+
+    def look(self) -> None:
+        """Ends the current or the next ``wait`` early: its caller may not want the report any more. Any thread."""
+        with self._changed:
+            self._is_looked_at = True
+            self._changed.notify_all()
 
     def withdraw(self) -> bool:
         """Takes the request back; False if the source step has it already."""

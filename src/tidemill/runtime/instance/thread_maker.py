@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +18,7 @@ from tidemill.config.slices import ClientsConfig, ExceptionConfig, GroupConfig, 
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.values import ProcessingGuarantee, RebalanceProtocol
 from tidemill.control.channel import ControlServer
+from tidemill.deadline import Deadline
 from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.admin.groups import member_hosts
@@ -51,6 +53,9 @@ from tidemill.topology.nodes import Topology
 
 log = logging.getLogger("tidemill.application")
 
+_LOOK_S = 0.1
+"""Time after which a thread that waits for its workers looks whether it was stopped meanwhile."""
+
 
 def thread_name(config: StreamsConfig, process_id: ProcessId, number: int) -> str:
     """The name of a thread, as in Kafka Streams; the member's client id begins with it."""
@@ -84,14 +89,15 @@ class WorkerStarters:
             self._plans, self._application_id, name, self._steps, warm, self._placement
         )
 
-    def wait(self, name: str, limit_s: float) -> None:
+    def wait(self, name: str, limit_s: float, is_given_up: Callable[[], bool]) -> None:
         """Returns in any case after this time: the first batch shows what keeps workers from starting. That starts those of a
         thread that was added, whose plan takes no time."""
-        starter = self._starters.get(name)
+        starter, deadline = self._starters.get(name), Deadline.after(limit_s)
         if starter is None:
             return
-        starter.join(limit_s)
-        if starter.is_alive():
+        while starter.is_alive() and not deadline.is_over and not is_given_up():
+            starter.join(min(_LOOK_S, deadline.left_s))
+        if starter.is_alive() and not is_given_up():
             log.warning(LogEvent("workers-not-started", thread=name, after_s=limit_s))
 
 
@@ -199,7 +205,7 @@ class ThreadMaker:
         engine = self._batch_engine(thread)
         # A batch that met a busy worker would get a second worker next to it.
         with span("workers waited for"):
-            parts.starters.wait(thread.name, config.slice(ThreadConfig).batch_limit_s)
+            parts.starters.wait(thread.name, config.slice(ThreadConfig).batch_limit_s, thread.is_given_up)
         return engine
 
     def _place(self, number: int, name: str) -> GroupPlace:

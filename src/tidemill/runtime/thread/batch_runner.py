@@ -110,6 +110,11 @@ class BatchRunner:
         """The batches that were lost since the last committed one."""
         return self._lost_in_a_row
 
+    @property
+    def has_workers(self) -> bool:
+        """True once those of the current plan have begun."""
+        return self._engine is not None and self._engine.has_workers
+
     def source_advanced(self, batch_id: int, progress: SourceProgress) -> None:
         """Keeps which records the source step of the batch under way hands over."""
         now = self._under_way
@@ -140,7 +145,7 @@ class BatchRunner:
         if self._group.is_joining:
             return False
         self._commits.commit()
-        if self._commits.waiting:
+        if self._commits.waiting or not self._offsets.settle():
             return False
         engine = make_engine()
         self.close()
@@ -150,6 +155,11 @@ class BatchRunner:
         self._batches.fence()
         self._engine = engine
         return True
+
+    def look(self) -> None:
+        """Any thread: the batch under way may be given up."""
+        if engine := self._engine:
+            engine.look()
 
     def rest(self) -> None:
         """There is nothing to run."""

@@ -67,6 +67,18 @@ class OffsetFetcher:
             self._standby_pause = Deadline.after(_STANDBY_PAUSE_S)
             log.warning(LogEvent("standby-offsets-not-fetched", thread=self._thread, problem=problem))
 
+    def settle(self) -> bool:
+        """Before the tasks are opened again: what they read continues where it is, also if nothing was committed yet. False if
+        that can't be done now."""
+        tasks = self._registry.now.active.values()
+        positions = {tp: at for task in tasks if task.bounds for tp, at in {**task.bounds.inputs, **task.positions}.items()}
+        try:
+            self._start_offsets.settle(positions)
+        except (RetriableError, BatchLostError) as problem:
+            log.warning(LogEvent("offsets-not-committed", thread=self._thread, problem=problem))
+            return False
+        return True
+
     def reset(self, partitions: Iterable[TopicPartition]) -> bool:
         """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched again in any case. False
         if the brokers could not be asked: the next batch finds the same, and comes here again."""

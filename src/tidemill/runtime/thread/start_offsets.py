@@ -123,6 +123,16 @@ class StartOffsets:
                 LogEvent("offset-out-of-range", partition=tp, from_=at, to=found[tp], lost=lost, policy=self._policy_of(tp))
             )
 
+    def settle(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Commits where inputs without a committed offset are read next, if their policy would give another place by now: tasks
+        that are opened again continue there. RetriableError or BatchLostError if that can't be done."""
+        moving = [tp for tp in positions if self._policy_of(tp) not in (OffsetReset.EARLIEST, OffsetReset.NONE)]
+        if not moving:
+            return
+        committed = self._stable(moving)
+        if begun := {tp: OffsetAndMetadata(positions[tp]) for tp in moving if tp not in committed}:
+            self._member.commit(begun)
+
     def _ends(self, changelogs: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         try:
             return dict(self._admin.end_offsets(changelogs))

@@ -205,11 +205,12 @@ class StreamThread(threading.Thread):
         if within_s is not None:
             self._leaving.hurry(within_s)
         self._stop_wanted.set()
+        self._runner.look()
         self.hurry()
 
     def is_given_up(self) -> bool:
-        """True if it is to end before it has begun: it has no tasks yet."""
-        return self._stop_wanted.is_set() and not self._has_plan
+        """True if it is to end before it has begun, as it has no tasks yet, or before the workers of its plan have."""
+        return self._stop_wanted.is_set() and not (self._has_plan and self._runner.has_workers)
 
     def waits_for(self, caller: threading.Thread) -> bool:
         """True for the thread itself, and for the one that calls a function of ``foreach_batch`` for its batch."""
@@ -281,7 +282,7 @@ class StreamThread(threading.Thread):
         if is_at_once:
             self._member.start()
         self._runner.begin(self._make_engine(self))
-        if not is_at_once:
+        if not is_at_once and not self.is_given_up():
             # The first batch starts workers and compiles the plan, which takes seconds: before the join, others have the tasks.
             self._runner.run_empty()
             self._first_join.ready(self.name)
@@ -302,11 +303,12 @@ class StreamThread(threading.Thread):
     def _loop(self) -> None:
         while not self._changes.are_over:
             self._handle_requests()
-            has_work = bool(self._registry.now) and self._batches.are_needed
+            may_work = not self.is_given_up()
+            has_work = may_work and bool(self._registry.now) and self._batches.are_needed
             if not has_work:
                 self._runner.rest()
             self._take_group_events(wait_s=0 if has_work else _LONGEST_WAIT_S)
-            if self._registry.now and not self._changes.are_over:
+            if may_work and self._registry.now and not self._changes.are_over:
                 self._run_once()
         if self._changes.fatal is not None:
             raise self._changes.fatal
@@ -315,9 +317,9 @@ class StreamThread(threading.Thread):
         """Handles requests of other threads since the last round: stop, shutdown of the application, drain, more topics."""
         if self._stop_wanted.is_set():
             self.hurry()  # nor does the next batch wait for records
-        has_tasks = bool(self._registry.now.active)
+        has_tasks = bool(self._registry.now.active) and not self.is_given_up()  # else they wait here, too
         if self._stop_wanted.is_set() and self._leaving.may_begin(self._leave_group, has_tasks=has_tasks):
-            if self._leaving.has_gathered and self._batches.are_needed:
+            if has_tasks and self._leaving.has_gathered and self._batches.are_needed:
                 self._runner.run()  # what has come in since the last batch need not wait until others have taken over
             self._changes.step(machine.CloseRequested())
         elif self._shutdown_wanted.is_set():
