@@ -93,6 +93,42 @@ def test_each_annotation_is_a_type_of_spark(cls: type, sql_type: str) -> None:
     assert Serdes.json(cls).sql_type == sql_type
 
 
+class Size(Enum):
+    SMALL = "small"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Size | None:
+        return cls.SMALL if str(value).lower() == "small" else None
+
+
+@dataclass
+class Shirt:
+    color: Color
+    sizes: list[Size]
+    level: Literal[1, 2] | None = None
+
+
+@pytest.mark.parametrize("given", [Shirt(Color.RED, [Size.SMALL], 2), {"color": "red", "sizes": ["SMALL"]}])
+def test_values_of_an_enum_and_a_literal_are_written(given: Any) -> None:
+    """An Enum that makes members of other texts takes any."""
+    serde = Serdes.json(Shirt)
+    assert serde.deserialize(serde.serialize(given)) == Shirt(Color.RED, [Size.SMALL], getattr(given, "level", None))
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (Shirt("green", []), r"value\.color is 'green', expected one of 'red'"),  # type: ignore[arg-type]
+        ({"color": "red", "sizes": [], "level": 3}, r"value\.level is 3, expected one of 1, 2"),
+        (Shirt(Color.RED, [], True), r"value\.level is of type bool, expected bigint"),
+    ],
+)
+def test_what_an_enum_or_a_literal_does_not_take_is_not_written_either(given: Any, problem: str) -> None:
+    """No reader with this class could read it."""
+    with pytest.raises(SerdeError, match=problem):
+        Serdes.json(Shirt).serialize(given)
+
+
 ORDER = Order(
     UUID(ID), datetime(2026, 1, 31, 12, tzinfo=timezone.utc), Decimal("12.50"), [Item(Sku("a")), Item(Sku("b"), 3)],
     {"x": Item(Sku("c")), "y": None}, (), day=date(2026, 2, 1), small=7, local=datetime(2026, 1, 1),

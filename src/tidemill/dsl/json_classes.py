@@ -296,7 +296,7 @@ def _type_of(annotation: Any, place: str, outer: tuple[type, ...]) -> _Found:
     if origin is Literal:
         kinds = {type(one) for one in arguments}
         if len(kinds) == 1 and kinds <= {str, int, bool}:
-            return _Found(ScalarType(_SCALARS[kinds.pop()][0]), CallShape(_OneOf(arguments)))
+            return _Found(ScalarType(_SCALARS[kinds.pop()][0], arguments), CallShape(_OneOf(arguments)))
         raise _no_form(annotation, place)
     if origin is not None:
         return _container(annotation, place, outer)
@@ -323,13 +323,19 @@ def _plain_type(annotation: Any, place: str, outer: tuple[type, ...]) -> _Found:
     if annotation is UUID:
         return _Found(ScalarType("string"), CallShape(UUID))
     if isinstance(annotation, type) and issubclass(annotation, Enum) and all(isinstance(one.value, str) for one in annotation):
-        return _Found(ScalarType("string"), CallShape(annotation))
+        return _Found(ScalarType("string", _values_of(annotation)), CallShape(annotation))
     if _is_class_of_fields(annotation):
         return _Found(*_fields_of(annotation, outer))
     special = _OF_PYDANTIC.get(getattr(annotation, "__name__", ""))
     if special is not None and annotation.__module__.startswith("pydantic"):
         return _Found(ScalarType(special))
     raise _no_form(annotation, place)
+
+
+def _values_of(annotation: type[Enum]) -> tuple[object, ...]:
+    """The texts that it takes; none if it makes members of others (``_missing_``)."""
+    takes_others = getattr(annotation._missing_, "__func__", None) is not getattr(Enum._missing_, "__func__", None)
+    return () if takes_others else tuple(one.value for one in annotation)
 
 
 def _annotated(arguments: tuple[object, ...], place: str, outer: tuple[type, ...]) -> _Found:

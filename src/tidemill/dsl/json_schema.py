@@ -23,9 +23,11 @@ _FARTHEST = 100
 
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """A type without parts, by its DDL name."""
+    """A type without parts, by its DDL name. ``values``: the only ones that a class takes (an Enum's, a Literal's); none: all of
+    the type."""
 
     ddl: str
+    values: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,11 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
         if isinstance(value, int) and kind.ddl not in ("float", "double") and abs(value) < 10**25:
             return Misfit(f"is {value}, which does not fit in its type {kind.ddl}")
         return Misfit(f"is too large for its type {kind.ddl}")
+
+    @staticmethod
+    def of_value(value: object, expected: tuple[object, ...]) -> Misfit:
+        """The value is none of those that a class takes."""
+        return Misfit(f"is {repr(value)[:60]}, expected one of {', '.join(map(repr, expected))}")
 
     @staticmethod
     def of_no_number() -> Misfit:

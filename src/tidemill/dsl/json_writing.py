@@ -78,9 +78,11 @@ def utf8(text: str) -> bytes:
 def writer_of(kind: JsonType, *, non_finite: bool = False) -> Writer:
     """A function that writes a value of ``kind`` which is not None; it raises Misfit.
 
-    ``non_finite``: NaN and infinite numbers are written as Spark's text for them.
+    ``non_finite``: NaN and infinite numbers are written as Spark's text for them, and values that a class does not take.
     """
     match kind:
+        case ScalarType(ddl, values) if values and not non_finite:
+            return _one_of(values, writer_of(ScalarType(ddl)))
         case StructType(fields):
             return _struct(kind, tuple((name, writer_of(inner, non_finite=non_finite)) for name, inner in fields))
         case ArrayType(element):
@@ -238,6 +240,18 @@ def _text(value: Value) -> str:
     if not isinstance(value, str):
         raise Misfit.of_type(value, ScalarType("string"))
     return quoted_text(value)
+
+
+def _one_of(values: tuple[object, ...], writer: Writer) -> Writer:
+    texts = {writer(one) for one in values}
+
+    def write(value: Value) -> str:
+        text = writer(value)
+        if text not in texts:
+            raise Misfit.of_value(value, values)
+        return text
+
+    return write
 
 
 def _boolean(value: Value) -> str:

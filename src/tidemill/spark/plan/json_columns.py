@@ -3,7 +3,8 @@
 Decides the expressions. Those that read get text that the serde has checked, and give the serde's values. Those that write give
 the serde's text: fields in the schema's order and of its types, whatever the order and the widths in the column. A column that
 the schema has no place for is refused when the plan is built. Values that can't be written are refused when they are met: those
-that JSON has no form for (NaN, infinite numbers, years beyond 9999), required ones that are null, and names that no reader takes.
+that JSON has no form for (NaN, infinite numbers, years beyond 9999), required ones that are null, others than those of an Enum or
+a Literal, and names that no reader takes.
 """
 
 from __future__ import annotations
@@ -282,7 +283,7 @@ def _may_be_unwritable(kind: JsonType) -> bool:
         case MapType():
             return True
         case _:
-            return isinstance(kind, ScalarType) and (kind.ddl in ("float", "double") or kind.ddl in _YEARS)
+            return isinstance(kind, ScalarType) and (kind.ddl in ("float", "double", *_YEARS) or bool(kind.values))
 
 
 def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Column, str]]:
@@ -303,6 +304,9 @@ def _unwritable(column: Column, kind: JsonType, where: str) -> Iterator[tuple[Co
             problem = f"a value is under a name of more than {MAX_NAME} bytes, which no reader takes"
             yield _known(is_too_long), f"{where}[]: json: {problem}"
             yield from _in_any(F.map_values(column), inner, f"{where}[]")
+        case ScalarType(_, values) if values:
+            expected = ", ".join(map(repr, values))
+            yield _known(~column.isin(list(values))), f"{where}: json: a value is none of {expected}, which the class takes"
         case ScalarType("float" | "double"):
             is_infinite = F.isnan(column) | (F.abs(column) == F.lit(float("inf")))
             problem = "NaN and infinite numbers have no form in JSON; write null or text for them"
