@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 import time
+import weakref
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -223,6 +225,19 @@ def test_settings_that_librdkafka_refuses_are_reported() -> None:
 
 
 @pytest.mark.fault
+def test_the_client_ends_with_its_last_user_not_when_garbage_is_collected() -> None:
+    """Its threads have connections to brokers."""
+    gc.disable()
+    try:
+        calls = AdminCalls({"bootstrap.servers": "127.0.0.1:1"})
+        client = weakref.ref(calls.client)
+        assert client() is not None
+        del calls
+        assert client() is None
+    finally:
+        gc.enable()
+
+
 def test_calls_go_on_when_the_broker_comes_back(private_broker: Callable[..., EmbeddedBroker]) -> None:
     broker = private_broker()
     admin = Admin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=200)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import TypeVar
+from weakref import WeakMethod
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -67,9 +68,15 @@ class AdminCalls:
         self.client = self._new_client()
 
     def _new_client(self) -> AdminClient:
+        remember = WeakMethod(self._remember)  # else client and calls hold each other: its threads went on until a collection
+
+        def error_cb(error: KafkaError) -> None:
+            if (remembering := remember()) is not None:
+                remembering(error)
+
         # Its own complaints on standard error would repeat what the errors raised here say.
         try:
-            return kept_in_children(AdminClient({**self.settings, "log_level": 2}, error_cb=self._remember))
+            return kept_in_children(AdminClient({**self.settings, "log_level": 2}, error_cb=error_cb))
         except (KafkaException, ValueError) as error:
             raise ConfigError(f"no admin client can be made of the settings: {error_text(error)}") from None
 
