@@ -383,7 +383,7 @@ def test_a_row_that_is_looked_up_has_no_origin() -> None:
     assert pipe(run, ("k", "x", 5)) == [("x", "None 1")]
 
 
-def test_a_transformer_that_fails_to_close_keeps_the_other_one_of_its_node_from_nothing() -> None:
+def test_the_other_transformer_of_a_node_is_closed_if_one_fails_to_close() -> None:
     closed: list[object] = []
 
     class Fails:

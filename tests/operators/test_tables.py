@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.operators.answered_programs import PassesOn
 from tests.operators.harness import Run, start, without_caches
 from tests.operators.step_harness import StepRun
-from tidemill import Processor, Serdes, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows
+from tidemill import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, Suppressed, TimeWindows
 from tidemill.dsl.functions import per_record
 from tidemill.dsl.materialized import Materialized
 from tidemill.errors import RecordError
@@ -502,14 +503,6 @@ def test_a_group_below_suppress_subtracts_what_was_there_before_the_last_change_
     assert run(program, *given, value="long") == [row for row in of_java if row[1] is not None]
 
 
-class Forwards(Processor):
-    def init(self, context: Any) -> None:
-        self._context = context
-
-    def process(self, record: Any) -> None:
-        self._context.forward(record)
-
-
 def _table(b: StreamsBuilder) -> None:
     b.table("in", store="t").to_stream().to("out")
 
@@ -545,7 +538,7 @@ def _joined(b: StreamsBuilder) -> None:
 
 
 def _processed(b: StreamsBuilder) -> None:
-    b.table("in", store="t").to_stream().process(Forwards).to("out")
+    b.table("in", store="t").to_stream().process(PassesOn).to("out")
 
 
 ABSENT: list[Given] = [("a", None, 10), ("b", "1", 20), ("b", None, 30), ("b", None, 40), ("c", "x", 50), ("a", None, 60)]

@@ -230,7 +230,7 @@ def test_the_wrapper_of_the_page_traces_what_it_names(caplog: pytest.LogCaptureF
     run.graph.close()
 
 
-def test_a_wrapper_that_fails_to_close_keeps_the_operator_in_it_from_nothing() -> None:
+def test_the_operator_in_a_wrapper_that_fails_to_close_is_closed() -> None:
     closed: list[str] = []
 
     class Same:

@@ -18,9 +18,8 @@ class MaterializedTable:
     def __init__(self, store: str, context: Context) -> None:
         self._context, self._sends_old = context, context.sends_old
         self._changed, self._is_cached = context.changed(store), context.is_cached(store)
-        table = context.store(store)
+        self._table = table = context.store(store)
         self.get, self._key_bytes, self._put = table.get, table.key_bytes, table.put_at
-        self._has = table.has_at
         self.get_as_of: AsOfGetter | None = table.get_as_of
 
     def before(self, key: Key) -> Value:
@@ -34,7 +33,7 @@ class MaterializedTable:
         """Puts ``new`` and forwards that it replaces ``old``. ``came``: the time of the record that is handled, where
         ``timestamp``, of the row, is another one; below a cache tombstones have it (TimestampedCacheFlushListener)."""
         raw, sends_old = self._key_bytes(key), self._sends_old
-        is_new = self._is_cached and not (old is not None if sends_old else self._has(raw))
+        is_new = self._is_cached and not (old is not None if sends_old else self._table.has_at(raw))
         is_latest = True if is_new and new is None else self._put(raw, new, timestamp, headers, came)
         if is_latest is None:
             self._context.drop()

@@ -2,7 +2,7 @@
 (CachingKeyValueStore, ThreadCache, NamedCache).
 
 Decides the order (that of the rows' last changes) and the old value (the row's before the batch). A row that was created and
-deleted in one batch is not forwarded, where the table knows that it was new. ``operation_table.record_caches`` decides which
+deleted in one batch is not forwarded. ``operation_table.record_caches`` decides which
 tables have a cache; rows and changelog are written by the store. Records that must not meet a row whose
 change has not been forwarded yet wait here until it is.
 """

@@ -85,11 +85,6 @@ class VersionedStore:
         row = self._rows.get(_NEWEST + raw)
         return None if row is None or row[8:9] == _DELETED else (self._read_value(row[9:]), _unpack(row)[0])
 
-    def has_at(self, raw: bytes) -> bool:
-        """True if the newest version for these bytes of a key is not a deletion."""
-        row = self._rows.get(_NEWEST + raw)
-        return row is not None and row[8:9] != _DELETED
-
     def get_as_of(self, key: object, timestamp: int) -> TableRow | None:
         """The version that was valid at ``timestamp``; None if there was none, or if it lies behind the history retention."""
         raw = self.key_bytes(key)

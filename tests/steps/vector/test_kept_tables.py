@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.operators.answered_programs import PassesOn
 from tests.steps.memory_stores import MemoryStores
-from tidemill import Processor, Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder
 from tidemill.ids import TaskId
 from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Change, Record
@@ -32,18 +33,10 @@ Logged = tuple[bytes | None, int | None]
 """(value, timestamp) of a key's last changelog record"""
 
 
-class _Forwards(Processor):
-    def init(self, context: Any) -> None:
-        self._context = context
-
-    def process(self, record: Any) -> None:
-        self._context.forward(record)
-
-
 def _topology(*, sends_old: bool, caching: bool, needs_each: bool) -> Topology:
     builder = StreamsBuilder()
     made = builder.table("in", store="rows").to_stream()
-    (made.process(_Forwards) if needs_each else made).to("out")
+    (made.process(PassesOn) if needs_each else made).to("out")
     topology = builder.build()
     table = topology.nodes[TABLE]
     assert isinstance(table, ProcessorNode)

@@ -68,7 +68,7 @@ class AdminCalls:
         self.client = self._new_client()
 
     def _new_client(self) -> AdminClient:
-        remember = WeakMethod(self._remember)  # else client and calls hold each other: its threads went on until a collection
+        remember = WeakMethod(self._remember)  # else client and calls hold each other: its threads go on until a collection
 
         def error_cb(error: KafkaError) -> None:
             if (remembering := remember()) is not None:
