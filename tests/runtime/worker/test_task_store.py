@@ -395,3 +395,29 @@ def test_an_owner_that_has_been_replaced_empties_nothing(folder: str) -> None:
     OpenTasks(SPECS, application_id="app").open([run(folder, epoch="next")])
     former.expect(replace(former.run, topic_ids={"counts": "second"}))
     assert former.get_many("counts", [b"k"]) == [b"1"]
+
+
+class Locks:
+    """Tasks' own locks, as workers on executors take them."""
+
+    def __init__(self) -> None:
+        self.held: set[TaskId] = set()
+
+    def open(self, task: TaskId) -> None:
+        self.held.add(task)
+
+    def close(self, task: TaskId) -> None:
+        self.held.discard(task)
+
+
+def test_the_lock_of_a_task_that_can_not_be_opened_is_freed_for_its_next_owner(folder: str) -> None:
+    Path(folder).write_text("no folder")
+    locks = Locks()
+    tasks = OpenTasks(SPECS, locks)
+    with pytest.raises(StopError, match="no folder"):
+        tasks.open([run(folder)])
+    assert not locks.held
+    Path(folder).unlink()
+    assert tasks.open([run(folder)]).keys() == locks.held == {TASK}
+    tasks.open([])
+    assert not locks.held

@@ -296,12 +296,21 @@ class OpenTasks:
             if task in self._open:
                 self._open[task].expect(run)
             else:
-                if self._locks is not None:
-                    self._locks.open(task)
-                self._open[task] = OwnedStores(run, self._specs, self._application_id)
+                self._open[task] = self._opened(run)
             if run.inspect:
                 self._open[task].inspect()
         return self._open
+
+    def _opened(self, run: TaskRun) -> OwnedStores:
+        """Its lock is freed if that fails: the task may be another worker's next."""
+        if self._locks is None:
+            return OwnedStores(run, self._specs, self._application_id)
+        self._locks.open(run.task)
+        try:
+            return OwnedStores(run, self._specs, self._application_id)
+        except BaseException:
+            self._locks.close(run.task)
+            raise
 
 
 class StoreViews:
