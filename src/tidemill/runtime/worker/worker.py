@@ -35,6 +35,7 @@ from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.step_code import StepCode
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.spark.launch.worker_daemon import drop_own_safe_path
+from tidemill.state.durability import needing_the_disk
 from tidemill.steps.alignment import AlignedReader
 from tidemill.steps.commit.batch_file import write_batch
 from tidemill.steps.commit.unreadable import Unreadable
@@ -163,8 +164,9 @@ class Worker:
 
     def call_foreach_batch(self, batch_id: int, node: str, rows: pa.Table, offsets: BatchId) -> None:
         path = Path(self.spec.batch_folder) / f"{node}-{os.getpid()}-{uuid.uuid4().hex}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        write_batch(rows, str(path))
+        with needing_the_disk(path.parent):
+            path.parent.mkdir(exist_ok=True)
+            write_batch(rows, str(path))
         # The driver removes the file, which it may read for longer.
         failed = self.control.call_foreach_batch(batch_id, node, str(path), offsets)
         if failed:
