@@ -108,7 +108,7 @@ class LocalState:
         can find out by opening them: they are open elsewhere, there are none, or not here."""
         if not self.opens(thread, {task}):
             return None
-        return _read(self.directory, task, lambda state: state.positions().changelog)
+        return read_state(self.directory, task, lambda state: state.positions().changelog)
 
     def _held(self) -> frozenset[TaskId]:
         """Tasks of all threads. A thread that gets a task asks for its positions next, which waits for the lock held here."""
@@ -144,11 +144,13 @@ def _not_written_for(age_ms: int, directory: StateDirectory) -> list[TaskId]:
 def kept_offset_sum(directory: StateDirectory, task: TaskId) -> int | None:
     """The sum over a closed state's changelogs of the offsets last applied; None if there is none that can be believed, or
     another task's."""
-    offsets = _read(directory, task, TaskState.checkpoint)
+    offsets = read_state(directory, task, TaskState.checkpoint)
     return sum(offset for offset in offsets.values() if offset != OFFSET_UNKNOWN) if offsets else None
 
 
-def _read(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState], T]) -> T | None:
+def read_state(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState], T]) -> T | None:
+    """What ``ask`` finds in a closed state; None if there is none that can be believed, or another task's: its next owner deals
+    with that."""
     path = directory.task_path(task)
     if not (path / DATA_FILE).exists():
         return None
