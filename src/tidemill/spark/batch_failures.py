@@ -113,6 +113,7 @@ _FINAL = tuple(
     for kind in (StopError, MissingRightError, RecordError, *_OF_THE_PROGRAM, StoredBytesError, StateDiskError)
 )
 """Beginnings of Spark's text of a failed task where running the batch again would fail again."""
+_MISFIT = f"{MisfitError.__module__}.{MisfitError.__qualname__}: "
 _PYTHON = "org.apache.spark.api.python.PythonException"
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
 
@@ -157,7 +158,8 @@ def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
     if reason.startswith(_FINAL):
         return RecordError.of_text(reason.partition(": ")[2])
     if reason.startswith("tidemill.errors."):
-        return BatchLostError(f"the Spark task failed: {reason}")
+        of_own = MisfitError if reason.startswith(_MISFIT) else BatchLostError
+        return of_own(f"the Spark task failed: {reason.removeprefix(_MISFIT)}")
     for kind, said in causes:
         if kind == _PYTHON:
             return _python_failure(said, reason)
