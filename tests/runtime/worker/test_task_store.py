@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from tidemill import Serdes
@@ -127,6 +128,23 @@ def test_a_page_that_turns_out_to_be_broken_costs_the_batch_and_the_state_but_no
     assert not stores.at.is_behind, "it can be restored now"
     stores.apply({"counts": {b"k": b"1"}}, {"counts": 3})
     assert stores.get_many("counts", [b"k", b"key000001"]) == [b"1", None]
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"application", b"\xff"), (b"position/counts", b"\x07")], ids=repr)
+def test_an_entry_that_no_owner_has_written_is_wiped_when_the_state_is_opened(folder: str, key: bytes, value: bytes) -> None:
+    def open_all() -> OwnedStores:
+        return OpenTasks(SPECS, application_id="app").open([run(folder)])[TASK]
+
+    first = open_all()
+    first.apply({"counts": {b"k": b"1"}}, {"counts": 9})
+    first.close(clean=True)
+    with lmdb.open(folder, max_dbs=4) as environment, environment.begin(write=True) as transaction:
+        transaction.put(key, value, db=environment.open_db(b"meta", txn=transaction))
+    stores = open_all()
+    assert (stores.at.changelog, stores.get_many("counts", [b"k"])) == ({}, [None])
+    assert "expected what an owner has written; wiped" in stores.at.note
+    stores.apply({"counts": {b"k": b"1"}}, {"counts": 3})
+    assert not stores.at.is_behind
 
 
 def in_a_snapshot(stores: OwnedStores, read: Callable[[StoreView], object]) -> object:

@@ -75,8 +75,11 @@ class OwnedStores:
                 folder.mkdir(parents=True, exist_ok=True)
             wipe_files(folder)
             self._add(_open(folder, self._volatile, run.task.partition, self), self._volatile)
-        self._positions = [state.claim(run.epoch) for state in self._states]
         self._topic_ids = {}
+        try:
+            self._positions = [state.claim(run.epoch) for state in self._states]
+        except CorruptStateError as corrupt:
+            self._wipe(_wiped(corrupt))
 
     def _add(self, state: TaskState, specs: Sequence[StoreSpec]) -> None:
         self._states.append(state)
