@@ -12,8 +12,9 @@ import lmdb
 import pytest
 
 from tidemill import Serdes
-from tidemill.errors import BatchLostError, StopError
+from tidemill.errors import BatchLostError, CorruptStateError, StopError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.task_store import OpenTasks, OwnedStores
 from tidemill.state import keys
 from tidemill.state.lmdb import TaskState
@@ -145,6 +146,17 @@ def test_an_entry_that_no_owner_has_written_is_wiped_when_the_state_is_opened(fo
     assert "expected what an owner has written; wiped" in stores.at.note
     stores.apply({"counts": {b"k": b"1"}}, {"counts": 3})
     assert not stores.at.is_behind
+
+
+def test_a_step_that_only_reads_them_leaves_corrupt_files_to_their_owner(folder: str) -> None:
+    owned = broken_deep_inside(folder)
+    reader = ReadTasks(SPECS).open([run(folder, 9)])[TASK]
+    with pytest.raises(CorruptStateError, match=r"data.mdb is corrupt"):
+        reader.get_many("counts", [b"key039999"])
+    reader.close()
+    owned.inspect()
+    assert owned.at.is_behind
+    assert "wiped" in owned.at.note
 
 
 def in_a_snapshot(stores: OwnedStores, read: Callable[[StoreView], object]) -> object:
