@@ -63,8 +63,8 @@ IN_ONE_LINE = (
         (raised_in_python("app.checked.<locals>.Own: too much"), "app.checked.<locals>.Own", "too much"),
         (OF_SEVERAL_LINES, "pydantic_core.ValidationError", IN_ONE_LINE),
     ],
-    ids=["expression", "no condition", "raise_error", "cause", "parsing", "what ended a worker", "udf", "class made in a function",
-         "several lines"],
+    ids=["expression", "no condition", "raise_error", "cause", "parsing", "what ended a worker", "udf",
+         "class made in a function", "several lines"],
 )
 def test_a_function_that_raises_is_known_with_its_class_and_its_own_sentence(
     causes: list[tuple[str, str]], error: str, message: str
