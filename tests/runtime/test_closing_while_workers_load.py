@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -93,6 +95,27 @@ def test_nor_are_those_of_a_plan_that_reads_more_topics(place: Place, tmp_path: 
         place.send("in-a", [(b"k", b"")] * 2)
         try:
             assert until(lambda: streams.threads[0].engine is not before and source_has_begun(streams))
+            assert streams.close(CLOSE_LIMIT_S), "it waits for a batch that no record has been processed in"
+        finally:
+            file.touch()
+    with place.running(program(place, file)):
+        assert count_reaches(place, 5)
+
+
+def test_nor_is_one_that_takes_the_place_of_a_dead_one(place: Place, tmp_path: Path) -> None:
+    file = tmp_path / "loaded"
+    file.touch()
+    with place.running(program(place, file), **SETTINGS) as streams:
+        assert count_reaches(place, 3)
+        engine = streams.threads[0].engine
+        assert engine is not None
+        before = dict(engine.worker_pids)
+        file.unlink()
+        for pid in before.values():
+            os.kill(pid, signal.SIGKILL)
+        place.send("in-b", [(b"k", b"")] * 2)
+        try:
+            assert until(lambda: engine.worker_pids["source"] != before["source"])
             assert streams.close(CLOSE_LIMIT_S), "it waits for a batch that no record has been processed in"
         finally:
             file.touch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -279,3 +280,32 @@ def test_a_notebook_starts_looks_stops_and_starts_again_with_sessions_of_both_ki
     done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.split() == ["RUNNING", "2", "NOT_RUNNING"] * 5
+
+
+def clients_threads() -> set[int]:
+    """The threads of all of librdkafka's clients in this process."""
+    names = {int(task.name): (task / "comm").read_text() for task in Path("/proc/self/task").iterdir()}
+    return {number for number, name in names.items() if name.startswith("rdk:")}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are named there on Linux only")
+def test_when_close_returns_no_client_of_the_instance_is_alive(place: Place, tmp_path: Path) -> None:
+    """One that is ended at the end of the program may use what OpenSSL has freed by then."""
+    place.create("in", "out", partitions=2)
+    gc.disable()
+    try:
+        before = clients_threads()
+        with place.running(passing_on(place), **{"num.stream.threads": 2}):
+            assert clients_threads() - before
+        assert not clients_threads() - before
+        with pytest.raises(TidemillError, match="not-there"):
+            place.application(reading(place.topic("not-there"))).start()
+        assert not clients_threads() - before
+    finally:
+        gc.enable()
+
+
+def reading(topic: str) -> StreamsBuilder:
+    builder = StreamsBuilder()
+    builder.stream(topic, key=STRING, value=STRING).foreach(per_record(lambda key, value: None))
+    return builder

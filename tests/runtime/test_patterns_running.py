@@ -135,3 +135,24 @@ def last_of(place: Place, end: str, key: str, wanted: int) -> int:
                 if message.error() is None and message.key() == key.encode():
                     found = int.from_bytes(message.value(), "big")
     return found
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_pattern_that_matches_nothing_yet_reads_topics_when_they_appear(
+    bootstrap_servers: str, spark: SparkSession, unique_name: Any, tmp_path: Path, others: bool
+) -> None:
+    place = Place(bootstrap_servers, spark, tmp_path, unique_name("patterns"))
+    place.create("counts", "other", "copy")
+    builder = StreamsBuilder()
+    stream = builder.stream(re.compile(re.escape(place.topic("in-")) + ".*"), key=TEXT, value=TEXT)
+    stream.group_by_key().count(store="n").to_stream().to(place.topic("counts"), key=TEXT, value=LONG)
+    if others:
+        builder.stream(place.topic("other"), key=TEXT, value=TEXT).to(place.topic("copy"), key=TEXT, value=TEXT)
+    with place.running(builder, **{"kafka.metadata.max.age.ms": 300}) as streams:
+        if others:
+            place.send("other", [(b"k", b"v")])
+            assert len(place.received("copy", 1)) == 1
+        place.create("in-a", partitions=2)
+        place.send("in-a", [(b"k", b"v")] * 3, partition=1)
+        assert until(lambda: streams.error is not None or any(m.value()[-1] == 3 for m in place.received("counts", 3, limit_s=2)))
+        assert streams.error is None

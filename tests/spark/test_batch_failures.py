@@ -32,6 +32,7 @@ def raised_in_python(line: str) -> list[tuple[str, str]]:
 
 BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
 MALFORMED = "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected"
+RUNTIME = "org.apache.spark.SparkRuntimeException"
 ARITHMETIC, DATES = "org.apache.spark.SparkArithmeticException", "java.time.DateTimeException"
 
 OF_SEVERAL_LINES = [(PYTHON, """[PYTHON_EXCEPTION] An exception was thrown from the worker: Traceback (most recent call last):
@@ -53,7 +54,8 @@ IN_ONE_LINE = (
     ("causes", "error", "message"),
     [
         ([(ARITHMETIC, BY_ZERO + "\n== SQL (line 1) ==\n1/(id-1)\n")], ARITHMETIC, BY_ZERO),
-        ([("org.apache.spark.SparkRuntimeException", "too long")], "org.apache.spark.SparkRuntimeException", "too long"),
+        ([(RUNTIME, "too long")], RUNTIME, "too long"),
+        ([(RUNTIME, "[USER_RAISED_EXCEPTION] no x, please. SQLSTATE: P0001")], RUNTIME, "no x, please."),
         ([(SPARK, f"{ABORTED}: {DATES}: Text '1'\n\tat java"), (DATES, "Text '1'")], DATES, "Text '1'"),
         ([(SPARK, MALFORMED)], SPARK, MALFORMED),
         ([(SPARK, f"{ABORTED}: {SPARK}: {DIED}"), (SPARK, DIED), (PATTERN, "Unclosed group near index 1")], PATTERN,
@@ -62,8 +64,8 @@ IN_ONE_LINE = (
         (raised_in_python("app.checked.<locals>.Own: too much"), "app.checked.<locals>.Own", "too much"),
         (OF_SEVERAL_LINES, "pydantic_core.ValidationError", IN_ONE_LINE),
     ],
-    ids=["expression", "no condition", "cause", "parsing", "what ended a worker", "udf", "class made in a function",
-         "several lines"],
+    ids=["expression", "no condition", "raise_error", "cause", "parsing", "what ended a worker", "udf",
+         "class made in a function", "several lines"],
 )
 def test_a_function_that_raises_is_known_with_its_class_and_its_own_sentence(
     causes: list[tuple[str, str]], error: str, message: str

@@ -26,7 +26,7 @@ class Dying:
 
 def without_spark() -> Any:
     engine: Any = BatchEngine.__new__(BatchEngine)
-    engine._workers, engine._run, engine._thread = {}, None, "thread"
+    engine._workers, engine._at_work, engine._run, engine._thread = {}, set(), None, "thread"
     return engine
 
 

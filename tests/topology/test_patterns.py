@@ -12,7 +12,7 @@ from tidemill.errors import ConfigError, RetriableError, TopologyError
 from tidemill.kafka.admin.client import Admin
 from tidemill.membership.topology_metadata import topology_metadata
 from tidemill.runtime.instance.pattern_topics import PatternWatch, topology_on
-from tidemill.runtime.instance.start_checks import CheckedTopics
+from tidemill.runtime.instance.start_checks import CheckedTopics, require_fitting_topics
 from tidemill.runtime.thread.task_topology import task_topology
 from tidemill.topology.graph import copartition_groups, subtopologies
 from tidemill.topology.nodes import SourceNode, Topology
@@ -80,12 +80,24 @@ def test_a_topology_without_patterns_is_the_same() -> None:
     assert with_topics_of_patterns(topology, "app", ["in"]) is topology
 
 
-def test_an_instance_does_not_start_where_a_pattern_matches_nothing() -> None:
+def test_a_pattern_that_matches_nothing_yet_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     brokers = Brokers("other")
-    with pytest.raises(ConfigError, match=r"no topic matches the pattern 'in-\.\*' of source-0"):
-        topology_on(admin_of(brokers), reading("in-.*").build(), "app")
+    assert topics_of(topology_on(admin_of(brokers), reading("in-.*").build(), "app")) == ()
+    assert "event=pattern-matches-nothing source=source-0 pattern=in-.*" in caplog.text
+    caplog.clear()
     brokers.there.add("in-a")
     assert topics_of(topology_on(admin_of(brokers), reading("in-.*").build(), "app")) == ("in-a",)
+    assert not caplog.text
+
+
+def test_an_instance_does_not_start_where_a_repartition_topic_needs_a_topic_of_the_pattern() -> None:
+    """As in Kafka Streams: their number of partitions would be anyone's guess."""
+    builder = StreamsBuilder()
+    builder.stream(re.compile("in-.*")).group_by(lambda key, value: value).count()
+    admin = admin_of(Brokers("other"))
+    metadata = topology_metadata(topology_on(admin, builder.build(), "app"), "app")
+    with pytest.raises(ConfigError, match=r"number of partitions of the repartition topics .* every pattern matches a topic"):
+        require_fitting_topics("app", metadata, {}, admin)
 
 
 class Instance:

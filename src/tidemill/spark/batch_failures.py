@@ -147,6 +147,8 @@ _OF_DATA = re.compile(
 )
 _CONDITION = re.compile(r"\[(?!INTERNAL_ERROR|FAILED_READ|CANNOT_|TASK_|SPARK_JOB_|OPERATION_CANCELED)[A-Z][A-Z0-9_.]+\]")
 """Error condition at the start of Spark's messages, except those about files, jobs, tasks or Spark itself."""
+_BY_RAISE_ERROR = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*) SQLSTATE: P0001", re.DOTALL)
+"""What Spark writes around the text of ``F.raise_error``, with which Columns say what is wrong with a record."""
 _OF_THE_CLUSTER = re.compile(r"ExecutorLost|FetchFailed|TaskKilled|cancel|shut ?down|Could not find")
 _MOST_CAUSES = 8
 _MOST_TEXT = 1000
@@ -238,7 +240,10 @@ def one_sentence(said: str) -> str:
         if line.startswith(("== ", "\tat ", "\n")):
             break
         lines.append(line.strip())
-    return " ".join(line for line in lines if line)[:_MOST_TEXT]
+    sentence = " ".join(line for line in lines if line)
+    if raised := _BY_RAISE_ERROR.fullmatch(sentence):
+        sentence = raised[1]
+    return sentence[:_MOST_TEXT]
 
 
 def first_line(text: str) -> str:

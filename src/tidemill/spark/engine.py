@@ -120,6 +120,7 @@ class BatchEngine:
         self._placement = placement or OnDriverHost(session)
         self._is_in_place = False
         self._workers: dict[str, WorkerProcess] = {}
+        self._at_work: set[str] = set()  # the steps whose worker has loaded its functions, and has not left
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
         self._run: Run | None = None
         self._job: Future[None] | None = None
@@ -213,6 +214,7 @@ class BatchEngine:
             return False
         before = self._workers.get(step)
         self._workers[step] = worker
+        self._at_work.add(step)
         if before is not None:
             self._is_in_place = False  # it may be elsewhere, because the place it had is gone
         if before is not None and (before.host, before.pid) != (worker.host, worker.pid):
@@ -226,7 +228,10 @@ class BatchEngine:
         """A worker has died. The JVM may not notice, because its thread waits for the next rows of the source step. So the
         source step is ended."""
         run, now = self._run, self._workers.get(step)
-        if run is not None and now is not None and (now.host, now.pid) == (worker.host, worker.pid):
+        if now is None or (now.host, now.pid) != (worker.host, worker.pid):
+            return
+        self._at_work.discard(step)
+        if run is not None:
             run.end()
 
     @property
@@ -235,8 +240,8 @@ class BatchEngine:
 
     @property
     def has_workers(self) -> bool:
-        """True once each step has one, with its functions loaded. No batch has reached the last step before."""
-        return len(self._workers) > len(self._steps[1])
+        """True while each step has one, with its functions loaded. No batch has reached the last step before."""
+        return len(self._at_work) > len(self._steps[1])
 
     @property
     def writer(self) -> WorkerProcess | None:

@@ -224,20 +224,34 @@ def test_settings_that_librdkafka_refuses_are_reported() -> None:
         Admin({"bootstrap.servers": "127.0.0.1:9", "nonsense": "x"})
 
 
-@pytest.mark.fault
-def test_the_client_ends_with_its_last_user_not_when_garbage_is_collected() -> None:
-    """Its threads have connections to brokers."""
+def test_the_client_ends_with_its_last_user_not_when_garbage_is_collected(bootstrap_servers: str) -> None:
+    """Its threads have connections to brokers. Answers that are errors have tracebacks, with all who called."""
     gc.disable()
     try:
-        calls = AdminCalls({"bootstrap.servers": "127.0.0.1:1"})
-        client = weakref.ref(calls.client)
+        admin = Admin({"bootstrap.servers": bootstrap_servers})
+        client = weakref.ref(admin._calls.client)
         assert client() is not None
-        del calls
+        assert admin.partitions(["not-there"]) == {"not-there": None}
+        with pytest.raises(StopError, match="not a name"):
+            admin.create_topics([TopicSpec(name="not a name", partitions=1)])
+        del admin
         assert client() is None
     finally:
         gc.enable()
 
 
+def test_a_closed_client_has_no_threads_and_says_so() -> None:
+    admin = Admin({"bootstrap.servers": "127.0.0.1:1"})
+    client = weakref.ref(admin._calls.client)
+    admin.close()
+    admin.close()
+    assert client() is None
+    for call in (admin.topics, lambda: admin.partitions(["t"]), lambda: admin.create_topics([TopicSpec(name="t", partitions=1)])):
+        with pytest.raises(StopError, match="the admin client was called after it had been closed"):
+            call()
+
+
+@pytest.mark.fault
 def test_calls_go_on_when_the_broker_comes_back(private_broker: Callable[..., EmbeddedBroker]) -> None:
     broker = private_broker()
     admin = Admin({"bootstrap.servers": broker.bootstrap_servers}, timeout_s=200)

@@ -65,7 +65,19 @@ class AdminCalls:
         self.servers = str(settings.get("bootstrap.servers", ""))
         self.settings = settings
         self._trouble: KafkaError | None = None
-        self.client = self._new_client()
+        self._client: AdminClient | None = self._new_client()
+
+    @property
+    def client(self) -> AdminClient:
+        """StopError: it has been closed."""
+        client = self._client
+        if client is None:
+            raise StopError("the admin client was called after it had been closed: its instance has ended")
+        return client
+
+    def close(self) -> None:
+        """Ends the client's threads, at the latest with the call that another thread is making."""
+        self._client = None
 
     def _new_client(self) -> AdminClient:
         remember = WeakMethod(self._remember)  # else client and calls hold each other: its threads go on until a collection
@@ -147,8 +159,8 @@ class AdminCalls:
 
     def replace(self, client: AdminClient) -> None:
         """The next call begins at bootstrap.servers. ``client``, for which there was no answer, is ended with its last user."""
-        if self.client is client:
-            self.client = self._new_client()
+        if self._client is client:
+            self._client = self._new_client()
 
     def missing(self, doing: str, rights: Iterable[Right]) -> MissingRightError:
         return missing_right(doing, rights, self.settings)
@@ -195,11 +207,17 @@ class AdminCalls:
 
 def _answer_of(future: Future[Submitted], answered: Callable[[Future[Submitted]], Answer | KafkaError]) -> Answer | KafkaError:
     """What ``answered`` makes of it, an error that it raises as a value; a future that is not done has timed out."""
+    if not future.done():
+        return KafkaError(KafkaError._TIMED_OUT)
     try:
-        return answered(future) if future.done() else KafkaError(KafkaError._TIMED_OUT)
+        return answered(future)
     except KafkaException as raised:
         error: KafkaError = raised.args[0]
         return error
+    finally:
+        # The future keeps its exception, whose traceback would keep the callers, and with them the client, until a collection.
+        if (kept := future.exception()) is not None:
+            kept.with_traceback(None)
 
 
 def result_of(done: Future[Submitted]) -> Submitted:

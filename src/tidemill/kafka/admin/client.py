@@ -71,6 +71,10 @@ class Admin:
         self._calls = AdminCalls(settings)
         self._timeout_s = timeout_s
 
+    def close(self) -> None:
+        """Ends the client's threads. Calls that come later raise StopError."""
+        self._calls.close()
+
     # Topics
 
     def describe_topics(

@@ -1,7 +1,7 @@
 """Topics that match the patterns of the program: those that exist at the start, and those that appear while it runs.
 
 Decides which topics are in place of the patterns: each that has been read, as one that is deleted ends the application like a
-topic with a name. A later one is read if it passes the checks of a start; else a warning says why it is not.
+topic with a name; there may be none. A later one is read if it passes the checks of a start; else a warning says why it is not.
 
 Each instance finds topics by itself. The group's leader assigns one when all members subscribe to it (``TopologyMetadata``);
 Kafka Streams' leader assigns it at once, since its members can add it to a running topology.
@@ -26,21 +26,16 @@ are long to wait for a topic, and each look asks a broker for all topics of the 
 
 
 def topology_on(admin: Admin, topology: Topology, application_id: str) -> Topology:
-    """The topology with the topics on the brokers that its patterns match in place of the patterns.
-
-    Raises:
-        ConfigError: a pattern matches no topic.
-    """
-    patterns = patterns_of(topology)
-    if not patterns:
+    """The topology with the topics on the brokers that its patterns match in place of the patterns. A source whose pattern
+    matches none reads nothing until a topic appears."""
+    if not patterns_of(topology):
         return topology
     found = with_topics_of_patterns(topology, application_id, admin.topics())
-    for name, pattern in patterns.items():
+    for name, pattern in patterns_of(topology).items():
         node = found.nodes[name]
         if isinstance(node, SourceNode) and not node.topics:
-            raise ConfigError(
-                f"no topic matches the pattern {pattern!r} of {name} (the whole name must match): create one and start again"
-            )
+            then = "a topic whose whole name matches is read once it is there"
+            log.warning(LogEvent("pattern-matches-nothing", source=name, pattern=pattern, next=then))
     return found
 
 

@@ -180,6 +180,7 @@ def started(instance: StartContext, parts: OpenParts) -> Started:
     disk = executor_disk(config.slice(StateConfig), master_of(config.slice(SparkConfig), instance.session), state.process_id)
     launched = _launched(instance, parts)
     admin = Admin(data_client_settings(clients, ClientRole.ADMIN))
+    parts.opened("admin client", admin.close)
     topics = _checked_topics(instance, admin)
     program, instance = instance.topology, replace(instance, topology=topics.topology)
     server = ControlServer(state.lock.fileno(), control_listener(config.slice(SparkConfig), instance.session))
