@@ -15,18 +15,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 from tidemill.errors import EnvironmentProblem, StateError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.state.checkpoint import OFFSET_UNKNOWN
-from tidemill.state.directory import StateDirectory
+from tidemill.state.directory import StateDirectory, written_s
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.meta import StateIdentity
-from tidemill.state.registry import DATA_FILE, LOCK_FILE
+from tidemill.state.registry import DATA_FILE
 
 log = logging.getLogger("tidemill.state")
 
@@ -164,16 +163,3 @@ def read_state(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState
         return None
     finally:
         state.close(clean=False)
-
-
-def written_s(path: Path) -> float:
-    """Time of the last write to a task's state; now, if its owner is just closing or removing it.
-
-    LMDB's lock file does not count: readers write it too, and each report reads.
-    """
-    try:
-        files = (entry for entry in path.rglob("*") if entry.is_file() and entry.name != LOCK_FILE)
-        times = [file.stat().st_mtime for file in files]
-        return max(times) if times else path.stat().st_mtime
-    except FileNotFoundError:
-        return time.time()
