@@ -25,7 +25,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.state import checkpoint
 from tidemill.state.durability import replace_file, sync_directory
 from tidemill.state.lock import StateDirectoryLock, state_dir_problem
-from tidemill.state.registry import LOCK_FILE
+from tidemill.state.registry import LMDB_LOCK_FILE
 
 CHECKPOINT_FILE = ".checkpoint"
 PROCESS_FILE = "kafka-streams-process-metadata"
@@ -154,7 +154,7 @@ def written_s(path: Path) -> float:
     LMDB's lock file does not count: readers write it too, and each report reads.
     """
     try:
-        files = (entry for entry in path.rglob("*") if entry.is_file() and entry.name != LOCK_FILE)
+        files = (entry for entry in path.rglob("*") if entry.is_file() and entry.name != LMDB_LOCK_FILE)
         times = [file.stat().st_mtime for file in files]
         return max(times) if times else path.stat().st_mtime
     except FileNotFoundError:

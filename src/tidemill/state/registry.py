@@ -24,7 +24,7 @@ from tidemill.errors import CorruptStateError, NoStateYetError, StateError
 from tidemill.state.durability import TAKES_NOTHING, disk_problem
 from tidemill.state.pages import require_complete
 
-DATA_FILE, LOCK_FILE = "data.mdb", "lock.mdb"
+DATA_FILE, LMDB_LOCK_FILE = "data.mdb", "lock.mdb"
 _MAX_DATABASES = 256
 _MAX_READERS = 512
 _ATTEMPTS = 10

@@ -38,7 +38,6 @@ from tidemill.task.batch import StorePositions, TaskRun
 
 log = logging.getLogger("tidemill.state")
 
-
 VOLATILE_FOLDER = "in-memory"
 
 
