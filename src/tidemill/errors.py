@@ -108,6 +108,10 @@ class WorkerDiedError(BatchLostError):
     """A Python worker died in the middle of a batch, or had no memory left: run it again with fewer records."""
 
 
+class CorruptReadError(BatchLostError):
+    """A step that only reads a task's state has found it corrupt: have its owner look through it, and run the batch again."""
+
+
 class BatchTimeoutError(BatchLostError):
     """A batch took longer than it may, and its workers were ended: run it again with fewer records."""
 

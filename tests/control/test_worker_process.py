@@ -1,15 +1,17 @@
-"""A worker's process on this machine, of which only the number is left when it has died."""
+"""A worker's process, of which only numbers are left when it has died: its own, or those of its connections."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
+from multiprocessing.connection import Connection
 
 import psutil
 import pytest
 
-from tidemill.control.worker_process import LocalWorker
+from tidemill.control.worker_process import LocalWorker, RemoteWorker
 
 
 def test_a_process_is_dead_when_it_has_ended() -> None:
@@ -39,3 +41,35 @@ def test_a_process_is_dead_if_a_thread_has_its_number(monkeypatch: pytest.Monkey
     assert worker.wait_dead(1)
     is_over.set()
     other.join(60)
+
+
+def test_who_ends_a_worker_elsewhere_ends_no_other_connection_that_has_its_number_by_then() -> None:
+    """The thread that serves a connection closes it when the worker is gone, while the stream thread ends the worker."""
+    worker, others = RemoteWorker(1, "elsewhere"), list[socket.socket]()
+    closing: list[threading.Thread] = []
+
+    class ClosedMeanwhile(Connection):
+        def fileno(self) -> int:
+            number = super().fileno()
+            if not closing:
+                closing.append(threading.Thread(target=close))
+                closing[0].start()
+                closing[0].join(0.2)  # it waits until the worker is ended; else it is done by now
+            return number
+
+    def close() -> None:
+        worker.died(connection)
+        connection.close()
+        others.extend(socket.socketpair())
+
+    ours, theirs = socket.socketpair()
+    connection = ClosedMeanwhile(ours.detach())
+    worker.attach(connection)
+    worker.kill()
+    closing[0].join(30)
+    assert theirs.recv(1) == b""
+    for one, other in (others, reversed(others)):
+        one.sendall(b"x")
+        assert other.recv(1) == b"x"
+    for each in (theirs, *others):
+        each.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.thread_alone import GIVEN, KEPT, Engine, ThreadAlone, thread_with
-from tidemill.errors import WorkerDiedError
+from tidemill.errors import CorruptReadError, WorkerDiedError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import CloseRequested, MembershipLost, RevokeAllRequested
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress
@@ -81,6 +81,18 @@ def test_that_stores_could_be_closed_says_nothing_of_the_files_that_batches_fail
     thread.runner.run()
     thread.runner.run()
     assert [[run.inspect for run in request.tasks] for request in engine.asked[-2:]] == [[True], [False]]
+
+
+def test_a_state_that_a_step_before_its_owner_has_found_corrupt_is_looked_through_by_the_owner(tmp_path: Path) -> None:
+    """A batch that this step fails over never gets to the owner; the next one, which only opens stores, does."""
+    found = (SourceProgress(), CorruptReadError("the Spark task failed: /state/1_0/data.mdb is corrupt"))
+    engine = Engine(Outcome.COMMITTED, [found])
+    thread = thread_with(engine, tmp_path)
+    for _ in range(3):
+        thread.runner.run()
+    inspected = [any(run.inspect for run in request.tasks) for request in engine.asked]
+    assert inspected == [False, True, False]
+    assert not engine.asked[1].inputs
 
 
 def test_nor_does_it_that_they_could_be_opened_unless_all_of_them_was_read(tmp_path: Path) -> None:

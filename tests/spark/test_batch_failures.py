@@ -9,6 +9,7 @@ import pytest
 
 from tidemill.errors import (
     BatchLostError,
+    CorruptReadError,
     FunctionFailedError,
     MisfitError,
     RecordError,
@@ -95,6 +96,8 @@ def test_a_worker_that_died_or_has_no_memory_left_says_that_the_batch_was_too_la
         (raised_in_python("tidemill.errors.TopologyError: '1s' is no duration"), StopError),
         (raised_in_python("tidemill.errors.StateDiskError: /state/1_0 can't be written"), StopError),
         (raised_in_python("tidemill.errors.BatchLostError: the consumer failed"), BatchLostError),
+        (raised_in_python("tidemill.errors.MisfitError: step-1 failed: KeyError: 'a'"), MisfitError),
+        (raised_in_python("tidemill.errors.CorruptStateError: /state/1_0/data.mdb is corrupt: ..."), CorruptReadError),
         (raised_in_python('cimpl.KafkaException: KafkaError{code=_TRANSPORT,str="down"}'), BatchLostError),
         (raised_in_python("OSError: [Errno 28] No space left on device"), BatchLostError),
         ([(SPARK, f"{ABORTED} ExecutorLostFailure (executor 1 exited)")], BatchLostError),
@@ -102,7 +105,8 @@ def test_a_worker_that_died_or_has_no_memory_left_says_that_the_batch_was_too_la
         ([("java.lang.IllegalStateException", "no plan")], MisfitError),
         ([(SPARK, "[INTERNAL_ERROR] The plan is wrong")], MisfitError),
     ],
-    ids=["final", "program", "state disk", "lost", "broker", "disk", "executor", "cancelled", "state", "internal"],
+    ids=["final", "program", "state disk", "lost", "step", "corrupt", "broker", "disk", "executor", "cancelled", "state",
+         "internal"],
 )
 def test_no_record_is_blamed_for_what_brokers_disks_or_spark_itself_did(
     causes: list[tuple[str, str]], kind: type[TidemillError]

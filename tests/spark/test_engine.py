@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, cast
 
 from tidemill.control.worker_process import WorkerProcess
@@ -27,6 +28,7 @@ class Dying:
 def without_spark() -> Any:
     engine: Any = BatchEngine.__new__(BatchEngine)
     engine._workers, engine._at_work, engine._run, engine._thread = {}, set(), None, "thread"
+    engine._joining = threading.Lock()
     return engine
 
 
@@ -49,6 +51,28 @@ def test_a_worker_that_is_ready_when_its_run_is_over_does_not_end_the_one_of_the
     engine.worker_left("step-1", late)
     assert engine.worker_pids == {"step-1": 2}
     assert (late.is_dead, now.is_dead, engine._run.is_ending) == (True, False, False)
+
+
+def test_of_two_workers_that_join_at_the_same_time_the_one_of_the_run_under_way_is_left() -> None:
+    engine, late, now = without_spark(), Dying(1), Dying(2)
+    engine._run = Run(is_standing=True)
+    joining: list[threading.Thread] = []
+
+    class JoinedMeanwhile(dict[str, Any]):
+        def get(self, step: str, default: Any = None) -> Any:
+            found = super().get(step, default)
+            if not joining:
+                engine._run = Run(is_standing=True)
+                joining.append(threading.Thread(target=engine.worker_joined, args=(engine._run.number, step, now)))
+                joining[0].start()
+                joining[0].join(0.2)  # it waits for its turn; without one it is done by now
+            return found
+
+    engine._workers = JoinedMeanwhile()
+    engine.worker_joined(engine._run.number, "step-1", late)
+    joining[0].join(30)
+    assert engine.worker_pids == {"step-1": 2}
+    assert (late.is_dead, now.is_dead) == (True, False)
 
 
 def test_the_writer_is_found_while_another_worker_joins() -> None:

@@ -14,7 +14,9 @@ import pytest
 from tests.state.state_processes import STORES
 from tests.state.test_lmdb import in_a_fork
 from tidemill.errors import CorruptStateError, StopError
+from tidemill.ids import TaskId
 from tidemill.state.lmdb import TaskState, wipe_files
+from tidemill.state.meta import StateIdentity
 from tidemill.state.pages import find_fault, read_header
 from tidemill.state.registry import DATA_FILE
 from tidemill.state.store import Positions
@@ -171,6 +173,39 @@ def test_a_store_of_another_format_is_refused_with_both_versions(data: Path) -> 
     for open_state in (lambda: TaskState.open(data.parent, STORES), lambda: TaskState.open_to_read(data.parent)):
         with pytest.raises(CorruptStateError, match="found store format '7', expected '1'"):
             open_state()
+
+
+WHOSE = StateIdentity(application_id="app", task=TaskId(1, 0))
+ENTRIES = [
+    (b"application", b"\xff"), (b"task", b"one"), (b"epoch", b"\xff"), (b"position/a", b"\x07"), (b"position/\xff", bytes(8)),
+    (b"input/\0\0\0\0", bytes(8)), (b"changelog/a", b"\0\0\0\x01\xff"), (b"changelog/a", b"\0"), (b"form/a", b"\xff"),
+    (b"changelog-id/a", b"\xff"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("key", "value"), ENTRIES, ids=repr)
+def test_an_entry_that_no_owner_has_written_is_a_corrupt_state_for_whoever_reads_it(
+    tmp_path: Path, key: bytes, value: bytes
+) -> None:
+    """The page is sound, and LMDB has no checksums."""
+    directory = tmp_path / "1_0"
+    TaskState.open(directory, STORES, whose=WHOSE, forms={"a": "form"}).close(clean=True)
+    with lmdb.open(str(directory), max_dbs=4) as environment, environment.begin(write=True) as transaction:
+        transaction.put(key, value, db=environment.open_db(b"meta", txn=transaction))
+
+    def used(open_state: Callable[[], TaskState]) -> None:
+        state = open_state()
+        try:
+            state.positions(), state.checkpoint(), state.forms(), state.topic_ids()
+        finally:
+            state.close(clean=False)
+
+    for open_state in (
+        lambda: TaskState.open(directory, STORES, whose=WHOSE, forms={"a": "form"}),
+        lambda: TaskState.open_to_read(directory, whose=WHOSE),
+    ):
+        with pytest.raises(CorruptStateError, match=r"data.mdb is corrupt: found .*, expected what an owner has written"):
+            used(open_state)
 
 
 def test_a_wiped_state_opens_empty(data: Path) -> None:

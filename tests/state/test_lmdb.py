@@ -22,7 +22,7 @@ from tidemill.state import registry
 from tidemill.state.directory import CHECKPOINT_FILE
 from tidemill.state.durability import DIRTY_FILE, Shutdown
 from tidemill.state.lmdb import TaskState, wipe_files
-from tidemill.state.registry import DATA_FILE, LOCK_FILE
+from tidemill.state.registry import DATA_FILE, LMDB_LOCK_FILE
 from tidemill.state.store import Positions
 
 MEBIBYTE = 1 << 20
@@ -282,7 +282,7 @@ def test_a_file_that_can_not_grow_is_a_problem_of_the_disk(state: TaskState) -> 
 
 def test_the_error_of_a_file_that_can_not_be_opened_names_the_directory_once(directory: Path) -> None:
     directory.mkdir(parents=True)
-    (directory / LOCK_FILE).symlink_to(LOCK_FILE)
+    (directory / LMDB_LOCK_FILE).symlink_to(LMDB_LOCK_FILE)
     with pytest.raises(StateError) as refused:
         TaskState.open(directory, STORES)
     assert str(refused.value) == f"{directory}: {os.strerror(errno.ELOOP)}"

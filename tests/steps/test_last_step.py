@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import cast
@@ -10,6 +11,7 @@ from typing import cast
 import pytest
 
 from tests.operators.test_exception_handlers import SilentError
+from tests.steps.memory_stores import MemoryStores
 from tests.steps.step_fixtures import (
     COUNT_TAG,
     INPUT,
@@ -25,8 +27,16 @@ from tests.steps.step_fixtures import (
     word,
 )
 from tidemill.dsl.serdes import Serdes
-from tidemill.errors import CommitRefusedError, FencedError, RetriableError, SerdeError, StateDiskError
-from tidemill.ids import TopicPartition
+from tidemill.errors import (
+    BatchLostError,
+    CommitRefusedError,
+    FencedError,
+    RetriableError,
+    SerdeError,
+    StateDiskError,
+    StopError,
+)
+from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandler, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.record import Record
 from tidemill.steps.commit.unreadable import Unreadable
@@ -315,6 +325,29 @@ def test_a_disk_that_takes_nothing_ends_the_thread_while_its_stores_are_restored
     logged = {"node": CHANGELOG, "part": 0, "off": 5, "seq": 0, "ts": 50, "key": b"a", "value": struct.pack(">q", 9)}
     report = context.run([logged], changelog_ends={TopicPartition("app-counts-changelog", 0): 7}, ends={INPUT: 0})
     assert (report.outcome, report.message) == (Outcome.STOPPED, "/state/1_0 can't be written: No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("problem", "outcome"),
+    [
+        (BatchLostError("task 1_0: another worker has it open"), Outcome.LOST),
+        (StopError("task 1_0: /state/1_0 is the state of another task"), Outcome.STOPPED),
+        (StateDiskError("/state/1_0 can't be written: No space left on device"), Outcome.STOPPED),
+    ],
+)
+def test_stores_that_can_not_be_opened_cost_the_batch_and_not_the_worker(
+    monkeypatch: pytest.MonkeyPatch, problem: Exception, outcome: Outcome
+) -> None:
+    def refuse(_: object) -> Mapping[TaskId, MemoryStores]:
+        raise problem
+
+    context = Context(continuity={INPUT: 3})
+    with monkeypatch.context() as patch:
+        patch.setattr(context, "open_stores", refuse)
+        report = context.run([word("a", 3)], start=3)
+    assert (report.outcome, report.message, report.is_misfit) == (outcome, str(problem), False)
+    assert not context.continuity
+    assert context.run(WORDS).outcome is Outcome.COMMITTED
 
 
 def test_reduce_and_aggregate_follow_the_offsets_whatever_the_order_of_rows() -> None:

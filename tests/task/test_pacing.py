@@ -12,9 +12,11 @@ TIMEOUT_MS = 10_000
 MOST = 100_000
 
 
-def report(produce_ms: float, commit_ms: float = 0, outcome: Outcome = Outcome.COMMITTED) -> BatchReport:
+def report(
+    produce_ms: float, commit_ms: float = 0, outcome: Outcome = Outcome.COMMITTED, *, records: int = MOST
+) -> BatchReport:
     timings = {CommitStep.RUN.value: 9_000.0, CommitStep.PRODUCE.value: produce_ms, CommitStep.COMMIT.value: commit_ms}
-    return BatchReport(batch_id=1, outcome=outcome, timings_ms=timings)
+    return BatchReport(batch_id=1, outcome=outcome, records_in=records, timings_ms=timings)
 
 
 def after(cap: int, last: BatchReport) -> int:
@@ -34,6 +36,13 @@ def test_quick_transactions_let_batches_grow_again_up_to_the_setting() -> None:
     assert after(MOST - 1, report(100)) == MOST
 
 
+def test_batches_that_were_not_full_say_nothing_of_those_that_are() -> None:
+    """A record takes 1 ms, and 1,000 fit: after an idle while a backlog begins with as many, not with what is lost."""
+    assert after(1_000, report(0, records=0)) == 1_000
+    assert after(1_000, report(1, records=999)) == 1_000
+    assert after(1_000, report(100, records=1_000)) == 2_000
+
+
 def test_in_between_the_size_stays() -> None:
     assert after(1_000, report(1_000)) == 1_000
 
@@ -45,7 +54,11 @@ def test_a_batch_that_was_refused_at_its_commit_is_not_tried_again_at_the_same_s
 
 def test_a_batch_that_was_lost_before_it_ran_says_nothing_about_its_size() -> None:
     lost = BatchReport(batch_id=1, outcome=Outcome.LOST)
-    assert after(1_000, lost) == 2_000
+    assert after(1_000, lost) == 1_000
+
+
+def test_a_trial_which_commits_nothing_says_nothing_about_the_size_either() -> None:
+    assert after(1_000, report(0, outcome=Outcome.TRIED)) == 1_000
 
 
 def test_batches_never_shrink_to_nothing() -> None:

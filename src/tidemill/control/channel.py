@@ -195,7 +195,7 @@ class ControlServer:
                 _answer(connection, handler)
         finally:
             if isinstance(worker, RemoteWorker):
-                self._died(worker)
+                self._died(worker, connection)
             if worker is not None:
                 handler.worker_left(hello.step, worker)
 
@@ -210,7 +210,7 @@ class ControlServer:
             connection.recv_bytes()  # its other end never says anything
         finally:
             if remote is not None:
-                self._died(remote)
+                self._died(remote, connection)
             with self._lock:
                 if self._leashes.get(leash) is connection:
                     del self._leashes[leash]
@@ -224,10 +224,10 @@ class ControlServer:
             remote.attach_reads(connection)
             remote.wait_dead(None)  # who asks for reads also receives the answers
         finally:
-            self._died(remote)
+            self._died(remote, connection)
 
-    def _died(self, remote: RemoteWorker) -> None:
-        remote.died()
+    def _died(self, remote: RemoteWorker, connection: Connection) -> None:
+        remote.died(connection)
         self._remote.pop(remote.name, None)
 
     def _handler_of(self, hello: Hello) -> ControlHandler:

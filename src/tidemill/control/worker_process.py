@@ -89,8 +89,10 @@ class RemoteWorker:
         self._reads = connection
         self._answers_reads.set()
 
-    def died(self) -> None:
-        """Its end of a connection is closed."""
+    def died(self, connection: Connection) -> None:
+        """Its end of a connection is closed; this one is about to be, and its number may be that of another file then."""
+        with self._lock:
+            self._connections = [each for each in self._connections if each is not connection]
         self._is_dead.set()
 
     def kill(self) -> None:

@@ -88,7 +88,7 @@ def _said_code(state: MemberState) -> AssignorError:
 def owned_partitions(state: MemberState, *, incarnation: int) -> tuple[TopicPartition, ...]:
     """Partitions of all active tasks that are held and not lost, or wait to be taken up, sorted.
 
-    None if the group has a later ``incarnation``.
+    Empty if the group has a later ``incarnation``.
     """
     if incarnation != state.incarnation:
         return ()

@@ -14,7 +14,7 @@ import logging
 import re
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
@@ -25,6 +25,8 @@ from pyspark.sql import SparkSession
 from tidemill.errors import (
     BatchLostError,
     ConfigError,
+    CorruptReadError,
+    CorruptStateError,
     FunctionFailedError,
     MisfitError,
     MissingRightError,
@@ -113,6 +115,11 @@ _FINAL = tuple(
     for kind in (StopError, MissingRightError, RecordError, *_OF_THE_PROGRAM, StoredBytesError, StateDiskError)
 )
 """Beginnings of Spark's text of a failed task where running the batch again would fail again."""
+_OF_STEPS: Mapping[str, type[BatchLostError]] = {
+    f"{kind.__module__}.{kind.__qualname__}": judged_as
+    for kind, judged_as in ((MisfitError, MisfitError), (CorruptStateError, CorruptReadError))
+}
+"""Errors that a step raises, and that another batch has to know of."""
 _PYTHON = "org.apache.spark.api.python.PythonException"
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
 
@@ -159,7 +166,9 @@ def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
     if reason.startswith(_FINAL):
         return RecordError.of_text(reason.partition(": ")[2])
     if reason.startswith("tidemill.errors."):
-        return BatchLostError(f"the Spark task failed: {reason}")
+        name, _, said = reason.partition(": ")
+        of_own = _OF_STEPS.get(name)
+        return BatchLostError(f"the Spark task failed: {reason}") if of_own is None else of_own(f"the Spark task failed: {said}")
     for kind, said in causes:
         if kind == _PYTHON:
             return _python_failure(said, reason)

@@ -120,6 +120,8 @@ class BatchEngine:
         self._placement = placement or OnDriverHost(session)
         self._is_in_place = False
         self._workers: dict[str, WorkerProcess] = {}
+        self._joining = threading.Lock()
+        """Held while a worker takes its place: else a late one, found in time a moment before, could take that of a new one."""
         self._at_work: set[str] = set()  # the steps whose worker has loaded its functions, and has not left
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
         self._run: Run | None = None
@@ -207,14 +209,17 @@ class BatchEngine:
         False: it is late. The run that it was made for was over before it was ready (one that takes too long is cancelled), and
         another run has workers of its own. Then it is the one that is ended.
         """
-        now = self._run
-        if now is not None and run < now.number:
+        with self._joining:
+            now = self._run
+            is_late = now is not None and run < now.number
+            before = self._workers.get(step)
+            if not is_late:
+                self._workers[step] = worker
+                self._at_work.add(step)
+        if is_late:
             log.info(LogEvent("worker-late", thread=self._thread, step=step, pid=worker.pid, host=worker.host, run=run))
             worker.kill()
             return False
-        before = self._workers.get(step)
-        self._workers[step] = worker
-        self._at_work.add(step)
         if before is not None:
             self._is_in_place = False  # it may be elsewhere, because the place it had is gone
         if before is not None and (before.host, before.pid) != (worker.host, worker.pid):
@@ -227,10 +232,11 @@ class BatchEngine:
     def worker_left(self, step: str, worker: WorkerProcess) -> None:
         """A worker has died. The JVM may not notice, because its thread waits for the next rows of the source step. So the
         source step is ended."""
-        run, now = self._run, self._workers.get(step)
-        if now is None or (now.host, now.pid) != (worker.host, worker.pid):
-            return
-        self._at_work.discard(step)
+        with self._joining:
+            run, now = self._run, self._workers.get(step)
+            if now is None or (now.host, now.pid) != (worker.host, worker.pid):
+                return
+            self._at_work.discard(step)
         if run is not None:
             run.end()
 

@@ -35,7 +35,7 @@ def stores_in(environment: SharedEnvironment) -> list[str]:
     """Every store that an owner has made."""
     with environment.read() as opened:
         names = [name for name, _ in opened.transaction.cursor()]
-    return [name[len(_STORE) :].decode() for name in names if name.startswith(_STORE)]
+        return [meta.text_of(name[len(_STORE) :]) for name in names if name.startswith(_STORE)]
 
 
 def require_sound(environment: SharedEnvironment, page_limit: int | None = PAGES_CHECKED_AT_OPEN) -> None:

@@ -4,8 +4,8 @@
                                 .lock                              who has the directory (``lock``)
                                 <task id>/                         one directory per task (``lmdb``), with a `.checkpoint`
 
-Names and formats are Kafka Streams', so its tools and people find their way. Decides what a task directory is and how one is
-removed; ``lock`` decides who may use the directory, ``lmdb`` what is in a task directory.
+Names and formats are Kafka Streams', so its tools and people find their way. Decides what a task directory is, when it was
+written and how one is removed; ``lock`` decides who may use the directory, ``lmdb`` what is in a task directory.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import contextlib
 import json
 import shutil
 import stat
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.state import checkpoint
 from tidemill.state.durability import replace_file, sync_directory
 from tidemill.state.lock import StateDirectoryLock, state_dir_problem
+from tidemill.state.registry import LMDB_LOCK_FILE
 
 CHECKPOINT_FILE = ".checkpoint"
 PROCESS_FILE = "kafka-streams-process-metadata"
@@ -144,3 +146,16 @@ def write_checkpoint(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
         replace_file(path, checkpoint.render(offsets))
     else:
         path.unlink(missing_ok=True)
+
+
+def written_s(path: Path) -> float:
+    """Time of the last write to a task's state; now, if its owner is just closing or removing it.
+
+    LMDB's lock file does not count: readers write it too, and each report reads.
+    """
+    try:
+        files = (entry for entry in path.rglob("*") if entry.is_file() and entry.name != LMDB_LOCK_FILE)
+        times = [file.stat().st_mtime for file in files]
+        return max(times) if times else path.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()

@@ -51,7 +51,7 @@ from tidemill.state.meta import StateIdentity
 from tidemill.state.pages import require_readable
 from tidemill.state.registry import (
     DATA_FILE,
-    LOCK_FILE,
+    LMDB_LOCK_FILE,
     Databases,
     SharedEnvironment,
     close_environment,
@@ -419,7 +419,7 @@ def wipe_files(directory: Path) -> None:
     _require_no_folder_for_a_file(directory)
     with needing_the_disk(directory):
         # `dirty` goes last: a crash in between must not make half a wipe look clean.
-        for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE):
+        for name in (DATA_FILE, LMDB_LOCK_FILE, CHECKPOINT_FILE):
             (directory / name).unlink(missing_ok=True)
         sync_directory(directory)
         mark_clean(directory)
@@ -427,7 +427,7 @@ def wipe_files(directory: Path) -> None:
 
 def _require_no_folder_for_a_file(directory: Path) -> None:
     """Somebody has put it there: it is not ours to remove, and no further attempt would find a file."""
-    for name in (DATA_FILE, LOCK_FILE, CHECKPOINT_FILE, DIRTY_FILE):
+    for name in (DATA_FILE, LMDB_LOCK_FILE, CHECKPOINT_FILE, DIRTY_FILE):
         if (directory / name).is_dir():
             raise StopError(f"{directory / name} is a folder, expected a file of a task's state. Remove it, and start again")
 

@@ -9,7 +9,8 @@
     form/<store>                       text: what the store's bytes are
     application, task                  text: whose the state is; version 0.1.0 wrote neither, nor topic ids
 
-Numbers are big endian. Only what changed is written.
+Numbers are big endian. Only what changed is written. Bytes that are none of these are a ContentsError: LMDB has no checksums, so
+a disk that has changed them is noticed only by who reads them.
 
 Also says whose state it is (``StateIdentity``), since a directory can be copied or put back in the wrong place, and its name
 then says nothing of what is in it. A state that version 0.1.0 has made does not say whose it is; the partitions of its
@@ -26,6 +27,7 @@ import lmdb
 
 from tidemill.errors import CorruptStateError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.state.registry import ContentsError
 from tidemill.state.store import Positions
 
 
@@ -53,6 +55,8 @@ _VERSION, _EPOCH = b"version", b"epoch"
 _APPLICATION, _TASK = b"application", b"task"
 _POSITION, _CHANGELOG, _INPUT, _FORM = b"position/", b"changelog/", b"input/", b"form/"
 _TOPIC_ID = b"changelog-id/"
+_OFFSET_BYTES, _NUMBER_BYTES = 8, 4
+_SHOWN = 60
 
 
 def require_version(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, path: Path) -> None:
@@ -78,12 +82,9 @@ def write_version(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database)
 
 def read_positions(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> Positions:
     return Positions(
-        changelog={name.decode(): int.from_bytes(value, "big") for name, value in _entries(transaction, meta_db, _POSITION)},
-        inputs={
-            TopicPartition(name[4:].decode(), int.from_bytes(name[:4], "big")): int.from_bytes(value, "big")
-            for name, value in _entries(transaction, meta_db, _INPUT)
-        },
-        epoch=(transaction.get(_EPOCH, db=meta_db) or b"").decode(),
+        changelog={text_of(name): _offset(value) for name, value in _entries(transaction, meta_db, _POSITION)},
+        inputs={_partition(name): _offset(value) for name, value in _entries(transaction, meta_db, _INPUT)},
+        epoch=text_of(transaction.get(_EPOCH, db=meta_db) or b""),
     )
 
 
@@ -106,7 +107,10 @@ def read_identity(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database)
     application, task = transaction.get(_APPLICATION, db=meta_db), transaction.get(_TASK, db=meta_db)
     if application is None or task is None:
         return None
-    return StateIdentity(application_id=application.decode(), task=TaskId.parse(task.decode()))
+    try:
+        return StateIdentity(application_id=text_of(application), task=TaskId.parse(text_of(task)))
+    except ValueError as problem:
+        raise ContentsError(str(problem)) from None
 
 
 def write_identity(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, whose: StateIdentity) -> None:
@@ -116,7 +120,7 @@ def write_identity(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database
 
 def read_topic_ids(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> dict[str, str]:
     """Topic id of each store's changelog at its position."""
-    return {name.decode(): value.decode() for name, value in _entries(transaction, meta_db, _TOPIC_ID)}
+    return {text_of(name): text_of(value) for name, value in _entries(transaction, meta_db, _TOPIC_ID)}
 
 
 def write_topic_ids(
@@ -131,10 +135,7 @@ def write_topic_ids(
 
 
 def read_changelogs(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> dict[str, TopicPartition]:
-    return {
-        name.decode(): TopicPartition(value[4:].decode(), int.from_bytes(value[:4], "big"))
-        for name, value in _entries(transaction, meta_db, _CHANGELOG)
-    }
+    return {text_of(name): _partition(value) for name, value in _entries(transaction, meta_db, _CHANGELOG)}
 
 
 def write_changelogs(
@@ -151,7 +152,7 @@ def write_changelogs(
 
 
 def read_forms(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database) -> dict[str, str]:
-    return {name.decode(): value.decode() for name, value in _entries(transaction, meta_db, _FORM)}
+    return {text_of(name): text_of(value) for name, value in _entries(transaction, meta_db, _FORM)}
 
 
 def write_forms(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, forms: Mapping[str, str]) -> None:
@@ -164,6 +165,26 @@ def _encoded(positions: Positions) -> dict[bytes, bytes]:
     logged = {_POSITION + store.encode(): offset for store, offset in positions.changelog.items()}
     read = {_INPUT + at.partition.to_bytes(4, "big") + at.topic.encode(): o for at, o in positions.inputs.items()}
     return {key: offset.to_bytes(8, "big") for key, offset in {**logged, **read}.items()}
+
+
+def text_of(written: bytes) -> str:
+    """ContentsError if it is no UTF-8."""
+    try:
+        return written.decode()
+    except UnicodeDecodeError:
+        raise ContentsError(f"{written[:_SHOWN]!r} in the place of a text") from None
+
+
+def _offset(written: bytes) -> int:
+    if len(written) != _OFFSET_BYTES:
+        raise ContentsError(f"{written[:_SHOWN]!r} in the place of an offset")
+    return int.from_bytes(written, "big")
+
+
+def _partition(written: bytes) -> TopicPartition:
+    if len(written) <= _NUMBER_BYTES:
+        raise ContentsError(f"{written!r} in the place of a partition")
+    return TopicPartition(text_of(written[_NUMBER_BYTES:]), int.from_bytes(written[:_NUMBER_BYTES], "big"))
 
 
 def _entries(transaction: lmdb.Transaction[bytes], meta_db: lmdb._Database, kind: bytes) -> Iterator[tuple[bytes, bytes]]:

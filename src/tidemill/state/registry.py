@@ -5,7 +5,8 @@ child. So users share a ``SharedEnvironment``; its gate counts open transactions
 size that another process chose, opening the file again after it was replaced) waits until there are none. After a fork the
 child leaves what it inherited untouched; using or opening it there raises a StateError.
 
-Decides nothing about contents: names of databases come from the caller. LMDB's errors come out as StateError, CorruptStateError.
+Decides nothing about contents: names of databases come from the caller. LMDB's errors come out as StateError, CorruptStateError,
+and as the latter what a reader of the contents raises as a ContentsError.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tidemill.errors import CorruptStateError, NoStateYetError, StateError
 from tidemill.state.durability import TAKES_NOTHING, disk_problem
 from tidemill.state.pages import require_complete
 
-DATA_FILE, LOCK_FILE = "data.mdb", "lock.mdb"
+DATA_FILE, LMDB_LOCK_FILE = "data.mdb", "lock.mdb"
 _MAX_DATABASES = 256
 _MAX_READERS = 512
 _ATTEMPTS = 10
@@ -31,6 +32,10 @@ _GATE_LIMIT_S = 60.0
 """Longest wait, in s, between transactions of this process and a resize of the map; each takes well under a second."""
 
 _CORRUPT = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PanicError)
+
+
+class ContentsError(Exception):
+    """Raised within a transaction, by who reads bytes there that no owner has written."""
 
 
 class Databases(NamedTuple):
@@ -272,6 +277,10 @@ class SharedEnvironment:
             yield
         except (lmdb.MapFullError, lmdb.MapResizedError, lmdb.ReadersFullError):
             raise  # The caller's to answer.
+        except ContentsError as wrong:
+            raise CorruptStateError(
+                str(self.directory / DATA_FILE), found=str(wrong), expected="what an owner has written"
+            ) from wrong
         except _CORRUPT as error:
             raise CorruptStateError(
                 str(self.directory / DATA_FILE), found=str(error), expected="pages that LMDB can follow"

@@ -109,8 +109,13 @@ def _run_if_whole(
     problem = context.graphs.shared.begin(request)
     if problem is not None:
         return _lost_report(request, context, problem, is_misfit=False)
-    # Only for a batch that is whole: stores that the request no longer has are closed by this (rule 12).
-    stores = context.open_stores(request.tasks)
+    try:
+        # Only for a batch that is whole: stores that the request no longer has are closed by this (rule 12).
+        stores = context.open_stores(request.tasks)
+    except BatchLostError as lost:  # another worker still has one open, or one was corrupt: the next batch opens it
+        return _lost_report(request, context, str(lost), is_misfit=False)
+    except (StopError, StateDiskError) as stop:
+        return _stopped_report(request, context, stop)
     progress = _Progress(StepBatch.begin(spec, context, request, gathered, stores))
     progress.timings["wait"] = round((time.perf_counter() - started) * 1e3, 2)
     progress.reached(CommitStep.GATHER)
@@ -134,15 +139,20 @@ def _run_to_report(progress: _Progress) -> BatchReport:
             batch_id=request.batch_id, outcome=Outcome.FENCED, message=str(fenced), timings_ms=progress.timings
         )
     except (StopError, SerdeError, StateDiskError) as stop:  # reading the bytes again, or asking the disk again, mends nothing
-        context.continuity.clear()
         context.output.abort()
-        return BatchReport(batch_id=request.batch_id, outcome=Outcome.STOPPED, message=str(stop))
+        return _stopped_report(request, context, stop)
 
 
 def _lost_report(request: BatchRequest, context: StepContext, message: str, *, is_misfit: bool) -> BatchReport:
     """Nothing of the batch counts, and what the worker knows of its last commit is no longer taken for granted."""
     context.continuity.clear()
     return BatchReport(batch_id=request.batch_id, outcome=Outcome.LOST, message=message, is_misfit=is_misfit)
+
+
+def _stopped_report(request: BatchRequest, context: StepContext, stop: Exception) -> BatchReport:
+    """Nothing of the batch counts, and none after it would."""
+    context.continuity.clear()
+    return BatchReport(batch_id=request.batch_id, outcome=Outcome.STOPPED, message=str(stop))
 
 
 def _run_and_commit(progress: _Progress) -> BatchReport:

@@ -88,7 +88,11 @@ class StepContext(Protocol):
     def unreadable(self) -> Unreadable: ...
 
     def open_stores(self, runs: Sequence[TaskRun]) -> Mapping[TaskId, TaskStore]:
-        """The stores of these tasks; those of all others are closed first."""
+        """The stores of these tasks; those of all others are closed first.
+
+        Raises:
+            BatchLostError: one can't be opened now. StopError, StateDiskError: one can't be opened at all.
+        """
 
     def membership(self) -> CommittingMember: ...
 

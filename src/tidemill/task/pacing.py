@@ -2,8 +2,9 @@
 
 Decides the cap by the time that the last batches took from their first record produced to the end of the transaction. Above a
 quarter of ``transaction.timeout.ms`` the cap is halved, also after a batch that was refused or lost in its transaction, which may
-have been too slow. Well below, it grows again up to what the settings allow. Batches of source topics begin
-``ThreadConfig.rest_ms`` apart: with exactly-once each of them is a transaction.
+have been too slow. Well below, it grows again up to what the settings allow, but only by batches that had as many records as they
+might: how long those would take, no smaller or empty batch says. Batches of source topics begin ``ThreadConfig.rest_ms`` apart:
+with exactly-once each of them is a transaction.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _IN_TRANSACTION = tuple(
 
 def next_cap(cap: int, report: BatchReport, *, transaction_timeout_ms: int, most: int) -> int:
     """The cap for the batch after the reported one, which had ``cap``."""
-    began = CommitStep.RUN.value in report.timings_ms
+    has_run = CommitStep.RUN.value in report.timings_ms
     took_ms = sum(report.timings_ms.get(step, 0.0) for step in _IN_TRANSACTION)
     limit_ms = transaction_timeout_ms / _SHARE
-    if took_ms > limit_ms or (began and report.outcome is not Outcome.COMMITTED):
+    if took_ms > limit_ms or (has_run and report.outcome not in (Outcome.COMMITTED, Outcome.TRIED)):  # a trial commits nothing
         return max(min(FEWEST, most), cap // 2)
-    if took_ms * _ROOM < limit_ms:
+    if report.outcome is Outcome.COMMITTED and report.records_in >= cap and took_ms * _ROOM < limit_ms:
         return min(most, cap * 2)
     return cap
 

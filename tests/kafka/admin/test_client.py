@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -332,6 +332,29 @@ def test_a_broker_that_leaves_the_cluster_while_it_is_asked_ends_no_call(bootstr
     calls = AdminCalls({"bootstrap.servers": bootstrap_servers})
     found = calls.one("asking", lambda _: answers.pop(0), 240, Operation.DESCRIBE, result_of, about="")
     assert found == "of another broker"
+
+
+def test_what_the_client_says_in_a_call_is_not_forgotten_over_that_of_another_thread(
+    bootstrap_servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = AdminCalls({"bootstrap.servers": bootstrap_servers})
+    at_once: Future[str] = Future()
+    at_once.set_result("at once")
+    has_waited = threading.Event()
+
+    def wait_meanwhile(left: Collection[Future[str]], timeout: float) -> object:
+        if not has_waited.is_set():
+            has_waited.set()
+            calls._remember(KafkaError(KafkaError._TRANSPORT, "refused by broker 7"))
+            calls._remember(KafkaError(KafkaError._ALL_BROKERS_DOWN, "all are down"))
+            with ThreadPoolExecutor(1) as other:
+                call = other.submit(calls.one, "asking", lambda _: at_once, 30, Operation.DESCRIBE, result_of, about="")
+                assert call.result(30) == "at once"
+        return wait(left, timeout=timeout)
+
+    monkeypatch.setattr("tidemill.kafka.admin.calls.wait", wait_meanwhile)
+    with pytest.raises(RetriableError, match=r"not done after 0.3 s: .*refused by broker 7;"):
+        calls.one("asking", lambda _: Future(), 0.3, Operation.DESCRIBE, result_of, about="")
 
 
 def test_a_call_is_tried_again_soon_then_with_more_time(bootstrap_servers: str) -> None:

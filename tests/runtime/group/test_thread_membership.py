@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.runtime.group import thread_membership
 from tidemill.runtime.group.thread_membership import ThreadMembership
+from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
@@ -56,6 +58,14 @@ def test_a_join_says_what_is_owned_only_when_the_commit_under_way_is_over(group:
     join.join(0.1)
     assert join.is_alive()
     group.thread.end_commit()
+    join.join(LIMIT_S)
+    assert not join.is_alive()
+
+
+def test_a_join_does_not_wait_for_the_commit_of_a_batch_that_was_given_up(group: Group) -> None:
+    late: Any = SimpleNamespace(_under_way=None, _group=group.thread)
+    BatchRunner.begin_commit(late)
+    join = begun(group.thread.user_data)
     join.join(LIMIT_S)
     assert not join.is_alive()
 

@@ -25,6 +25,7 @@ from tidemill.runtime.instance.start_checks import (
 )
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState
+from tidemill.state.meta import StateIdentity
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.topology.nodes import Topology
 
@@ -201,6 +202,14 @@ def test_a_store_that_is_what_it_was_passes_and_so_does_an_empty_machine(kept: S
 def test_a_store_with_another_serde_is_reported_with_both(kept: StateDirectory) -> None:
     with pytest.raises(TopologyMismatchError, match=r"counts is kept as \(.*value=long\) and is to be \(.*value=string\)"):
         require_fitting_state("app", kept, [store(1, STRING)])
+
+
+def test_the_state_of_another_application_says_nothing_of_this_one(kept: StateDirectory) -> None:
+    """Its next owner wipes it: a directory was copied to the wrong place."""
+    whose = StateIdentity(application_id="other", task=TaskId(1, 2))
+    forms = {"counts": "timestamped_key_value key=string value=string"}
+    TaskState.open(kept.task_path(whose.task), ["counts"], whose=whose, forms=forms).close(clean=True)
+    require_fitting_state("app", kept, [store(1, Serdes.long())])
 
 
 def test_a_store_that_has_moved_to_another_subtopology_is_only_said(

@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import lmdb
 import pytest
 
 from tidemill import Serdes
-from tidemill.errors import BatchLostError, StopError
+from tidemill.errors import BatchLostError, CorruptStateError, StopError
 from tidemill.ids import TaskId, TopicPartition
+from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.task_store import OpenTasks, OwnedStores
 from tidemill.state import keys
 from tidemill.state.lmdb import TaskState
@@ -127,6 +129,34 @@ def test_a_page_that_turns_out_to_be_broken_costs_the_batch_and_the_state_but_no
     assert not stores.at.is_behind, "it can be restored now"
     stores.apply({"counts": {b"k": b"1"}}, {"counts": 3})
     assert stores.get_many("counts", [b"k", b"key000001"]) == [b"1", None]
+
+
+@pytest.mark.parametrize(("key", "value"), [(b"application", b"\xff"), (b"position/counts", b"\x07")], ids=repr)
+def test_an_entry_that_no_owner_has_written_is_wiped_when_the_state_is_opened(folder: str, key: bytes, value: bytes) -> None:
+    def open_all() -> OwnedStores:
+        return OpenTasks(SPECS, application_id="app").open([run(folder)])[TASK]
+
+    first = open_all()
+    first.apply({"counts": {b"k": b"1"}}, {"counts": 9})
+    first.close(clean=True)
+    with lmdb.open(folder, max_dbs=4) as environment, environment.begin(write=True) as transaction:
+        transaction.put(key, value, db=environment.open_db(b"meta", txn=transaction))
+    stores = open_all()
+    assert (stores.at.changelog, stores.get_many("counts", [b"k"])) == ({}, [None])
+    assert "expected what an owner has written; wiped" in stores.at.note
+    stores.apply({"counts": {b"k": b"1"}}, {"counts": 3})
+    assert not stores.at.is_behind
+
+
+def test_a_step_that_only_reads_them_leaves_corrupt_files_to_their_owner(folder: str) -> None:
+    owned = broken_deep_inside(folder)
+    reader = ReadTasks(SPECS).open([run(folder, 9)])[TASK]
+    with pytest.raises(CorruptStateError, match=r"data.mdb is corrupt"):
+        reader.get_many("counts", [b"key039999"])
+    reader.close()
+    owned.inspect()
+    assert owned.at.is_behind
+    assert "wiped" in owned.at.note
 
 
 def in_a_snapshot(stores: OwnedStores, read: Callable[[StoreView], object]) -> object:
@@ -395,3 +425,29 @@ def test_an_owner_that_has_been_replaced_empties_nothing(folder: str) -> None:
     OpenTasks(SPECS, application_id="app").open([run(folder, epoch="next")])
     former.expect(replace(former.run, topic_ids={"counts": "second"}))
     assert former.get_many("counts", [b"k"]) == [b"1"]
+
+
+class Locks:
+    """Tasks' own locks, as workers on executors take them."""
+
+    def __init__(self) -> None:
+        self.held: set[TaskId] = set()
+
+    def open(self, task: TaskId) -> None:
+        self.held.add(task)
+
+    def close(self, task: TaskId) -> None:
+        self.held.discard(task)
+
+
+def test_the_lock_of_a_task_that_can_not_be_opened_is_freed_for_its_next_owner(folder: str) -> None:
+    Path(folder).write_text("no folder")
+    locks = Locks()
+    tasks = OpenTasks(SPECS, locks)
+    with pytest.raises(StopError, match="no folder"):
+        tasks.open([run(folder)])
+    assert not locks.held
+    Path(folder).unlink()
+    assert tasks.open([run(folder)]).keys() == locks.held == {TASK}
+    tasks.open([])
+    assert not locks.held

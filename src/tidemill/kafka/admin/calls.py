@@ -64,7 +64,9 @@ class AdminCalls:
     def __init__(self, settings: DataClientSettings) -> None:
         self.servers = str(settings.get("bootstrap.servers", ""))
         self.settings = settings
-        self._trouble: KafkaError | None = None
+        self._heard: dict[bool, tuple[float, KafkaError]] = {}
+        """The client's last error and when it came, by whether it only repeats that there is no broker. Any thread's call may
+        have served the client; each takes what came since its own beginning."""
         self._client: AdminClient | None = self._new_client()
 
     @property
@@ -109,7 +111,7 @@ class AdminCalls:
         KafkaError, returned or raised. RetriableError, after the time, says what is missing.
         """
         client = self.client
-        deadline = Deadline.after(timeout_s)
+        began_s, deadline = time.monotonic(), Deadline.after(timeout_s)
         answers: dict[K, Answer] = {}
         pending = list(dict.fromkeys(keys))
         last: dict[K, KafkaError] = {}
@@ -118,10 +120,10 @@ class AdminCalls:
             left_s = deadline.left_s
             if left_s <= 0:
                 self.replace(client)
-                raise RetriableError(self._overdue(what, pending[0], len(pending), last, timeout_s))
+                raise RetriableError(self._overdue(what, pending[0], len(pending), last, timeout_s, began_s))
             futures = submit(pending, max(min(left_s, try_s), 0.1))
             try_s *= 2
-            self._await(futures, left_s)
+            self._await(futures, left_s, began_s)
             missing: set[Right] = set()
             for key, future in futures.items():
                 answer = _answer_of(future, answered)
@@ -165,14 +167,13 @@ class AdminCalls:
     def missing(self, doing: str, rights: Iterable[Right]) -> MissingRightError:
         return missing_right(doing, rights, self.settings)
 
-    def _await(self, futures: Mapping[K, Future[Submitted]], limit_s: float) -> None:
+    def _await(self, futures: Mapping[K, Future[Submitted]], limit_s: float, began_s: float) -> None:
         deadline = Deadline.after(limit_s)
-        self._trouble = None
         left = set(futures.values())
         while left and not deadline.is_over:
             left = wait(left, timeout=0.2).not_done
             self.client.poll(0)  # serves the error callback
-            trouble = self._trouble
+            trouble = self._trouble_since(began_s)
             if trouble is not None and keeps_out(trouble):
                 raise no_entry(self.servers, trouble, self.settings)
 
@@ -184,16 +185,22 @@ class AdminCalls:
         time.sleep(min(_PAUSE_S, deadline.left_s))
 
     def _remember(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # which only repeats that there is none
-            self._trouble = error
+        self._heard[error.code() == KafkaError._ALL_BROKERS_DOWN] = time.monotonic(), error
 
-    def _overdue(self, what: str, key: K, count: int, last: Mapping[K, KafkaError], timeout_s: float) -> str:
+    def _trouble_since(self, began_s: float) -> KafkaError | None:
+        found = (self._heard.get(is_repetition) for is_repetition in (False, True))
+        return next((heard[1] for heard in found if heard is not None and heard[0] >= began_s), None)
+
+    def _overdue(
+        self, what: str, key: K, count: int, last: Mapping[K, KafkaError], timeout_s: float, began_s: float
+    ) -> str:
         more = f" and {count - 1} more" if count > 1 else ""
         subject = "" if key == self.servers else f" ({key}{more})"
         error = last.get(key)
         reasons = [error.str()] if error is not None else []
-        if self._trouble is not None:
-            reasons.append(self._trouble.str())
+        trouble = self._trouble_since(began_s)
+        if trouble is not None:
+            reasons.append(trouble.str())
         return f"{what}{subject}: not done after {timeout_s:g} s: {'; '.join(reasons) or 'no answer'}; {self.where_to_look()}"
 
     def where_to_look(self) -> str:

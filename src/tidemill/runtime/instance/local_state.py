@@ -15,18 +15,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 from tidemill.errors import EnvironmentProblem, StateError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.state.checkpoint import OFFSET_UNKNOWN
-from tidemill.state.directory import StateDirectory
+from tidemill.state.directory import StateDirectory, written_s
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.meta import StateIdentity
-from tidemill.state.registry import DATA_FILE, LOCK_FILE
+from tidemill.state.registry import DATA_FILE
 
 log = logging.getLogger("tidemill.state")
 
@@ -108,7 +107,7 @@ class LocalState:
         can find out by opening them: they are open elsewhere, there are none, or not here."""
         if not self.opens(thread, {task}):
             return None
-        return _read(self.directory, task, lambda state: state.positions().changelog)
+        return read_state(self.directory, task, lambda state: state.positions().changelog)
 
     def _held(self) -> frozenset[TaskId]:
         """Tasks of all threads. A thread that gets a task asks for its positions next, which waits for the lock held here."""
@@ -144,11 +143,13 @@ def _not_written_for(age_ms: int, directory: StateDirectory) -> list[TaskId]:
 def kept_offset_sum(directory: StateDirectory, task: TaskId) -> int | None:
     """The sum over a closed state's changelogs of the offsets last applied; None if there is none that can be believed, or
     another task's."""
-    offsets = _read(directory, task, TaskState.checkpoint)
+    offsets = read_state(directory, task, TaskState.checkpoint)
     return sum(offset for offset in offsets.values() if offset != OFFSET_UNKNOWN) if offsets else None
 
 
-def _read(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState], T]) -> T | None:
+def read_state(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState], T]) -> T | None:
+    """What ``ask`` finds in a closed state; None if there is none that can be believed, or another task's: its next owner deals
+    with that."""
     path = directory.task_path(task)
     if not (path / DATA_FILE).exists():
         return None
@@ -162,16 +163,3 @@ def _read(directory: StateDirectory, task: TaskId, ask: Callable[[TaskState], T]
         return None
     finally:
         state.close(clean=False)
-
-
-def written_s(path: Path) -> float:
-    """Time of the last write to a task's state; now, if its owner is just closing or removing it.
-
-    LMDB's lock file does not count: readers write it too, and each report reads.
-    """
-    try:
-        files = (entry for entry in path.rglob("*") if entry.is_file() and entry.name != LOCK_FILE)
-        times = [file.stat().st_mtime for file in files]
-        return max(times) if times else path.stat().st_mtime
-    except FileNotFoundError:
-        return time.time()

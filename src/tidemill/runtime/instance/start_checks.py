@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from tidemill.config.slices import TopicsConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.deadline import Deadline
-from tidemill.errors import AssignmentError, ConfigError, RetriableError, StateError, StopError, TopologyMismatchError
-from tidemill.ids import TaskId
+from tidemill.errors import AssignmentError, ConfigError, RetriableError, StopError, TopologyMismatchError
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.data.absent_topics import HEARD_OF_LIMIT_S
 from tidemill.kafka.security.rights import Operation
@@ -26,6 +25,7 @@ from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_fit import TopicsFound, expiring, left_over, misfits
 from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
+from tidemill.runtime.instance.local_state import read_state
 from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.thread.task_topology import TaskTopology, task_topology
 from tidemill.state.directory import StateDirectory
@@ -176,7 +176,7 @@ def require_fitting_state(application: str, directory: StateDirectory, stores: I
     of_name = {name: subtopology for subtopology, name in wanted}
     sentences: dict[str, None] = {}
     for task in directory.tasks():
-        for store, was in _forms(directory, task).items():
+        for store, was in (read_state(directory, task, TaskState.forms) or {}).items():
             becomes = wanted.get((of_name.get(store, -1), store))
             if becomes is not None and is_other_changelog(was, becomes):
                 sentence = f"the store {store} is kept as ({was}) and is to be ({becomes}), which its changelog can't be read as"
@@ -193,18 +193,6 @@ def require_fitting_state(application: str, directory: StateDirectory, stores: I
                 )
     if sentences:
         raise TopologyMismatchError(application, tuple(sentences), others=())
-
-
-def _forms(directory: StateDirectory, task: TaskId) -> Mapping[str, str]:
-    """Empty where the state can't be read: its next owner deals with that."""
-    try:
-        state = TaskState.open_to_read(directory.task_path(task))
-    except StateError:
-        return {}
-    try:
-        return state.forms()
-    finally:
-        state.close(clean=False)
 
 
 _READ_AND_WRITTEN = frozenset({Operation.READ, Operation.WRITE})

@@ -132,6 +132,8 @@ class BatchRunner:
     def begin_commit(self) -> None:
         """Before the generation is read for the commit of the batch under way: no join begins until that is over."""
         self._group.begin_commit()
+        if self._under_way is None:  # a worker of a batch that was given up asks: nothing is committed, and nothing would end it
+            self._group.end_commit()
 
     # --- the engine --------------------------------------------------------------------------------------------------
 

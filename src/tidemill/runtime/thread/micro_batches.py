@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
 from tidemill.deadline import Deadline
-from tidemill.errors import BatchLostError, BatchTimeoutError, FunctionFailedError, WorkerDiedError
+from tidemill.errors import BatchLostError, BatchTimeoutError, CorruptReadError, FunctionFailedError, WorkerDiedError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.thread.global_topics import GlobalTopics
@@ -239,6 +239,8 @@ class MicroBatches:
         """A batch was lost after ``progress``: the next one is smaller. StopError if that can't help."""
         self._globals.lost()
         self._failures += 1
+        if isinstance(lost, CorruptReadError):
+            self._deaths = _DEATHS_BEFORE_INSPECTION  # what is broken is known, and only the owner may wipe it
         failure = _failure(lost)
         if failure is None:
             return

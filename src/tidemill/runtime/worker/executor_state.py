@@ -22,8 +22,7 @@ from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, EnvironmentProblem, StateDirectoryInUseError, assert_never
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
-from tidemill.runtime.instance.local_state import written_s
-from tidemill.state.directory import StateDirectory
+from tidemill.state.directory import StateDirectory, written_s
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.meta import StateIdentity

@@ -38,7 +38,6 @@ from tidemill.task.batch import StorePositions, TaskRun
 
 log = logging.getLogger("tidemill.state")
 
-
 VOLATILE_FOLDER = "in-memory"
 
 
@@ -75,8 +74,11 @@ class OwnedStores:
                 folder.mkdir(parents=True, exist_ok=True)
             wipe_files(folder)
             self._add(_open(folder, self._volatile, run.task.partition, self), self._volatile)
-        self._positions = [state.claim(run.epoch) for state in self._states]
         self._topic_ids = {}
+        try:
+            self._positions = [state.claim(run.epoch) for state in self._states]
+        except CorruptStateError as corrupt:
+            self._wipe(_wiped(corrupt))
 
     def _add(self, state: TaskState, specs: Sequence[StoreSpec]) -> None:
         self._states.append(state)
@@ -296,12 +298,21 @@ class OpenTasks:
             if task in self._open:
                 self._open[task].expect(run)
             else:
-                if self._locks is not None:
-                    self._locks.open(task)
-                self._open[task] = OwnedStores(run, self._specs, self._application_id)
+                self._open[task] = self._opened(run)
             if run.inspect:
                 self._open[task].inspect()
         return self._open
+
+    def _opened(self, run: TaskRun) -> OwnedStores:
+        """Its lock is freed if that fails: the task may be another worker's next."""
+        if self._locks is None:
+            return OwnedStores(run, self._specs, self._application_id)
+        self._locks.open(run.task)
+        try:
+            return OwnedStores(run, self._specs, self._application_id)
+        except BaseException:
+            self._locks.close(run.task)
+            raise
 
 
 class StoreViews:

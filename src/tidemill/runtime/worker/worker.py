@@ -12,6 +12,7 @@ import gc
 import json
 import os
 import time
+import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,22 +20,26 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import lmdb
 import pyarrow as pa
+from confluent_kafka import KafkaException
 from pyspark import TaskContext
 
 from tidemill.config.values import DataClientSettings
 from tidemill.control.channel import ControlClient
 from tidemill.control.sockets import is_elsewhere
-from tidemill.errors import BatchLostError, StopError
+from tidemill.errors import BatchLostError, MisfitError, StopError, TidemillError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.data.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.data.reader import ThreadReader
 from tidemill.operators.exception_handlers import ExceptionResponse
+from tidemill.printable import said_by
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
 from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.step_code import StepCode
 from tidemill.runtime.worker.task_store import OpenTasks
 from tidemill.spark.launch.worker_daemon import drop_own_safe_path
+from tidemill.state.durability import needing_the_disk
 from tidemill.steps.alignment import AlignedReader
 from tidemill.steps.commit.batch_file import write_batch
 from tidemill.steps.commit.unreadable import Unreadable
@@ -163,8 +168,9 @@ class Worker:
 
     def call_foreach_batch(self, batch_id: int, node: str, rows: pa.Table, offsets: BatchId) -> None:
         path = Path(self.spec.batch_folder) / f"{node}-{os.getpid()}-{uuid.uuid4().hex}.parquet"
-        path.parent.mkdir(exist_ok=True)
-        write_batch(rows, str(path))
+        with needing_the_disk(path.parent):
+            path.parent.mkdir(exist_ok=True)
+            write_batch(rows, str(path))
         # The driver removes the file, which it may read for longer.
         failed = self.control.call_foreach_batch(batch_id, node, str(path), offsets)
         if failed:
@@ -251,9 +257,25 @@ def run_source(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     for _ in batches:
         pass
     number, is_standing = run_of_task()
-    worker = _worker(code, number)
-    asked, rows_of = partial(_asked, worker, number), partial(_rows_of, worker)
-    yield from source_run(asked, rows_of, is_standing=is_standing, steps=worker.spec.steps)
+    with _blaming_no_record(code.step):
+        worker = _worker(code, number)
+        asked, rows_of = partial(_asked, worker, number), partial(_rows_of, worker)
+        yield from source_run(asked, rows_of, is_standing=is_standing, steps=worker.spec.steps)
+
+
+@contextlib.contextmanager
+def _blaming_no_record(step: str) -> Iterator[None]:
+    """MisfitError for what neither the system, a client nor a function has raised (functions' errors are RecordErrors by then),
+    but the step itself. The driver would take it for a function's, and blame a record, which a processing handler that continues
+    leaves out."""
+    try:
+        yield
+    except (TidemillError, OSError, EOFError, MemoryError, KafkaException, lmdb.Error):
+        raise
+    except Exception as problem:
+        at = traceback.extract_tb(problem.__traceback__)[-1]
+        where = f"{Path(at.filename).name}:{at.lineno}"
+        raise MisfitError(f"{step} failed: {type(problem).__name__}: {said_by(problem)} ({where})") from problem
 
 
 def _asked(worker: Worker, run: int) -> bytes | None:
@@ -273,7 +295,13 @@ def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
 
 def run_step(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     number, is_standing = run_of_task()
-    worker = _worker(code, number)
+    with _blaming_no_record(code.step):
+        yield from _run_step(_worker(code, number), number, batches, is_standing=is_standing)
+
+
+def _run_step(
+    worker: Worker, number: int, batches: Iterable[pa.RecordBatch], *, is_standing: bool
+) -> Iterator[pa.RecordBatch]:
     spec = worker.spec.spec
     assert spec is not None
     with worker.control.leaving_on_failure():
