@@ -101,7 +101,28 @@ class HasRun(ControlMessage, frozen=True, tag=True):
     batch_id: int
 
 
-Question = NextRequest | Report | WaitServed | AskMembership | AskCommitted | CallForeachBatch | SourceAdvanced | HasRun
+class FailureKind(Enum):
+    """What the driver must do about a failed step where another batch alone would not mend it."""
+
+    STOP = "stop"
+    """End the thread: running the batch again would fail again."""
+    CORRUPT = "corrupt"
+    """Have the owner of a task's state look through it."""
+    MISFIT = "misfit"
+    """Count it: no broker or process mends it by coming back."""
+
+
+class StepFailed(ControlMessage, frozen=True, tag=True):
+    """Sent by a step of a run before it raises an error of such a kind."""
+
+    run: int
+    kind: FailureKind
+    message: str
+
+
+Question = (
+    NextRequest | Report | WaitServed | StepFailed | AskMembership | AskCommitted | CallForeachBatch | SourceAdvanced | HasRun
+)
 
 
 class Asked(ControlMessage, frozen=True):
