@@ -226,12 +226,12 @@ def read_sent(records: str) -> list[RawRecord]:
         return [from_json(json.loads(line)) for line in file]
 
 
-def control_of(code: StepCode, run: int) -> ControlClient:
+def control_of(place: Place, step: str, run: int) -> ControlClient:
     """This process's end of the channel, one for all drivers."""
-    clients: dict[str, ControlClient] = _kept_here().setdefault("clients", {})
-    if code.name not in clients:
-        clients[code.name] = code.client(run)
-    return clients[code.name]
+    clients: dict[tuple[str, str], ControlClient] = _kept_here().setdefault("clients", {})
+    if (place.server, step) not in clients:
+        clients[place.server, step] = ControlClient(place.server, place.key, THREAD, step, run)
+    return clients[place.server, step]
 
 
 def _kept_here() -> dict[str, Any]:
@@ -261,7 +261,7 @@ def source_of(
         for _ in batches:
             pass
         number, is_standing = run_of_task()
-        with (control := control_of(code, number)).leaving_on_failure(number):
+        with (control := control_of(place, code.step, number)).leaving_on_failure(number):
             worker = _kept(place, code, control)
 
             def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
@@ -282,7 +282,7 @@ def step_of(
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, is_standing = run_of_task()
-        with (control := control_of(code, number)).leaving_on_failure(number):
+        with (control := control_of(place, code.step, number)).leaving_on_failure(number):
             worker = _kept(place, code, control)
             spec = worker.spec
             assert isinstance(spec, StepSpec)
