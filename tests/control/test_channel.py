@@ -226,14 +226,14 @@ def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and
         (r"MissingRightError('half a pair: \ud83d')", [(3, FailureKind.STOP, r"half a pair: \ud83d")]),
         ("RecordTooLargeError('two\\nlines', at=1)", [(3, FailureKind.STOP, "two\nlines")]),
         ("TransitError('no', ends_thread=False)", [(3, FailureKind.STOP, "no")]),
-        ("BatchLostError('the consumer failed')", []),
-        ("MemoryError", []),
+        ("BatchLostError('the consumer failed')", [(3, FailureKind.LOST, "the consumer failed")]),
+        ("MemoryError", [(3, FailureKind.LOST, "")]),
         ("SystemExit", []),
         ("KeyboardInterrupt", []),
     ],
     ids=lambda value: value.partition("(")[0] if isinstance(value, str) else "",
 )
-def test_a_worker_whose_step_raises_says_what_is_to_be_done_and_has_left_though_its_process_lives(
+def test_a_worker_whose_step_raises_has_left_though_its_process_lives(
     server: ControlServer, error: str, heard: list[object]
 ) -> None:
     handler = Handler()

@@ -18,7 +18,7 @@ from tidemill.errors import (
     TidemillError,
     WorkerDiedError,
 )
-from tidemill.spark.batch_failures import judged, reports_itself, told
+from tidemill.spark.batch_failures import judged, reports_itself
 
 DIED = "Python worker exited unexpectedly (crashed)."
 PATTERN = "java.util.regex.PatternSyntaxException"
@@ -31,7 +31,7 @@ def raised_in_python(line: str) -> list[tuple[str, str]]:
     return [(PYTHON, text + " SQLSTATE: 38000")]
 
 
-LOST = BatchLostError("the Spark task failed: tidemill.errors.StopError: the first line")
+OF_A_STEP = raised_in_python("tidemill.errors.StateError: the first line")
 BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
 MALFORMED = "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected"
 RUNTIME = "org.apache.spark.SparkRuntimeException"
@@ -121,31 +121,36 @@ def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset(
     """For handlers of uncaught exceptions."""
     made = RecordError("f failed: Own: at offset 3: no", task="1_0", topic="in-0-a.b", partition=2, offset=offset)
     assert where in str(made)
-    found = told((FailureKind.STOP, str(made)), LOST)
+    found = judged(OF_A_STEP, (FailureKind.STOP, str(made)))
     assert isinstance(found, RecordError)
     assert (found.task, found.topic, found.partition, found.offset) == ("1_0", "in-0-a.b", 2, known)
     assert str(found) == str(made)
-    of_none = told((FailureKind.STOP, "the topic is gone"), LOST)
+    of_none = judged(OF_A_STEP, (FailureKind.STOP, "the topic is gone"))
     assert (type(of_none), str(of_none)) == (StopError, "the topic is gone")
 
 
 @pytest.mark.parametrize(
-    ("kind", "judged_as", "found"),
+    ("said", "causes", "found"),
     [
-        (FailureKind.MISFIT, LOST, MisfitError),
-        (FailureKind.CORRUPT, LOST, CorruptReadError),
-        (FailureKind.MISFIT, FunctionFailedError("org.X", "by zero"), FunctionFailedError),
-        (FailureKind.MISFIT, WorkerDiedError("a Python worker died"), WorkerDiedError),
-        (FailureKind.STOP, WorkerDiedError("a Python worker died"), StopError),
+        (FailureKind.MISFIT, OF_A_STEP, MisfitError),
+        (FailureKind.CORRUPT, OF_A_STEP, CorruptReadError),
+        (FailureKind.LOST, OF_A_STEP, BatchLostError),
+        (FailureKind.MISFIT, [(ARITHMETIC, BY_ZERO)], FunctionFailedError),
+        (FailureKind.MISFIT, [(SPARK, DIED)], WorkerDiedError),
+        (FailureKind.MISFIT, [(SPARK, "[SPARK_JOB_CANCELLED] Job 5 cancelled SQLSTATE: XXKDA")], BatchLostError),
+        (FailureKind.STOP, OF_A_STEP, StopError),
+        (FailureKind.STOP, [(SPARK, DIED)], StopError),
     ],
-    ids=["misfit", "corrupt", "input cut short by a function", "input cut short by a worker", "no text that PySpark can send"],
-)
-def test_what_a_step_says_of_its_failure_counts_unless_another_failure_has_cut_its_input_short(
-    kind: FailureKind, judged_as: BatchLostError, found: type[TidemillError]
+    ids=["misfit", "corrupt", "lost", "input cut short by a function", "by a worker", "by a cancelled job", "stop",
+         "no text that PySpark can send"],
+)  # fmt: skip
+def test_what_a_step_says_of_its_failure_counts_unless_something_else_has_cut_its_input_short(
+    said: FailureKind, causes: list[tuple[str, str]], found: type[TidemillError]
 ) -> None:
-    error = told((kind, "no such row"), judged_as)
+    error = judged(causes, (said, "no such row"))
     assert type(error) is found
-    assert error is judged_as or str(error).removeprefix("the Spark task failed: ") == "no such row"
+    is_said = found is StopError or (causes is OF_A_STEP and said is not FailureKind.LOST)
+    assert is_said is str(error).endswith("no such row")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What a driver must do about the error that ends a step, by the error's place in the tree of ``errors``.
 
-Decides whether anything but another batch is asked for. The step says it to its driver, which would have to read it from Spark's
-text else.
+A step says it to its driver itself: PySpark sends the driver a text, and none that UTF-8 can't hold.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from tidemill.printable import said_by
 
 
 def kind_of(error: BaseException) -> FailureKind | None:
-    """None: the batch is lost, and run again."""
+    """None: the process is asked to end."""
     match error:
         case StopError() | ConfigError() | TopologyError() | SerdeError() | StateDiskError():
             return FailureKind.STOP
@@ -37,6 +36,8 @@ def kind_of(error: BaseException) -> FailureKind | None:
             return FailureKind.CORRUPT
         case MisfitError():
             return FailureKind.MISFIT
+        case Exception():
+            return FailureKind.LOST
     return None
 
 

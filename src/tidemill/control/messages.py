@@ -102,7 +102,7 @@ class HasRun(ControlMessage, frozen=True, tag=True):
 
 
 class FailureKind(Enum):
-    """What the driver must do about a failed step where another batch alone would not mend it."""
+    """What the driver must do about a failed step."""
 
     STOP = "stop"
     """End the thread: running the batch again would fail again."""
@@ -110,10 +110,12 @@ class FailureKind(Enum):
     """Have the owner of a task's state look through it."""
     MISFIT = "misfit"
     """Count it: no broker or process mends it by coming back."""
+    LOST = "lost"
+    """Run the batch again."""
 
 
 class StepFailed(ControlMessage, frozen=True, tag=True):
-    """Sent by a step of a run before it raises an error of such a kind."""
+    """Sent by a step of a run before it raises an error."""
 
     run: int
     kind: FailureKind

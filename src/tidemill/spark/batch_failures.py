@@ -1,7 +1,7 @@
 """Causes of failed Spark jobs, from their exceptions: a function, a worker, or an error that a retry may resolve.
 
-Decides by the classes of the Java exceptions and, where a Python worker has raised, by the last line of its traceback. What
-follows from it is ``task.batch_size``' matter.
+Decides by what a step has said of its own failure (``control.failures``), else by the classes of the Java exceptions and, where a
+UDF has raised, by the last line of its traceback. What follows from it is ``task.batch_size``' matter.
 
 Also says when the session was stopped, or Spark's JVM has died: errors of Py4J where the connection is refused, reset, or answers
 nothing. An exception of Java's is none.
@@ -103,6 +103,7 @@ def needing_the_session(session: SparkSession) -> Iterator[None]:
             raise
 
 
+_OF_STEPS = {FailureKind.MISFIT: MisfitError, FailureKind.CORRUPT: CorruptReadError}
 _PYTHON = "org.apache.spark.api.python.PythonException"
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
 
@@ -137,30 +138,22 @@ _MOST_CAUSES = 8
 _MOST_TEXT = 1000
 
 
-def failure_of(problem: Py4JJavaError | CapturedException, said: tuple[FailureKind, str] | None = None) -> TidemillError:
-    """StopError if the batch would fail in the same way every time (over a record: RecordError), else a BatchLostError. ``said``:
-    by a step, of its own failure."""
-    return told(said, judged(causes_of(problem) or [("", str(problem))]))
+def failure_of(problem: Py4JJavaError | CapturedException, by_step: tuple[FailureKind, str] | None = None) -> TidemillError:
+    """StopError if the batch would fail in the same way every time (over a record: RecordError), else a BatchLostError.
+    ``by_step``: what a step has said of its own failure."""
+    return judged(causes_of(problem) or [("", str(problem))], by_step)
 
 
-def told(said: tuple[FailureKind, str] | None, judged_as: BatchLostError) -> TidemillError:
-    """The error for what a step has said, where Spark's exception is judged so."""
-    if said is None:
-        return judged_as
-    kind, message = said
-    if kind is FailureKind.STOP:
-        return RecordError.of_text(message)
-    if isinstance(judged_as, (FunctionFailedError, WorkerDiedError)):
-        return judged_as  # by which the step's input may have been cut short
-    return (CorruptReadError if kind is FailureKind.CORRUPT else MisfitError)(f"the Spark task failed: {message}")
-
-
-def judged(causes: Sequence[tuple[str, str]]) -> BatchLostError:
+def judged(causes: Sequence[tuple[str, str]], by_step: tuple[FailureKind, str] | None = None) -> TidemillError:
     """The error for a chain of exceptions; ``causes``: class and message of each, outermost first."""
+    asked, message = by_step or (FailureKind.LOST, "")
+    if asked is FailureKind.STOP:
+        return RecordError.of_text(message)
     text = causes[0][1]
     reason = first_line(text)
-    if reason.startswith("tidemill.errors."):
-        return BatchLostError(f"the Spark task failed: {reason}")
+    if reason.startswith("tidemill.errors."):  # else what the step has said only follows from it: its input was cut short
+        of_step = _OF_STEPS.get(asked)
+        return of_step(f"the Spark task failed: {message}") if of_step else BatchLostError(f"the Spark task failed: {reason}")
     for kind, said in causes:
         if kind == _PYTHON:
             return _python_failure(said, reason)
