@@ -31,7 +31,7 @@ from tidemill.topology.windows import Windowed
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 CASES = cases("table_programs_run")
-NUMBERS = range(0, len(CASES), 1 if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else 53)
+NUMBERS = range(0, len(CASES), 1 if os.environ.get("TIDEMILL_ALL_VECTORS") == "1" else 107)
 
 
 class Texts:
