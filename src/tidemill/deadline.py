@@ -17,12 +17,14 @@ def seconds(timeout: float | timedelta) -> float:
 
     Raises:
         TypeError: it is neither a number of seconds nor a ``timedelta``.
+        ValueError: it is negative.
     """
-    if isinstance(timeout, timedelta):
-        return timeout.total_seconds()
-    if not isinstance(timeout, (int, float)):
+    limit_s = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    if not isinstance(limit_s, (int, float)):
         raise TypeError(f"timeout is {timeout!r} of type {type(timeout).__name__}, expected seconds or a timedelta")
-    return timeout
+    if not limit_s >= 0:
+        raise ValueError(f"timeout is {limit_s} s, expected one from 0 on")
+    return limit_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,10 @@ from tidemill.cli.state import app
 from tidemill.errors import CorruptStateError, EnvironmentProblem, ForeignStateError, StateDirectoryInUseError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.instance.application import KafkaStreams, State
-from tidemill.state.directory import StateDirectory
+from tidemill.state.directory import DATA_FILE, StateDirectory
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.meta import StateIdentity
-from tidemill.state.registry import DATA_FILE
 from tidemill.state.store import Positions
 
 APPLICATION = "streams-wordcount"
@@ -150,8 +149,10 @@ def test_clean_is_refused_while_an_instance_has_the_directory(directory: StateDi
 
 
 def test_clean_up_of_an_instance_that_does_not_run_removes_its_state(directory: StateDirectory) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in").to("out")
     streams = KafkaStreams(
-        StreamsBuilder(),
+        builder,
         {"application.id": APPLICATION, "bootstrap.servers": "none:1", "state.dir": str(directory.path.parent)},
     )
     with StateDirectoryLock.acquire(directory.path, timeout_s=1), pytest.raises(StateDirectoryInUseError):

@@ -207,6 +207,11 @@ def test_a_malformed_value_is_reported_with_name_value_and_what_was_expected(
         ("default.dsl.store", "say dsl.store.suppliers.class instead"),
         ("main.consumer.fetch.min.bytes", "did you mean 'consumer.fetch.min.bytes'?"),
         ("request.timeout.ms", "did you mean 'kafka.request.timeout.ms'?"),
+        ("metric.reporters", "metrics are read over HTTP; leave it out"),
+        ("retry.backoff.ms", "say producer.retry.backoff.ms instead"),
+        ("metadata.recovery.strategy", "can't be given to both of Tidemill's Kafka clients; leave it out"),
+        ("windowed.inner.class.serde", "WindowedSerdes.time_windowed_serde_from(Serdes.string(), size); leave it out"),
+        ("config.providers", "references such as ${file:PATH:KEY} and ${env:NAME} are resolved without it"),
         (5, "the setting 5 has a name of type int, expected text"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -11,7 +12,10 @@ from multiprocessing.connection import Connection
 import psutil
 import pytest
 
+from tidemill.control import worker_process
+from tidemill.control.messages import ReadPositions
 from tidemill.control.worker_process import LocalWorker, RemoteWorker
+from tidemill.ids import TaskId
 
 
 def test_a_process_is_dead_when_it_has_ended() -> None:
@@ -73,3 +77,15 @@ def test_who_ends_a_worker_elsewhere_ends_no_other_connection_that_has_its_numbe
         assert other.recv(1) == b"x"
     for each in (theirs, *others):
         each.close()
+
+
+def test_a_worker_elsewhere_that_is_stopped_in_the_middle_of_an_answer_holds_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "_READ_LIMIT_S", 0.3)
+    worker, (ours, theirs) = RemoteWorker(1, "elsewhere"), socket.socketpair()
+    worker.attach_reads(Connection(ours.detach()))
+    theirs.sendall(struct.pack("!i", 100) + b"begin")
+    with pytest.raises(TimeoutError, match=r"has not answered a read within 0\.3 s"):
+        worker.ask(TaskId(0, 0), "stores", ReadPositions())
+    with pytest.raises(OSError):  # noqa: PT011  # what follows of that answer would be taken for the next one
+        worker.ask(TaskId(0, 0), "stores", ReadPositions())
+    theirs.close()

@@ -55,6 +55,11 @@ class Place:
         # Made by the controller: brokers learn it a little later, and an application or a reader asks them at once.
         Admin({"bootstrap.servers": self.bootstrap_servers}).wait_for_leaders([self.topic(end) for end in ends])
 
+    def delete(self, *ends: str) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        for deleted in admin.delete_topics([self.topic(end) for end in ends]).values():
+            deleted.result(60)
+
     def send(
         self, end: str, records: Sequence[tuple[bytes | None, bytes | None]], timestamp_ms: int | None = None, partition: int = 0
     ) -> None:

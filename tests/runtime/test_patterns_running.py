@@ -14,6 +14,7 @@ from tests.runtime.local_application import LIMIT_S, Place
 from tests.waiting import until
 from tidemill import Materialized, Processor, ProcessorContext, Record, Serdes, StreamsBuilder
 from tidemill.deadline import Deadline
+from tidemill.runtime.instance.application import KafkaStreams
 from tidemill.runtime.thread.batch_runner import BatchRunner
 
 pytestmark = [pytest.mark.broker, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -123,6 +124,41 @@ def test_records_that_come_during_the_change_count_also_where_latest_is_the_poli
         place.create("in-a")
         assert until(lambda: changing or streams.error)
         assert last_of(place, "counts", "k", 2) == 2
+
+
+@pytest.mark.parametrize("settings", [{"num.stream.threads": 2}, OTHERS], ids=["defaults", "at least once, eager"])
+def test_topics_that_are_deleted_end_nothing_and_are_read_again_when_they_come_back(
+    bootstrap_servers: str, spark: SparkSession, unique_name: Any, tmp_path: Path, settings: dict[str, object]
+) -> None:
+    place = Place(bootstrap_servers, spark, tmp_path, unique_name("deleted"))
+    place.create("in-a", "in-b", "in-c", partitions=2)
+    place.create("counts", "kept", "topics")
+    with place.running(counting(place), **settings, **{"kafka.metadata.max.age.ms": 500}) as streams:
+        for end in ("in-a", "in-b"):
+            place.send(end, [(b"k", b"")] * 2, partition=1)
+        assert last_of(place, "counts", "k", 4) == last_of(place, "kept", "k", 4) == 4
+        place.delete("in-a")
+        assert until(lambda: streams.error or topics_of(streams) == {place.topic("in-b"), place.topic("in-c")})
+        assert streams.error is None
+        place.send("in-b", [(b"k", b"")], partition=1)
+        assert last_of(place, "counts", "k", 5) == last_of(place, "kept", "k", 5) == 5
+        place.create("in-a", partitions=2)
+        place.send("in-a", [(b"k", b"")], partition=1)
+        assert last_of(place, "counts", "k", 6) == last_of(place, "kept", "k", 6) == 6
+        place.delete("in-b")
+        assert until(lambda: streams.error or topics_of(streams) == {place.topic("in-a"), place.topic("in-c")})
+        assert streams.error is None
+        place.create("in-d", partitions=2)  # found by the look that finds in-b missing
+        place.send("in-d", [(b"k", b"")], partition=1)
+        assert last_of(place, "counts", "k", 7) == last_of(place, "kept", "k", 7) == 7
+        assert last_of(place, "topics", place.topic("in-a"), 3) == 3
+        assert streams.error is None
+
+
+def topics_of(streams: KafkaStreams) -> set[str]:
+    """The topics that the instance's tasks read, without repartition topics."""
+    inputs = {partition.topic for thread in streams.threads for task in thread.tasks.values() for partition in task.inputs}
+    return {topic for topic in inputs if not topic.endswith("-repartition")}
 
 
 def last_of(place: Place, end: str, key: str, wanted: int) -> int:

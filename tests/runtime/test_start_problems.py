@@ -172,7 +172,9 @@ def test_an_instance_is_not_started_in_a_python_worker(place: Place) -> None:
     config = {"application.id": "inner", "bootstrap.servers": "none:1", "state.dir": str(place.folder / "inner")}
 
     def starting(value: str) -> str:
-        return KafkaStreams(StreamsBuilder(), config).start().state.value + value
+        inner = StreamsBuilder()
+        inner.stream("in")
+        return KafkaStreams(inner, config).start().state.value + value
 
     builder.stream(place.topic("in"), key=STRING, value=STRING).map_values(per_record(starting)).to(
         place.topic("out"), value=STRING

@@ -15,10 +15,10 @@ from tests.state.state_processes import STORES
 from tests.state.test_lmdb import in_a_fork
 from tidemill.errors import CorruptStateError, StopError
 from tidemill.ids import TaskId
+from tidemill.state.directory import DATA_FILE
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.meta import StateIdentity
 from tidemill.state.pages import find_fault, read_header
-from tidemill.state.registry import DATA_FILE
 from tidemill.state.store import Positions
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

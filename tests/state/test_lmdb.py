@@ -19,10 +19,9 @@ from tests.state.state_processes import FOR_EVER, KEYS, STORES, apply_batch, bat
 from tidemill.errors import StateBehindError, StateDiskError, StateError
 from tidemill.ids import TopicPartition
 from tidemill.state import registry
-from tidemill.state.directory import CHECKPOINT_FILE
+from tidemill.state.directory import CHECKPOINT_FILE, DATA_FILE, LMDB_LOCK_FILE
 from tidemill.state.durability import DIRTY_FILE, Shutdown
 from tidemill.state.lmdb import TaskState, wipe_files
-from tidemill.state.registry import DATA_FILE, LMDB_LOCK_FILE
 from tidemill.state.store import Positions
 
 MEBIBYTE = 1 << 20

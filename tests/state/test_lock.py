@@ -280,3 +280,20 @@ def test_a_forked_process_that_leaves_the_lock_to_its_parent_does_not_hold_it(tm
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         os.close(said)
+
+
+def test_a_lock_file_that_its_holder_removes_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the clean-up of another worker does: who comes next would lock a new file, and both would have the directory."""
+    path = tmp_path / LOCK_FILE
+    holder = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+
+    def removed_and_let_go(pause_s: float) -> None:
+        path.unlink()
+        os.close(holder)
+
+    monkeypatch.setattr("tidemill.state.lock.time.sleep", removed_and_let_go)
+    with pytest.raises(StateDirectoryInUseError, match=r"which has just removed \.lock"):
+        StateDirectoryLock.acquire(tmp_path, timeout_s=30)
+    with StateDirectoryLock.acquire(tmp_path, timeout_s=0) as lock:
+        assert lock.is_held

@@ -109,3 +109,9 @@ def test_a_timestamp_below_zero_is_for_the_program_to_refuse() -> None:
     topic(piped).pipe_input("k", "v", -1)
     topic(piped).pipe_input("k", "v", True, [("a", None)])
     assert piped == [[RawRecord("in", b"k", b"v", -1)], [RawRecord("in", b"k", b"v", 1, [("a", None)])]]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [None, "", "a b", 5])
+def test_what_is_no_name_of_a_topic_is_refused_as_an_output_topic(name: Any) -> None:
+    with pytest.raises(TopologyError, match=f"{name!r} can't be the name of a topic"):
+        TestOutputTopic([], name, TEXT, TEXT)

@@ -18,6 +18,8 @@ _ALSO_CALLED = {
     "cache.max.bytes.buffering": "statestore.cache.max.bytes",
 }
 """Old names, which Kafka Streams still takes (KIP-1056), or took (KIP-770)."""
+_WINDOWED_SERDES = "serdes name what they contain: WindowedSerdes.time_windowed_serde_from(Serdes.string(), size)"
+_NO_LISTS = 'a list is a field, Serdes.json("items array<...>"), or give a serde of your own'
 _WITHOUT_MEANING = {
     "partition.assignment.strategy": "Kafka Streams always brings its own assignor",
     "group.id": "the group is named by application.id",
@@ -38,6 +40,23 @@ _WITHOUT_MEANING = {
     "poll.ms": "sources are read at commit.interval.ms",
     "log.summary.interval.ms": "metrics and tidemill top show what a thread does",
     "enable.metrics.push": "metrics are read over HTTP and not sent to brokers",
+    "metric.reporters": "metrics are read over HTTP",
+    "built.in.metrics.version": "there is one version of the metrics",
+    "config.providers": "references such as ${file:PATH:KEY} and ${env:NAME} are resolved without it",
+    "allow.os.group.write.access": "the group's rights to state.dir are those that the umask leaves",
+    "send.buffer.bytes": "sockets have the buffers of the operating system",
+    "receive.buffer.bytes": "sockets have the buffers of the operating system",
+    "retry.backoff.ms": "say producer.retry.backoff.ms instead",
+    "retry.backoff.max.ms": "say producer.retry.backoff.max.ms instead",
+    "metadata.recovery.strategy": "it can't be given to both of Tidemill's Kafka clients",
+    "metadata.recovery.rebootstrap.trigger.ms": "it can't be given to both of Tidemill's Kafka clients",
+    "windowed.inner.class.serde": _WINDOWED_SERDES,
+    "windowed.inner.serde.class": _WINDOWED_SERDES,
+    "window.size.ms": _WINDOWED_SERDES,
+    "default.list.key.serde.inner": _NO_LISTS,
+    "default.list.key.serde.type": _NO_LISTS,
+    "default.list.value.serde.inner": _NO_LISTS,
+    "default.list.value.serde.type": _NO_LISTS,
 }
 _CONSUMERS = ("main.consumer.", "restore.consumer.", "global.consumer.")
 _CLIENTS = (

@@ -101,7 +101,7 @@ class TcpListener:
 
 def greet(connection: Connection, key: bytes) -> None:
     """The driver's side. AuthenticationError: a stranger; EOFError, OSError: one that says nothing, or not enough in time."""
-    with _ended_after(connection, _CONNECT_LIMIT_S):
+    with ended_after(connection, _CONNECT_LIMIT_S, "greeted"):
         deliver_challenge(connection, key)
         answer_challenge(connection, key)
     _tune(connection)
@@ -119,7 +119,7 @@ def opened(address: str, key: bytes) -> Connection:
         link.connect(address)
     link.settimeout(None)
     connection = Connection(link.detach())
-    with _ended_after(connection, _GREETING_LIMIT_S):
+    with ended_after(connection, _GREETING_LIMIT_S, "greeted"):
         answer_challenge(connection, key)
         deliver_challenge(connection, key)
     _tune(connection)
@@ -127,9 +127,9 @@ def opened(address: str, key: bytes) -> Connection:
 
 
 @contextlib.contextmanager
-def _ended_after(connection: Connection, limit_s: float) -> Iterator[None]:
-    """TimeoutError after this time. The greeting has a limit as a whole: with one for each read, a byte now and then would hold
-    the connection, and the thread that it has."""
+def ended_after(connection: Connection, limit_s: float, done: str) -> Iterator[None]:
+    """TimeoutError after this time, and the end of the connection. What is read within has a limit as a whole: with one for each
+    read, a byte now and then would hold the connection, and the thread that it has. ``done``: what the other end has not."""
     is_over = threading.Event()
 
     def end() -> None:
@@ -145,7 +145,7 @@ def _ended_after(connection: Connection, limit_s: float) -> Iterator[None]:
             yield
         except (EOFError, OSError):
             if is_over.is_set():
-                raise TimeoutError(f"the other end of the control channel has not greeted within {limit_s:g} s") from None
+                raise TimeoutError(f"the other end of the control channel has not {done} within {limit_s:g} s") from None
             raise
         finally:
             timer.cancel()

@@ -17,6 +17,7 @@ from typing import Protocol
 import psutil
 
 from tidemill.control.messages import AskedRead, ReadAnswer, StoreRead
+from tidemill.control.sockets import ended_after
 from tidemill.deadline import Deadline
 from tidemill.errors import StateError
 from tidemill.ids import TaskId
@@ -113,7 +114,8 @@ class RemoteWorker:
             self._reads.send_bytes(pack(AskedRead(number=self._asked, task=task, folder=folder, read=read)))
             deadline = Deadline.after(_READ_LIMIT_S)
             while self._reads.poll(deadline.left_s):
-                answer = unpack(self._reads.recv_bytes(), ReadAnswer)
+                with ended_after(self._reads, _READ_LIMIT_S, "answered a read"):  # it may be stopped in the middle
+                    answer = unpack(self._reads.recv_bytes(), ReadAnswer)
                 if answer.number != self._asked:  # the late answer to a question that was given up
                     continue
                 if answer.failed:

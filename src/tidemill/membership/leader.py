@@ -153,12 +153,16 @@ def prepare(
             reason = "a member asked the whole application to shut down"
             return refused(subscriptions, Refusal(code=AssignorError.SHUTDOWN_REQUESTED, reason=reason))
         known = topology.known_to_all(subscriptions[member].topics for member in group.members)
+        found = known.on_brokers([topic for topic, count in metadata.partition_counts.items() if count])
         if plan is None:
-            plan = plan_topics(known, metadata, config.copartition_check)
+            plan = plan_topics(found, metadata, config.copartition_check)
         log = (*(LogLine(remark, LogLevel.WARNING) for remark in group.remarks), *_version_log(group))
         if unknown := topology.pattern_topics - known.pattern_topics:
             said = f"Topics of patterns that are not assigned, since some members don't subscribe to them yet: {sorted(unknown)}"
             log = (*log, LogLine(said))
+        if gone := known.pattern_topics - found.pattern_topics:
+            said = f"Topics of patterns that are not assigned, since they do not exist any more: {sorted(gone)}"
+            log = (*log, LogLine(said, LogLevel.WARNING))
     except MissingSourceTopicError as error:
         code = AssignorError.INCOMPLETE_SOURCE_TOPIC_METADATA
         return refused(subscriptions, Refusal(code=code, reason=str(error)))

@@ -74,15 +74,21 @@ class TopologyMetadata:
     def known_to_all(self, subscriptions: Iterable[Collection[str]]) -> TopologyMetadata:
         """The metadata without those topics of patterns that a subscription lacks: its member has yet to find them, and has no
         plan that reads them."""
-        unknown = frozenset[str]().union(*(self.pattern_topics.difference(topics) for topics in subscriptions))
-        if not unknown:
+        return self._without(frozenset[str]().union(*(self.pattern_topics.difference(topics) for topics in subscriptions)))
+
+    def on_brokers(self, there: Collection[str]) -> TopologyMetadata:
+        """The metadata without those topics of patterns that are not ``there``: a pattern is about the topics that exist."""
+        return self._without(self.pattern_topics.difference(there))
+
+    def _without(self, unread: frozenset[str]) -> TopologyMetadata:
+        if not unread:
             return self
-        parts = (replace(part, source_topics=part.source_topics - unknown) for part in self.subtopologies)
+        parts = (replace(part, source_topics=part.source_topics - unread) for part in self.subtopologies)
         return replace(
             self,
             subtopologies=tuple(part for part in parts if part.source_topics),
-            copartition_groups=tuple(group - unknown for group in self.copartition_groups),
-            pattern_topics=self.pattern_topics - unknown,
+            copartition_groups=tuple(group - unread for group in self.copartition_groups),
+            pattern_topics=self.pattern_topics - unread,
         )
 
     def is_repartition(self, topic: str) -> bool:

@@ -16,10 +16,11 @@ import lmdb
 from tidemill.errors import ForeignStateError, StateError, StopError
 from tidemill.ids import TopicPartition
 from tidemill.state import meta
+from tidemill.state.directory import DATA_FILE
 from tidemill.state.durability import ensure_dirty
 from tidemill.state.meta import StateIdentity, other_owner
 from tidemill.state.pages import find_fault
-from tidemill.state.registry import DATA_FILE, SharedEnvironment
+from tidemill.state.registry import SharedEnvironment
 
 META = b"meta"
 _STORE = b"store:"

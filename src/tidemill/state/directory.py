@@ -25,8 +25,8 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.state import checkpoint
 from tidemill.state.durability import replace_file, sync_directory
 from tidemill.state.lock import StateDirectoryLock, state_dir_problem
-from tidemill.state.registry import LMDB_LOCK_FILE
 
+DATA_FILE, LMDB_LOCK_FILE = "data.mdb", "lock.mdb"  # LMDB's names
 CHECKPOINT_FILE = ".checkpoint"
 PROCESS_FILE = "kafka-streams-process-metadata"
 _REMOVED = ".removed-"

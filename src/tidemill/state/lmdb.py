@@ -36,7 +36,7 @@ from tidemill.state.databases import (
     require_sound,
     stores_in,
 )
-from tidemill.state.directory import CHECKPOINT_FILE, write_checkpoint
+from tidemill.state.directory import CHECKPOINT_FILE, DATA_FILE, LMDB_LOCK_FILE, write_checkpoint
 from tidemill.state.durability import (
     DIRTY_FILE,
     Shutdown,
@@ -50,8 +50,6 @@ from tidemill.state.durability import (
 from tidemill.state.meta import StateIdentity
 from tidemill.state.pages import require_readable
 from tidemill.state.registry import (
-    DATA_FILE,
-    LMDB_LOCK_FILE,
     Databases,
     SharedEnvironment,
     close_environment,

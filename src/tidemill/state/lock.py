@@ -81,6 +81,14 @@ def state_dir_problem(what: str, error: OSError) -> EnvironmentProblem:
     return EnvironmentProblem(f"{what}: {error.strerror}. {do}")
 
 
+def _is(path: Path, descriptor: int) -> bool:
+    """True if the file of this descriptor is still there."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
 class StateDirectoryLock:
     """The lock of a state directory, held until ``release`` here and in every process that was given ``fileno()``."""
 
@@ -113,7 +121,7 @@ class StateDirectoryLock:
         Raises StateDirectoryInUseError if another instance has done that before.
         """
         with self._holding_on:
-            if not self.is_held or self._is_in_place():
+            if not self.is_held or _is(self.directory / LOCK_FILE, self._descriptor):
                 return
             try:
                 self.directory.mkdir(parents=True, exist_ok=True)
@@ -148,12 +156,6 @@ class StateDirectoryLock:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.release()
 
-    def _is_in_place(self) -> bool:
-        try:
-            return os.path.samestat(os.stat(self.directory / LOCK_FILE), os.fstat(self._descriptor))
-        except OSError:
-            return False
-
     @classmethod
     def _taken(cls, directory: Path, timeout_s: float) -> int:
         """The locked file."""
@@ -164,6 +166,8 @@ class StateDirectoryLock:
             raise state_dir_problem(f"can't open {path}", error) from error
         try:
             cls._wait(directory, descriptor, Deadline.after(timeout_s))
+            if not _is(path, descriptor):
+                raise StateDirectoryInUseError(str(directory), holder_pid=None, detail=f"which has just removed {LOCK_FILE}")
             _Holder.of_this_process().write(descriptor)
         except BaseException as error:
             os.close(descriptor)

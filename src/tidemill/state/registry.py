@@ -21,10 +21,10 @@ from typing import NamedTuple
 import lmdb
 
 from tidemill.errors import CorruptStateError, NoStateYetError, StateError
+from tidemill.state.directory import DATA_FILE
 from tidemill.state.durability import TAKES_NOTHING, disk_problem
 from tidemill.state.pages import require_complete
 
-DATA_FILE, LMDB_LOCK_FILE = "data.mdb", "lock.mdb"
 _MAX_DATABASES = 256
 _MAX_READERS = 512
 _ATTEMPTS = 10

@@ -19,6 +19,7 @@ from tidemill.operators.record import why_no_headers, why_no_timestamp
 from tidemill.printable import repr_of
 from tidemill.spellings import Spelled
 from tidemill.topology.durations import Instant, epoch_milliseconds, milliseconds
+from tidemill.topology.naming import legal_name
 from tidemill.topology.values import Key, Serde, Value
 
 Headers = tuple[tuple[str, "bytes | None"], ...]
@@ -185,7 +186,7 @@ class TestOutputTopic(Spelled):
     __test__ = False
 
     def __init__(self, written: list[RawRecord], topic: str, key: Serde, value: Serde) -> None:
-        self._written, self.topic = written, topic
+        self._written, self.topic = written, legal_name(topic, "a topic")
         self._key = required_serde(key, f"the key of the topic {topic}")
         self._value = required_serde(value, f"the value of the topic {topic}")
         self._at = 0

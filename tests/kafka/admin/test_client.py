@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
 
 from tests.kafka.data.holding_proxy import LIST_OFFSETS, HoldingProxy
@@ -249,6 +250,23 @@ def test_a_closed_client_has_no_threads_and_says_so() -> None:
     for call in (admin.topics, lambda: admin.partitions(["t"]), lambda: admin.create_topics([TopicSpec(name="t", partitions=1)])):
         with pytest.raises(StopError, match="the admin client was called after it had been closed"):
             call()
+
+
+def test_a_client_that_is_closed_while_it_is_replaced_stays_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, closing = AdminCalls({"bootstrap.servers": "127.0.0.1:1"}), list[threading.Thread]()
+    new_client = calls._new_client
+
+    def closed_meanwhile() -> AdminClient:
+        closing.append(threading.Thread(target=calls.close))
+        closing[0].start()
+        closing[0].join(0.2)  # it waits until the client is replaced; else it is done by now
+        return new_client()
+
+    monkeypatch.setattr(calls, "_new_client", closed_meanwhile)
+    calls.replace(calls.client)
+    closing[0].join(30)
+    with pytest.raises(StopError, match="after it had been closed"):
+        calls.client.list_topics(timeout=1)
 
 
 @pytest.mark.fault

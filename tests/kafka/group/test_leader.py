@@ -133,6 +133,19 @@ def test_a_topic_that_the_assignor_created_and_no_broker_shows_yet_is_no_change(
     assert not leader.awaits_a_topic
 
 
+def test_a_topic_of_a_pattern_that_was_deleted_is_not_looked_for_often_and_is_seen_when_it_comes_back() -> None:
+    cluster = Cluster(source=1)
+    leader = GroupLeader(cluster, Watchful(), group_id="g", eager=False)
+    subscription = MemberSubscription(member_id="", topics=("deleted", "source"))
+    leader.assign(replace(_joined("x"), members=(("x", None, encode_subscription(subscription)),)))
+    assert leader.awaits_a_topic
+    for _ in range(9):
+        assert leader.changes() == []
+    assert not leader.awaits_a_topic
+    cluster.counts["deleted"] = 1
+    assert leader.changes() == ["deleted missing -> 1"]
+
+
 def test_a_topic_created_with_another_count_than_the_assignment_rests_on_is_a_change() -> None:
     cluster = Cluster(source=1)
     leader = _leading(cluster)

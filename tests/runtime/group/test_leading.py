@@ -105,6 +105,35 @@ def test_a_topic_of_a_pattern_is_assigned_once_all_members_subscribe_to_it(caplo
         assert assigned(subscription) == {"in-a-0", "in-a-1", "in-b-0"}
 
 
+def test_a_topic_of_a_pattern_that_was_deleted_is_assigned_no_more_and_one_with_a_name_ends_the_group(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parts = (
+        TopicsInfo(subtopology=0, source_topics=frozenset({"in-a", "in-b"})),
+        TopicsInfo(subtopology=1, source_topics=frozenset({"named"})),
+    )
+    topology = TopologyMetadata(
+        subtopologies=parts, pattern_topics=frozenset({"in-a", "in-b"}), copartition_groups=(frozenset({"in-a", "in-b"}),)
+    )
+    config = StreamsConfig.read_slice(GroupConfig, {"application.id": "app"})
+    leader = leading.Leader(config, Brokers(), PROCESS, topology, {}, {}, now_ms=lambda: 0)  # type: ignore[arg-type]
+
+    def assigned(**counts: int) -> set[str]:
+        data = encode_subscription(SubscriptionInfo(process_id=PROCESS))
+        own = Subscription(topics=("in-a", "in-b", "named"), user_data=data)
+        on_brokers = {name.replace("_", "-"): count for name, count in counts.items()}
+        answer = leader.assign(HERE, on_brokers, {HERE: own})  # type: ignore[dict-item]
+        assert answer.partition_counts == on_brokers  # a topic that comes back is seen by its number
+        return {str(partition) for part in answer.members.values() for partition in part.partitions}
+
+    assert assigned(in_b=1, named=1) == {"in-b-0", "named-0"}
+    assert "not assigned, since they do not exist any more: ['in-a']" in caplog.text
+    assert assigned(in_a=2, in_b=2, named=1) == {"in-a-0", "in-a-1", "in-b-0", "in-b-1", "named-0"}
+    assert assigned(named=1) == {"named-0"}
+    assert assigned(in_a=1, in_b=1) == set()
+    assert "Missing source topics: named" in caplog.text
+
+
 def test_more_partitions_of_an_input_are_refused_and_nobody_is_told_to_delete_the_state() -> None:
     with pytest.raises(PartitionCountError) as refused:
         lead(Brokers(changelog=2), HERE, partitions=3)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tidemill import KafkaStreams, Serdes, StreamsBuilder
+from tidemill import KafkaStreams, Serdes, State, StreamsBuilder, TopologyBuilder
 from tidemill.errors import ConfigError, TidemillError, TopologyError
 
 NEEDED = {"application.id": "app", "bootstrap.servers": "localhost:9092"}
@@ -44,3 +46,17 @@ def test_an_internal_topic_whose_name_is_too_long_is_refused_before_anything_is_
     said = r"can't be the name of an internal topic, which begins with application\.id: it has 250 characters"
     with pytest.raises(TopologyError, match=said):
         KafkaStreams(keeping(longest + "s"), NEEDED)
+
+
+@pytest.mark.parametrize("empty", [StreamsBuilder, TopologyBuilder])
+def test_a_topology_that_reads_nothing_is_refused_as_in_kafka_streams(empty: type[StreamsBuilder | TopologyBuilder]) -> None:
+    """It is rather another builder than the one that was meant."""
+    with pytest.raises(TopologyError, match="the topology reads no topic"):
+        KafkaStreams(empty(), NEEDED)
+
+
+def test_a_topology_that_reads_only_a_pattern_or_a_global_table_is_none_that_reads_nothing() -> None:
+    of_pattern, of_table = StreamsBuilder(), StreamsBuilder()
+    of_pattern.stream(re.compile("in-.*"))
+    of_table.global_table("names")
+    assert [KafkaStreams(builder, NEEDED).state for builder in (of_pattern, of_table)] == [State.CREATED] * 2

@@ -17,8 +17,8 @@ from tidemill.ids import TaskId, TopicPartition
 from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.task_store import OpenTasks, OwnedStores
 from tidemill.state import keys
+from tidemill.state.directory import DATA_FILE
 from tidemill.state.lmdb import TaskState
-from tidemill.state.registry import DATA_FILE
 from tidemill.steps.commit.store_layout import form_of
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StoreView

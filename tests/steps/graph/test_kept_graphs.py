@@ -9,7 +9,17 @@ from typing import Any
 import pytest
 
 from tests.operators.step_harness import StepRun, Worker
-from tidemill import PunctuationType, Record, Serdes, SessionWindows, StreamsBuilder, TimeWindows, TopologyBuilder, per_record
+from tidemill import (
+    PunctuationType,
+    Record,
+    Serdes,
+    SessionWindows,
+    Stores,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyBuilder,
+    per_record,
+)
 from tidemill.ids import TopicPartition
 from tidemill.operators.exception_handlers import ExceptionResponse
 from tidemill.steps.commit.unreadable import Unreadable
@@ -226,3 +236,47 @@ def test_what_a_request_follows_is_the_last_batch_that_counted() -> None:
 
     request = replace(BatchRequest(batch_id=7, inputs={}), last_committed_batch=5)
     assert unpack(pack(request), BatchRequest) == request
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+def test_stores_of_a_task_that_is_over_are_refused_in_close_and_not_empty_there(
+    persistent: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    uses: tuple[Callable[[Any], object], ...] = (
+        lambda store: store.get("k"),
+        lambda store: list(store.all()),
+        lambda store: list(store.range("a", "z")),
+        lambda store: store.approximate_num_entries,
+        lambda store: store.put("k", "lost"),
+        lambda store: store.put_all([("k", "lost")]),
+        lambda store: store.delete("k"),
+    )
+
+    class Keeps(Clocked):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            self.store = context.store("rows")
+
+        def process(self, record: Any) -> None:
+            self.store.put(record.key, record.value)
+            super().process(record)
+
+        def close(self) -> None:
+            for use in uses:
+                try:
+                    heard.append(f"{use(self.store)}")
+                except TypeError as error:
+                    heard.append(str(error))
+            self.store.get("k")
+
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.key_value_store("rows", key=STRING, value=STRING, persistent=persistent))
+    builder.stream("in", key=STRING, value=STRING).process(Keeps, "rows", key=STRING, value=STRING).to("out")
+    run = StepRun(builder.build())
+    assert pipe(run, "a") == b"a1"
+    run.follows = 0
+    assert pipe(run, "b") == b"b1"
+    assert len(heard) == len(uses)
+    assert all("a closed processor can't use its stores, in close or later" in each for each in heard), heard
+    assert "event=close-failed task=0_0" in caplog.text

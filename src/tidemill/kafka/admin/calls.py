@@ -6,6 +6,7 @@ end the call, and its error message. Requests and answers are ``client``'s.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future, wait
@@ -67,6 +68,7 @@ class AdminCalls:
         self._heard: dict[bool, tuple[float, KafkaError]] = {}
         """The client's last error and when it came, by whether it only repeats that there is no broker. Any thread's call may
         have served the client; each takes what came since its own beginning."""
+        self._changing = threading.Lock()
         self._client: AdminClient | None = self._new_client()
 
     @property
@@ -79,7 +81,8 @@ class AdminCalls:
 
     def close(self) -> None:
         """Ends the client's threads, at the latest with the call that another thread is making."""
-        self._client = None
+        with self._changing:
+            self._client = None
 
     def _new_client(self) -> AdminClient:
         remember = WeakMethod(self._remember)  # else client and calls hold each other: its threads go on until a collection
@@ -161,8 +164,9 @@ class AdminCalls:
 
     def replace(self, client: AdminClient) -> None:
         """The next call begins at bootstrap.servers. ``client``, for which there was no answer, is ended with its last user."""
-        if self._client is client:
-            self._client = self._new_client()
+        with self._changing:
+            if self._client is client:
+                self._client = self._new_client()
 
     def missing(self, doing: str, rights: Iterable[Right]) -> MissingRightError:
         return missing_right(doing, rights, self.settings)

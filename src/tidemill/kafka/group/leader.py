@@ -48,7 +48,8 @@ class _Watch:
 
     @property
     def awaits_a_topic(self) -> bool:
-        return not self.seen.keys() >= set(self.topics)
+        """Not for ever: one that was deleted, and that a pattern has had members subscribe to, may never come back."""
+        return self.looks <= _LOOKS_FOR_A_CREATED_TOPIC and not self.seen.keys() >= set(self.topics)
 
     def changes(self, now: Mapping[str, FoundTopic]) -> list[str]:
         counts = _counts(now)

@@ -38,7 +38,7 @@ from tidemill.query.windowed_view import (
     view_of_its_kind,
     window_view,
 )
-from tidemill.runtime.instance.configured_topology import Program, configured_topology
+from tidemill.runtime.instance.configured_topology import Program, configured_topology, require_sources
 from tidemill.runtime.instance.draining import DRAIN_LIMIT_S, Draining
 from tidemill.runtime.instance.ending import CLOSE_LIMIT_S, Ending
 from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
@@ -92,6 +92,7 @@ class KafkaStreams(Spelled):
         for name in self.config.ignored:
             log.warning(LogEvent("setting-ignored", setting=name, reason="its new name is given as well, without 'default.'"))
         self.topology = configured_topology(topology, self.config.slice(TopologyConfig))
+        require_sources(self.topology)
         self._given_session, self._environ, self._fault = session, dict(environ or os.environ), fault
         self._launched, self._phases = launched, phases or StartPhases()
         self._state, self._listeners = InstanceState(self.config.application_id), RestoreListeners()

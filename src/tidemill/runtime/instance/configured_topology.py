@@ -81,6 +81,12 @@ def configured_topology(program: Program, config: TopologyConfig) -> Topology:
     )
 
 
+def require_sources(topology: Topology) -> None:
+    """TopologyError if the topology reads nothing: its instances would run, and look like those of a program without input."""
+    if not any(isinstance(node, SourceNode) for node in topology.nodes.values()):
+        raise TopologyError("the topology reads no topic: add a stream or a table, or give the builder that has them")
+
+
 def _keeps_keys(program: Topology, processor: str) -> bool:
     node = program.nodes[processor]
     if not isinstance(node, ProcessorNode):

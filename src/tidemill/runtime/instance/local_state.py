@@ -21,11 +21,10 @@ from tidemill.errors import EnvironmentProblem, StateError
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.state.checkpoint import OFFSET_UNKNOWN
-from tidemill.state.directory import StateDirectory, written_s
+from tidemill.state.directory import DATA_FILE, StateDirectory, written_s
 from tidemill.state.lmdb import TaskState
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.state.meta import StateIdentity
-from tidemill.state.registry import DATA_FILE
 
 log = logging.getLogger("tidemill.state")
 

@@ -1,10 +1,10 @@
 """Topics that match the patterns of the program: those that exist at the start, and those that appear while it runs.
 
-Decides which topics are in place of the patterns: each that has been read, as one that is deleted ends the application like a
-topic with a name; there may be none. A later one is read if it passes the checks of a start; else a warning says why it is not.
+Decides which topics are in place of the patterns: those that exist, of which there may be none. A later one is read if it passes
+the checks of a start; else a warning says why it is not. One that was deleted stays in the plan until another one appears.
 
-Each instance finds topics by itself. The group's leader assigns one when all members subscribe to it (``TopologyMetadata``);
-Kafka Streams' leader assigns it at once, since its members can add it to a running topology.
+Each instance finds topics by itself. The group's leader assigns one that exists when all members subscribe to it
+(``TopologyMetadata``); Kafka Streams' leader assigns it at once, since its members can add it to a running topology.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class PatternWatch:
         self._refused &= there  # one that is deleted and created again is another topic
         if not (new := there - self._known - self._refused):
             return
+        self._known &= there  # the checks refuse a plan with one that was deleted, and the leader assigns it no more
         try:
             self._take(new)
         except _REFUSALS:  # of one of them at least, which does not keep the others from being read

@@ -17,8 +17,7 @@ from tidemill.config.slices import ThreadConfig
 from tidemill.ids import TaskId
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.runtime.thread.task_registry import TaskRegistry
-from tidemill.state.directory import StateDirectory
-from tidemill.state.registry import DATA_FILE
+from tidemill.state.directory import DATA_FILE, StateDirectory
 from tidemill.task.measured_loads import MEASURE_INTERVAL_S, MeasuredLoads
 
 _BLOCK = 512

@@ -26,10 +26,10 @@ from tidemill.errors import (
 )
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
+from tidemill.state.directory import DATA_FILE
 from tidemill.state.durability import Shutdown, needing_the_disk
 from tidemill.state.lmdb import TaskState, wipe_files
 from tidemill.state.meta import StateIdentity
-from tidemill.state.registry import DATA_FILE
 from tidemill.state.store import CheckedWrites, Positions, TaskStores, Writes
 from tidemill.steps.commit.store_layout import form_of
 from tidemill.steps.step_spec import StoreSpec

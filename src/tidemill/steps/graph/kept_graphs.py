@@ -15,9 +15,9 @@ from tidemill.log_format import LogEvent
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.graph.global_state import GlobalState
-from tidemill.steps.rows.task_rows import NO_STATE, TaskRows
+from tidemill.steps.rows.task_rows import TaskRows
 from tidemill.steps.step_spec import GraphSpec, StepSpec
-from tidemill.steps.step_state import StepState, StoreView, Written
+from tidemill.steps.step_state import StepState, StoreView
 from tidemill.steps.vector.retained_rows import ShownRows
 from tidemill.steps.vector.window_join import JoinTask
 from tidemill.task.batch import BatchRequest
@@ -73,7 +73,7 @@ class KeptGraphs:
         """Closes a task's processors; they can no longer use its stores."""
         kept = self._kept.pop(which)
         for rows in kept.rows.values():
-            rows.begin(NO_STATE, Written())
+            rows.release()
         try:
             kept.graph.close()
         except (Exception, SystemExit):

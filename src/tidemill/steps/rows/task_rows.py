@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain, islice
+from typing import Any
 from weakref import ref
 
 from sortedcontainers import SortedList
@@ -52,9 +53,23 @@ def opened(reader: StoreReader | None) -> Iterator[StoreView]:
             yield view
 
 
+class _Released(dict[bytes, "bytes | None"]):
+    """In place of a batch's writes: whoever reads or writes a store of a task that is over hears it. Rows that another owner may
+    have changed by now must not be read as none, and writes that no batch commits must not look as if they were made."""
+
+    def _refuse(self, *_arguments: object, **_more: object) -> Any:
+        raise TypeError(
+            "a closed processor can't use its stores, in close or later, as its last batch is over: read and write them"
+            " in process, or in a punctuator"
+        )
+
+    get = update = __getitem__ = __setitem__ = __contains__ = __len__ = __iter__ = _refuse
+
+
 class TaskRows:
-    """Lives as long as the operators that use it; ``begin`` binds it to the next batch. ``logs_last``: of the records of a key in
-    a batch only the last one goes to the changelog, as below a cache of Kafka Streams'."""
+    """Lives as long as the operators that use it; ``begin`` binds it to the next batch, and after ``release`` it refuses its use.
+    ``logs_last``: of the records of a key in a batch only the last one goes to the changelog, as below a cache of Kafka
+    Streams'."""
 
     def __init__(self, store: str, *, logged: bool, logs_last: bool = False) -> None:
         self._store, self.is_logged = store, logged
@@ -74,6 +89,10 @@ class TaskRows:
         found. Scans pass it over: else who takes the first row again and again would meet all that were taken before."""
         if self._logged is not None:
             self._logged.clear()
+
+    def release(self) -> None:
+        """The task is over."""
+        self.begin(NO_STATE, Written(rows=_Released()))
 
     def get(self, key: bytes) -> bytes | None:
         row = self._rows.get(key, _NEVER)
