@@ -26,7 +26,7 @@ import pytest
 
 from tests.freezing import freeze
 from tidemill.control.channel import ControlServer
-from tidemill.control.messages import CountEntries
+from tidemill.control.messages import CountEntries, FailureKind
 from tidemill.control.sockets import TcpListener, opened
 from tidemill.control.worker_process import RemoteWorker, WorkerProcess
 from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError, StateError
@@ -66,11 +66,13 @@ ASKING_WORKER = """
 FAILING_WORKER = """
     import sys, time
     from tidemill.control.channel import ControlClient
+    from tidemill.errors import BatchLostError, MissingRightError, RecordTooLargeError
+    from tidemill.steps.rows.records import TransitError
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1", 1)
     try:
-        with client.leaving_on_failure():
-            raise KIND("no such value")
-    except KIND:
+        with client.leaving_on_failure(3):
+            raise KIND
+    except BaseException:
         print("failed", flush=True)
     time.sleep(600)
 """
@@ -139,6 +141,9 @@ class Handler:
 
     def wait_served(self, run: int, batch_id: int) -> None:
         self.heard.append((run, batch_id))
+
+    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
+        self.heard.append((run, kind, message))
 
     def membership(self) -> CommittingMember:
         return CommittingMember(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)
@@ -214,13 +219,29 @@ def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and
         worker.kill()
 
 
-@pytest.mark.parametrize("kind", ["ValueError", "SystemExit", "KeyboardInterrupt"])
-def test_a_worker_whose_step_raises_has_left_though_its_process_lives(server: ControlServer, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("error", "heard"),
+    [
+        ("ValueError('no')", [(3, FailureKind.MISFIT, "step-1 failed: ValueError: no (<string>:9)")]),
+        (r"MissingRightError('half a pair: \ud83d')", [(3, FailureKind.STOP, r"half a pair: \ud83d")]),
+        ("RecordTooLargeError('two\\nlines', at=1)", [(3, FailureKind.STOP, "two\nlines")]),
+        ("TransitError('no', ends_thread=False)", [(3, FailureKind.STOP, "no")]),
+        ("BatchLostError('the consumer failed')", [(3, FailureKind.LOST, "the consumer failed")]),
+        ("MemoryError", [(3, FailureKind.LOST, "")]),
+        ("SystemExit", []),
+        ("KeyboardInterrupt", []),
+    ],
+    ids=lambda value: value.partition("(")[0] if isinstance(value, str) else "",
+)
+def test_a_worker_whose_step_raises_has_left_though_its_process_lives(
+    server: ControlServer, error: str, heard: list[object]
+) -> None:
     handler = Handler()
     server.register("thread", handler)
-    worker = started(FAILING_WORKER.replace("KIND", kind), server.address, server.key.hex())
+    worker = started(FAILING_WORKER.replace("KIND", error), server.address, server.key.hex())
     try:
         assert said(worker) == "failed"
+        assert handler.heard == heard, "before the error leaves the step"
         assert handler.left.get(timeout=60) == ("step-1", worker.pid)
         assert worker.poll() is None
     finally:

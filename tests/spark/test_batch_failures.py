@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tidemill.control.messages import FailureKind
 from tidemill.errors import (
     BatchLostError,
     CorruptReadError,
@@ -30,6 +31,7 @@ def raised_in_python(line: str) -> list[tuple[str, str]]:
     return [(PYTHON, text + " SQLSTATE: 38000")]
 
 
+OF_A_STEP = raised_in_python("tidemill.errors.StateError: the first line")
 BY_ZERO = "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"
 MALFORMED = "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected"
 RUNTIME = "org.apache.spark.SparkRuntimeException"
@@ -92,12 +94,7 @@ def test_a_worker_that_died_or_has_no_memory_left_says_that_the_batch_was_too_la
 @pytest.mark.parametrize(
     ("causes", "kind"),
     [
-        (raised_in_python("tidemill.errors.StopError: the topic is gone"), StopError),
-        (raised_in_python("tidemill.errors.TopologyError: '1s' is no duration"), StopError),
-        (raised_in_python("tidemill.errors.StateDiskError: /state/1_0 can't be written"), StopError),
         (raised_in_python("tidemill.errors.BatchLostError: the consumer failed"), BatchLostError),
-        (raised_in_python("tidemill.errors.MisfitError: step-1 failed: KeyError: 'a'"), MisfitError),
-        (raised_in_python("tidemill.errors.CorruptStateError: /state/1_0/data.mdb is corrupt: ..."), CorruptReadError),
         (raised_in_python('cimpl.KafkaException: KafkaError{code=_TRANSPORT,str="down"}'), BatchLostError),
         (raised_in_python("OSError: [Errno 28] No space left on device"), BatchLostError),
         ([(SPARK, f"{ABORTED} ExecutorLostFailure (executor 1 exited)")], BatchLostError),
@@ -105,8 +102,7 @@ def test_a_worker_that_died_or_has_no_memory_left_says_that_the_batch_was_too_la
         ([("java.lang.IllegalStateException", "no plan")], MisfitError),
         ([(SPARK, "[INTERNAL_ERROR] The plan is wrong")], MisfitError),
     ],
-    ids=["final", "program", "state disk", "lost", "step", "corrupt", "broker", "disk", "executor", "cancelled", "state",
-         "internal"],
+    ids=["lost", "broker", "disk", "executor", "cancelled", "state", "internal"],
 )
 def test_no_record_is_blamed_for_what_brokers_disks_or_spark_itself_did(
     causes: list[tuple[str, str]], kind: type[TidemillError]
@@ -122,15 +118,39 @@ def test_no_record_is_blamed_for_what_brokers_disks_or_spark_itself_did(
 def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset(
     offset: int | None, known: int | None, where: str
 ) -> None:
-    """For handlers of uncaught exceptions: the class is lost on the way through Spark's text."""
+    """For handlers of uncaught exceptions."""
     made = RecordError("f failed: Own: at offset 3: no", task="1_0", topic="in-0-a.b", partition=2, offset=offset)
     assert where in str(made)
-    found = judged(raised_in_python(f"tidemill.errors.RecordError: {made}"))
+    found = judged(OF_A_STEP, (FailureKind.STOP, str(made)))
     assert isinstance(found, RecordError)
     assert (found.task, found.topic, found.partition, found.offset) == ("1_0", "in-0-a.b", 2, known)
     assert str(found) == str(made)
-    of_none = judged(raised_in_python("tidemill.errors.RecordError: cut off"))
-    assert (type(of_none), str(of_none)) == (StopError, "cut off")
+    of_none = judged(OF_A_STEP, (FailureKind.STOP, "the topic is gone"))
+    assert (type(of_none), str(of_none)) == (StopError, "the topic is gone")
+
+
+@pytest.mark.parametrize(
+    ("said", "causes", "found"),
+    [
+        (FailureKind.MISFIT, OF_A_STEP, MisfitError),
+        (FailureKind.CORRUPT, OF_A_STEP, CorruptReadError),
+        (FailureKind.LOST, OF_A_STEP, BatchLostError),
+        (FailureKind.MISFIT, [(ARITHMETIC, BY_ZERO)], FunctionFailedError),
+        (FailureKind.MISFIT, [(SPARK, DIED)], WorkerDiedError),
+        (FailureKind.MISFIT, [(SPARK, "[SPARK_JOB_CANCELLED] Job 5 cancelled SQLSTATE: XXKDA")], BatchLostError),
+        (FailureKind.STOP, OF_A_STEP, StopError),
+        (FailureKind.STOP, [(SPARK, DIED)], StopError),
+    ],
+    ids=["misfit", "corrupt", "lost", "input cut short by a function", "by a worker", "by a cancelled job", "stop",
+         "no text that PySpark can send"],
+)  # fmt: skip
+def test_what_a_step_says_of_its_failure_counts_unless_something_else_has_cut_its_input_short(
+    said: FailureKind, causes: list[tuple[str, str]], found: type[TidemillError]
+) -> None:
+    error = judged(causes, (said, "no such row"))
+    assert type(error) is found
+    is_said = found is StopError or (causes is OF_A_STEP and said is not FailureKind.LOST)
+    assert is_said is str(error).endswith("no such row")
 
 
 @pytest.mark.parametrize(

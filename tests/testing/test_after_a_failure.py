@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tidemill import Materialized, ProcessorContext, Record, Serdes, Stores, StreamsBuilder, per_record
-from tidemill.errors import StopError
+from tidemill import Materialized, ProcessorContext, Record, Serdes, SourceRecord, Stores, StreamsBuilder, per_record
+from tidemill.errors import RecordError, StopError
 
 pytestmark = pytest.mark.spark
 TEXT, LONG = Serdes.string(), Serdes.long()
@@ -68,6 +68,20 @@ def test_what_was_dropped_of_global_records_is_counted_once(topology_test_driver
     assert (driver.dropped, driver.skipped) == (2, 2)
     assert driver.create_output_topic("out", TEXT, LONG).read_values() == [1, 2]
     assert driver.store("numbers").get("l") == (5, 0)
+
+
+def test_the_error_of_a_step_has_its_whole_text_whatever_the_text_is(topology_test_driver: Any) -> None:
+    """PySpark sends no text that UTF-8 can't hold: the worker would seem to have died, and the record to be too large."""
+
+    def failing(record: SourceRecord, partition_time: int) -> int:
+        raise ValueError("half a pair: \ud83d\nin two lines")
+
+    builder = StreamsBuilder()
+    builder.stream("in", key=TEXT, value=TEXT, timestamp_extractor=failing).to("out")
+    source = topology_test_driver(builder).create_input_topic("in", TEXT, TEXT)
+    with pytest.raises(RecordError, match=r"in-0 at offset 0: .* ValueError: half a pair: \\ud83d\nin two lines$") as raised:
+        source.pipe_input("k", "a")
+    assert (raised.value.topic, raised.value.offset) == ("in", 0)
 
 
 def shout(text: str) -> str:

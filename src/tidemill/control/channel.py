@@ -25,6 +25,7 @@ from typing import NoReturn, Protocol
 
 import psutil
 
+from tidemill.control.failures import blaming_no_record, kind_of
 from tidemill.control.messages import (
     AskCommitted,
     Asked,
@@ -32,6 +33,7 @@ from tidemill.control.messages import (
     AskMembership,
     CallForeachBatch,
     DriverAnswer,
+    FailureKind,
     HasRun,
     Hello,
     NextRequest,
@@ -40,6 +42,7 @@ from tidemill.control.messages import (
     ReadAnswer,
     Report,
     SourceAdvanced,
+    StepFailed,
     StoreRead,
     WaitServed,
     Welcome,
@@ -75,6 +78,9 @@ class ControlHandler(Protocol):
 
     def wait_served(self, run: int, batch_id: int) -> None:
         """Returns when the last step has reported the batch, or the run ends."""
+
+    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
+        """A step of a run is about to raise."""
 
     def membership(self) -> CommittingMember: ...
 
@@ -283,6 +289,8 @@ def _answered(handler: ControlHandler, question: Question) -> bytes:
             handler.reported(run, report)
         case WaitServed(run=run, batch_id=batch_id):
             handler.wait_served(run, batch_id)
+        case StepFailed(run=run, kind=kind, message=message):
+            handler.step_failed(run, kind, message)
         case AskMembership():
             return pack(handler.membership())
         case AskCommitted(partitions=partitions):
@@ -356,16 +364,23 @@ class ControlClient:
         return connection
 
     @contextlib.contextmanager
-    def leaving_on_failure(self) -> Iterator[None]:
-        """Closes the connection to the driver if the step raises. The driver then ends the source step.
+    def leaving_on_failure(self, run: int) -> Iterator[None]:
+        """Says to the driver what it must do about the step's error, and closes the connection. The driver then ends the source
+        step.
 
         PySpark's daemon reads and drops all further rows of a failed step. The one thread of the JVM would go on to the source
         step, wait there for the next batch, and never read the error of the failed step.
         """
         try:
-            yield
-        except BaseException:  # sys.exit() in a function, too
-            self._connection.close()
+            with blaming_no_record(self._step):
+                yield
+        except BaseException as problem:  # sys.exit() in a function, too
+            try:
+                if (kind := kind_of(problem)) is not None:
+                    # Answered before the error leaves the step: the driver knows it before the run's job has ended.
+                    self._ask(StepFailed(run=run, kind=kind, message=as_utf8(str(problem))))
+            finally:
+                self._connection.close()
             raise
 
     def next_request(self, run: int) -> bytes | None:

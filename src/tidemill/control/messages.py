@@ -101,7 +101,30 @@ class HasRun(ControlMessage, frozen=True, tag=True):
     batch_id: int
 
 
-Question = NextRequest | Report | WaitServed | AskMembership | AskCommitted | CallForeachBatch | SourceAdvanced | HasRun
+class FailureKind(Enum):
+    """What the driver must do about a failed step."""
+
+    STOP = "stop"
+    """End the thread: running the batch again would fail again."""
+    CORRUPT = "corrupt"
+    """Have the owner of a task's state look through it."""
+    MISFIT = "misfit"
+    """Count it: no broker or process mends it by coming back."""
+    LOST = "lost"
+    """Run the batch again."""
+
+
+class StepFailed(ControlMessage, frozen=True, tag=True):
+    """Sent by a step of a run before it raises an error."""
+
+    run: int
+    kind: FailureKind
+    message: str
+
+
+Question = (
+    NextRequest | Report | WaitServed | StepFailed | AskMembership | AskCommitted | CallForeachBatch | SourceAdvanced | HasRun
+)
 
 
 class Asked(ControlMessage, frozen=True):

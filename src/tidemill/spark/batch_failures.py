@@ -1,7 +1,7 @@
 """Causes of failed Spark jobs, from their exceptions: a function, a worker, or an error that a retry may resolve.
 
-Decides by the classes of the Java exceptions and, where a Python worker has raised, by the last line of its traceback. What
-follows from it is ``task.batch_size``' matter.
+Decides by what a step has said of its own failure (``control.failures``), else by the classes of the Java exceptions and, where a
+UDF has raised, by the last line of its traceback. What follows from it is ``task.batch_size``' matter.
 
 Also says when the session was stopped, or Spark's JVM has died: errors of Py4J where the connection is refused, reset, or answers
 nothing. An exception of Java's is none.
@@ -14,7 +14,7 @@ import logging
 import re
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
@@ -22,21 +22,15 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
+from tidemill.control.messages import FailureKind
 from tidemill.errors import (
     BatchLostError,
-    ConfigError,
     CorruptReadError,
-    CorruptStateError,
     FunctionFailedError,
     MisfitError,
-    MissingRightError,
     RecordError,
-    SerdeError,
-    StateDiskError,
     StopError,
-    StoredBytesError,
     TidemillError,
-    TopologyError,
     WorkerDiedError,
 )
 from tidemill.spark.java import JavaObject, is_stopped
@@ -109,17 +103,7 @@ def needing_the_session(session: SparkSession) -> Iterator[None]:
             raise
 
 
-_OF_THE_PROGRAM = (ConfigError, TopologyError, SerdeError)
-_FINAL = tuple(
-    f"{kind.__module__}.{kind.__qualname__}: "
-    for kind in (StopError, MissingRightError, RecordError, *_OF_THE_PROGRAM, StoredBytesError, StateDiskError)
-)
-"""Beginnings of Spark's text of a failed task where running the batch again would fail again."""
-_OF_STEPS: Mapping[str, type[BatchLostError]] = {
-    f"{kind.__module__}.{kind.__qualname__}": judged_as
-    for kind, judged_as in ((MisfitError, MisfitError), (CorruptStateError, CorruptReadError))
-}
-"""Errors that a step raises, and that another batch has to know of."""
+_OF_STEPS = {FailureKind.MISFIT: MisfitError, FailureKind.CORRUPT: CorruptReadError}
 _PYTHON = "org.apache.spark.api.python.PythonException"
 _DIED = ("Python worker exited unexpectedly", "Python worker failed to connect back")
 
@@ -154,21 +138,22 @@ _MOST_CAUSES = 8
 _MOST_TEXT = 1000
 
 
-def failure_of(problem: Py4JJavaError | CapturedException) -> TidemillError:
-    """StopError if the batch would fail in the same way every time (over a record: RecordError), else a BatchLostError."""
-    return judged(causes_of(problem) or [("", str(problem))])
+def failure_of(problem: Py4JJavaError | CapturedException, by_step: tuple[FailureKind, str] | None = None) -> TidemillError:
+    """StopError if the batch would fail in the same way every time (over a record: RecordError), else a BatchLostError.
+    ``by_step``: what a step has said of its own failure."""
+    return judged(causes_of(problem) or [("", str(problem))], by_step)
 
 
-def judged(causes: Sequence[tuple[str, str]]) -> TidemillError:
+def judged(causes: Sequence[tuple[str, str]], by_step: tuple[FailureKind, str] | None = None) -> TidemillError:
     """The error for a chain of exceptions; ``causes``: class and message of each, outermost first."""
+    asked, message = by_step or (FailureKind.LOST, "")
+    if asked is FailureKind.STOP:
+        return RecordError.of_text(message)
     text = causes[0][1]
     reason = first_line(text)
-    if reason.startswith(_FINAL):
-        return RecordError.of_text(reason.partition(": ")[2])
-    if reason.startswith("tidemill.errors."):
-        name, _, said = reason.partition(": ")
-        of_own = _OF_STEPS.get(name)
-        return BatchLostError(f"the Spark task failed: {reason}") if of_own is None else of_own(f"the Spark task failed: {said}")
+    if reason.startswith("tidemill.errors."):  # else what the step has said only follows from it: its input was cut short
+        of_step = _OF_STEPS.get(asked)
+        return of_step(f"the Spark task failed: {message}") if of_step else BatchLostError(f"the Spark task failed: {reason}")
     for kind, said in causes:
         if kind == _PYTHON:
             return _python_failure(said, reason)

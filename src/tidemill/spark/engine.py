@@ -25,6 +25,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
+from tidemill.control.messages import FailureKind
 from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, NoSlotError, TidemillError
@@ -126,6 +127,8 @@ class BatchEngine:
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
         self._run: Run | None = None
         self._job: Future[None] | None = None
+        self._said: dict[int, tuple[FailureKind, str]] = {}
+        """The first failure of a step, by run; those of earlier runs are not asked about any more."""
         self._plans: dict[bool, _Plan] = {}
         """Plans by a flag: rows are summed in the JVM. The second one is built when first needed."""
         self._next: deque[dict[bool, _Plan]] = deque(maxlen=1)
@@ -294,6 +297,7 @@ class BatchEngine:
             self._plans[sums] = self._plan_of(sums)
         plan = self._plans[sums]
         run = self._run = Run(is_standing=is_standing)
+        self._said.clear()
         properties = task_settings(self._settings, is_standing=is_standing)
         properties |= {RUN: str(run.number), IS_STANDING: str(is_standing), _JOB_GROUP: _group(run)}
         properties[DESCRIPTION] = description(self._compiled.application_id, f"micro-batches of {self._thread}")
@@ -307,7 +311,7 @@ class BatchEngine:
         except TimeoutError:
             log.error(LogEvent("batch-hangs", thread=self._thread, limit_s=limit_s, workers=self.worker_pids))
             self._end_by_force(run)
-            failure = self._failure()
+            failure = self._failure(run)
             if failure is not None and not isinstance(failure, BatchLostError):
                 raise failure from None
             raise BatchTimeoutError(
@@ -321,7 +325,7 @@ class BatchEngine:
             return report
         # The last step may have seen only that its input was cut short. The reason is then in the error of the job.
         self._end_run(run)
-        failure = self._failure()
+        failure = self._failure(run)
         if failure is not None:
             raise failure
         if report is None:
@@ -387,14 +391,14 @@ class BatchEngine:
             self._session.sparkContext.cancelJobGroup(_group(run))  # it may not have begun: no slot is free
             self.kill_workers()
 
-    def _failure(self) -> TidemillError | None:
-        """The error of the last job; None if it has not failed. Waits for its end."""
+    def _failure(self, run: Run) -> TidemillError | None:
+        """The error of the last job, that of this run; None if it has not failed. Waits for its end."""
         assert self._job is not None
         problem = self._job.exception()
         if problem is None:
             return None
         if isinstance(problem, (Py4JJavaError, CapturedException)):
-            failure = failure_of(problem)
+            failure = failure_of(problem, self._said.get(run.number))
         elif isinstance(problem, (Py4JError, OSError)):
             failure = jvm_gone()
         else:
@@ -417,6 +421,10 @@ class BatchEngine:
         now = self._run
         if now is None or now.number != run or not now.reported(report):
             log.warning(LogEvent("report-unexpected", thread=self._thread, run=run, batch=report.batch_id))
+
+    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
+        """Takes what a step of a run says before it raises. Thread-safe."""
+        self._said.setdefault(run, (kind, message))
 
     def wait_served(self, run: int, batch_id: int) -> None:
         """Waits until the batch was reported, or the run is over. Thread-safe."""

@@ -238,11 +238,11 @@ def _kept_here() -> dict[str, Any]:
     return sys.modules.setdefault(_KEPT, ModuleType(_KEPT)).__dict__
 
 
-def _kept(place: Place, code: StepCode, run: int) -> _Worker:
+def _kept(place: Place, code: StepCode, control: ControlClient) -> _Worker:
     workers: dict[tuple[str, str], _Worker] = _kept_here().setdefault("workers", {})
     if (place.records, code.step) not in workers:
-        spec, unreadable = code.loaded(run)
-        workers[place.records, code.step] = _Worker(place.records, control_of(place, code.step, run), spec, unreadable)
+        spec, unreadable = code.loaded()
+        workers[place.records, code.step] = _Worker(place.records, control, spec, unreadable)
     return workers[place.records, code.step]
 
 
@@ -261,13 +261,14 @@ def source_of(
         for _ in batches:
             pass
         number, is_standing = run_of_task()
-        worker = _kept(place, code, number)
+        with (control := control_of(place, code.step, number)).leaving_on_failure(number):
+            worker = _kept(place, code, control)
 
-        def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
-            assert isinstance(worker.spec, SourceSpec)
-            return source_rows(GivenReader(worker.records(), worker.spec.together), request, worker.spec)
+            def rows_of(request: BatchRequest) -> Iterator[pa.RecordBatch]:
+                assert isinstance(worker.spec, SourceSpec)
+                return source_rows(GivenReader(worker.records(), worker.spec.together), request, worker.spec)
 
-        yield from source_run(partial(worker.control.next_request, number), rows_of, is_standing=is_standing, steps=steps)
+            yield from source_run(partial(control.next_request, number), rows_of, is_standing=is_standing, steps=steps)
 
     return read
 
@@ -281,10 +282,10 @@ def step_of(
 
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number, is_standing = run_of_task()
-        worker = _kept(place, code, number)
-        spec = worker.spec
-        assert isinstance(spec, StepSpec)
-        with worker.control.leaving_on_failure():
+        with (control := control_of(place, code.step, number)).leaving_on_failure(number):
+            worker = _kept(place, code, control)
+            spec = worker.spec
+            assert isinstance(spec, StepSpec)
             if not spec.last:
                 middle = partial(run_middle_step, spec=spec, context=worker)
                 served, next_is_last = partial(worker.control.wait_served, number), spec.number + 1 == steps

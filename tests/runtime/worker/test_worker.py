@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,13 +10,13 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from tidemill.control.failures import blaming_no_record, kind_of
+from tidemill.control.messages import FailureKind
 from tidemill.errors import MisfitError, StateError, StopError
 from tidemill.runtime.worker import worker as workers
 from tidemill.runtime.worker.step_code import StepCode
-from tidemill.spark.batch_failures import judged
 
 CODE = StepCode(address="nowhere", key=b"", thread="thread", step="step-1", pickled=b"")
-PYTHON = "org.apache.spark.api.python.PythonException"
 
 
 def step_that_raises(monkeypatch: pytest.MonkeyPatch, problem: Exception) -> Iterator[pa.RecordBatch]:
@@ -25,10 +24,10 @@ def step_that_raises(monkeypatch: pytest.MonkeyPatch, problem: Exception) -> Ite
         raise problem
         yield
 
-    made = SimpleNamespace(
-        control=SimpleNamespace(leaving_on_failure=contextlib.nullcontext), spec=SimpleNamespace(spec=SimpleNamespace(last=True))
-    )
+    made = SimpleNamespace(spec=SimpleNamespace(spec=SimpleNamespace(last=True)))
+    control = SimpleNamespace(leaving_on_failure=lambda _run: blaming_no_record(CODE.step))
     monkeypatch.setattr(workers, "run_of_task", lambda: (1, False))
+    monkeypatch.setattr(workers, "_control", lambda *_: control)
     monkeypatch.setattr(workers, "_worker", lambda *_: cast("workers.Worker", made))
     monkeypatch.setattr(workers, "micro_batches", micro_batches)
     return workers.run_step(CODE, [])
@@ -38,10 +37,7 @@ def test_what_a_step_itself_raises_is_blamed_on_no_record(monkeypatch: pytest.Mo
     problem = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
     with pytest.raises(MisfitError, match=r"step-1 failed: UnicodeDecodeError: .*start byte \(test_worker.py:\d+\)") as raised:
         list(step_that_raises(monkeypatch, problem))
-    said = f"Traceback (most recent call last):\n  File 'worker.py', line 1\ntidemill.errors.MisfitError: {raised.value}"
-    found = judged([(PYTHON, said)])
-    assert type(found) is MisfitError
-    assert str(found) == f"the Spark task failed: {raised.value}"
+    assert kind_of(raised.value) is FailureKind.MISFIT
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tidemill.control.messages import FailureKind
 from tidemill.control.worker_process import WorkerProcess
 from tidemill.ids import TopicPartition
 from tidemill.runtime.group.thread_membership import ThreadMembership
@@ -40,6 +41,10 @@ class DriverService:
     def wait_served(self, run: int, batch_id: int) -> None:
         if engine := self._runner.engine:
             engine.wait_served(run, batch_id)
+
+    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
+        if engine := self._runner.engine:
+            engine.step_failed(run, kind, message)
 
     def membership(self) -> CommittingMember:
         self._runner.begin_commit()

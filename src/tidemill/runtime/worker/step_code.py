@@ -1,7 +1,7 @@
 """Code of a step as it travels in the plan, pickled by itself, so that what a worker can't load is noticed by the worker.
 
-If PySpark loaded it, no one would read the error: the JVM's thread waits in the source step for the next batch. So the connection
-to the driver is closed, which then ends the source step, as for a step that fails (``ControlClient``).
+If PySpark loaded it, no one would read the error: the JVM's thread waits in the source step for the next batch. A step that can't
+load it fails like any other (``ControlClient``).
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ class StepCode:
         """Distinct in a process that has workers of several drivers."""
         return f"{self.address}:{self.thread}:{self.step}"
 
-    def loaded(self, run: int) -> Any:
-        """The code, in a task of this run.
+    def client(self, run: int) -> ControlClient:
+        """A new end of the channel, in a task of this run."""
+        return ControlClient(self.address, self.key, self.thread, self.step, run)
+
+    def loaded(self) -> Any:
+        """The code.
 
         Raises:
             StopError: the user's module of a function can't be imported here, or its class is another one here.
@@ -44,8 +48,7 @@ class StepCode:
         try:
             return cloudpickle.loads(self.pickled)
         except Exception as problem:
-            with ControlClient(self.address, self.key, self.thread, self.step, run).leaving_on_failure():
-                raise StopError(
-                    f"a Python worker can't load the program's functions: {type(problem).__name__}: {said_by(problem)}. They "
-                    "must be in modules that workers can import: installed, or in a folder of sys.path, on executors too"
-                ) from problem
+            raise StopError(
+                f"a Python worker can't load the program's functions: {type(problem).__name__}: {said_by(problem)}. They "
+                "must be in modules that workers can import: installed, or in a folder of sys.path, on executors too"
+            ) from problem

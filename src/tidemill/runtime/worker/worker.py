@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,20 +19,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-import lmdb
 import pyarrow as pa
-from confluent_kafka import KafkaException
 from pyspark import TaskContext
 
 from tidemill.config.values import DataClientSettings
 from tidemill.control.channel import ControlClient
 from tidemill.control.sockets import is_elsewhere
-from tidemill.errors import BatchLostError, MisfitError, StopError, TidemillError
+from tidemill.errors import BatchLostError, StopError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.data.output import AtLeastOnceOutput, ExactlyOnceOutput
 from tidemill.kafka.data.reader import ThreadReader
 from tidemill.operators.exception_handlers import ExceptionResponse
-from tidemill.printable import said_by
 from tidemill.runtime.worker.executor_state import ExecutorDisk, ExecutorState
 from tidemill.runtime.worker.read_stores import ReadTasks
 from tidemill.runtime.worker.step_code import StepCode
@@ -92,12 +88,12 @@ class Fault:
 class Worker:
     """The state of this process; also the steps' ``StepContext``."""
 
-    def __init__(self, spec: WorkerSpec, run: int) -> None:
+    def __init__(self, spec: WorkerSpec, control: ControlClient) -> None:
         drop_own_safe_path()
         self.spec = spec
         self.batches = 0
         self._collected = time.monotonic()
-        self.control = ControlClient(spec.address, spec.key, spec.thread, spec.step, run)
+        self.control = control
         needs_ends = bool(spec.source.together)
         reader = ThreadReader(spec.consumer, self.control.hurried, needs_ends=needs_ends)
         self.reader: SourceReader = AlignedReader(reader, spec.source.together, spec.source.idle_ms)
@@ -210,7 +206,13 @@ def _code(spec: WorkerSpec) -> StepCode:
     return StepCode.of(spec, address=spec.address, key=spec.key, thread=spec.thread, step=spec.step)
 
 
-def _worker(code: StepCode, run: int) -> Worker:
+def _control(code: StepCode, run: int) -> ControlClient:
+    """This process's end of the channel for a step."""
+    worker = _workers.get(code.name)
+    return code.client(run) if worker is None else worker.control
+
+
+def _worker(code: StepCode, control: ControlClient) -> Worker:
     """This process's worker for a step; made at the first batch, kept for the next."""
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
@@ -219,7 +221,7 @@ def _worker(code: StepCode, run: int) -> Worker:
         raise StopError("Spark retried a task of a stream thread, whose source has moved on: set spark.task.maxFailures to 1")
     worker = _workers.get(code.name)
     if worker is None:
-        worker = _workers[code.name] = Worker(code.loaded(run), run)
+        worker = _workers[code.name] = Worker(code.loaded(), control)
         gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
     return worker
 
@@ -257,25 +259,10 @@ def run_source(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     for _ in batches:
         pass
     number, is_standing = run_of_task()
-    with _blaming_no_record(code.step):
-        worker = _worker(code, number)
+    with (control := _control(code, number)).leaving_on_failure(number):
+        worker = _worker(code, control)
         asked, rows_of = partial(_asked, worker, number), partial(_rows_of, worker)
         yield from source_run(asked, rows_of, is_standing=is_standing, steps=worker.spec.steps)
-
-
-@contextlib.contextmanager
-def _blaming_no_record(step: str) -> Iterator[None]:
-    """MisfitError for what neither the system, a client nor a function has raised (functions' errors are RecordErrors by then),
-    but the step itself. The driver would take it for a function's, and blame a record, which a processing handler that continues
-    leaves out."""
-    try:
-        yield
-    except (TidemillError, OSError, EOFError, MemoryError, KafkaException, lmdb.Error):
-        raise
-    except Exception as problem:
-        at = traceback.extract_tb(problem.__traceback__)[-1]
-        where = f"{Path(at.filename).name}:{at.lineno}"
-        raise MisfitError(f"{step} failed: {type(problem).__name__}: {said_by(problem)} ({where})") from problem
 
 
 def _asked(worker: Worker, run: int) -> bytes | None:
@@ -295,8 +282,8 @@ def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
 
 def run_step(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     number, is_standing = run_of_task()
-    with _blaming_no_record(code.step):
-        yield from _run_step(_worker(code, number), number, batches, is_standing=is_standing)
+    with (control := _control(code, number)).leaving_on_failure(number):
+        yield from _run_step(_worker(code, control), number, batches, is_standing=is_standing)
 
 
 def _run_step(
@@ -304,17 +291,16 @@ def _run_step(
 ) -> Iterator[pa.RecordBatch]:
     spec = worker.spec.spec
     assert spec is not None
-    with worker.control.leaving_on_failure():
-        if not spec.last:
-            middle, served = partial(_middle, worker, spec), partial(worker.control.wait_served, number)
-            next_is_last = spec.number + 1 == worker.spec.steps
-            yield from step_run(batches, middle, served, is_standing=is_standing, next_is_last=next_is_last)
-            return
-        for request, rows in micro_batches(batches):
-            worker.begins(request)
-            report = run_last_step(request, rows, spec, worker)
-            worker.control.report(number, report)
-            worker.rests()
+    if not spec.last:
+        middle, served = partial(_middle, worker, spec), partial(worker.control.wait_served, number)
+        next_is_last = spec.number + 1 == worker.spec.steps
+        yield from step_run(batches, middle, served, is_standing=is_standing, next_is_last=next_is_last)
+        return
+    for request, rows in micro_batches(batches):
+        worker.begins(request)
+        report = run_last_step(request, rows, spec, worker)
+        worker.control.report(number, report)
+        worker.rests()
 
 
 def _middle(

@@ -1,0 +1,56 @@
+"""What a driver must do about the error that ends a step, by the error's place in the tree of ``errors``.
+
+A step says it to its driver itself: PySpark sends the driver a text, and none that UTF-8 can't hold.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import lmdb
+from confluent_kafka import KafkaException
+
+from tidemill.control.messages import FailureKind
+from tidemill.errors import (
+    ConfigError,
+    CorruptStateError,
+    MisfitError,
+    SerdeError,
+    StateDiskError,
+    StopError,
+    TidemillError,
+    TopologyError,
+)
+from tidemill.printable import said_by
+
+
+def kind_of(error: BaseException) -> FailureKind | None:
+    """None: the process is asked to end."""
+    match error:
+        case StopError() | ConfigError() | TopologyError() | SerdeError() | StateDiskError():
+            return FailureKind.STOP
+        case CorruptStateError():
+            return FailureKind.CORRUPT
+        case MisfitError():
+            return FailureKind.MISFIT
+        case Exception():
+            return FailureKind.LOST
+    return None
+
+
+@contextmanager
+def blaming_no_record(step: str) -> Iterator[None]:
+    """MisfitError for what neither the system, a client nor a function has raised (functions' errors are RecordErrors by then),
+    but the step itself. The driver would take it for a function's, and blame a record, which a processing handler that continues
+    leaves out."""
+    try:
+        yield
+    except (TidemillError, OSError, EOFError, MemoryError, KafkaException, lmdb.Error):
+        raise
+    except Exception as problem:
+        at = traceback.extract_tb(problem.__traceback__)[-1]
+        where = f"{Path(at.filename).name}:{at.lineno}"
+        raise MisfitError(f"{step} failed: {type(problem).__name__}: {said_by(problem)} ({where})") from problem
