@@ -21,6 +21,7 @@ from tidemill import (
     ExceptionResponse,
     JoinWindows,
     Materialized,
+    Processor,
     ProcessorContext,
     PunctuationType,
     Record,
@@ -878,3 +879,38 @@ def test_a_batch_of_many_is_joined_behind_two_repartition_topics_as_one_by_one(t
     of_all = joined(None)
     assert joined(1) == of_all[:5] == [("1", "1-1 1"), ("0", "0-2 1"), ("1", "1-3 2"), ("0", "0-4 2"), ("1", "1-5 3")]
     assert len(of_all) == 199
+
+
+class Noting(Processor):
+    """Notes in a file what is called: it runs in a worker."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def process(self, record: Record) -> None:
+        self._note(f"process {record.value}")
+
+    def close(self) -> None:
+        self._note("close")
+
+    def _note(self, what: str) -> None:
+        with self.file.open("a") as file:
+            file.write(f"{what}\n")
+
+
+def test_close_closes_the_processors_once_also_where_another_driver_came_after(spark: SparkSession, tmp_path: Path) -> None:
+    def driver(name: str) -> TopologyTestDriver:
+        builder, file = StreamsBuilder(), tmp_path / name
+        builder.stream("in", key=TEXT, value=TEXT).process(lambda: Noting(file))
+        made = TopologyTestDriver(builder, session=spark)
+        made.create_input_topic("in", TEXT, TEXT).pipe_input("k", "v")
+        return made
+
+    first = driver("first")
+    with driver("second"):
+        first.close()
+        first.close()
+    driver("unclosed")
+    for name in ("first", "second"):
+        assert (tmp_path / name).read_text().splitlines() == ["process v", "close"]
+    assert (tmp_path / "unclosed").read_text().splitlines() == ["process v"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import logging
 import shutil
 import tempfile
 import weakref
@@ -26,10 +27,11 @@ from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ExceptionConfig, SparkConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.errors import FunctionFailedError, StopError, TopologyError
+from tidemill.errors import FunctionFailedError, StopError, TidemillError, TopologyError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.security.config_providers import resolved_spark
+from tidemill.log_format import LogEvent
 from tidemill.operators.stores import store_of
 from tidemill.runtime.instance.configured_topology import Program, configured_topology, default_serdes
 from tidemill.runtime.instance.exception_policies import require_handlers, takes_one_by_one, unreadable_of
@@ -53,9 +55,12 @@ from tidemill.testing.worker import Place, on_disk, read_sent, source_of, step_o
 from tidemill.topology.durations import Instant, epoch_milliseconds, milliseconds
 from tidemill.topology.graph import Subtopology, subtopologies
 from tidemill.topology.key_value_serdes import KeyValueSerdes
-from tidemill.topology.nodes import SourceNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
+from tidemill.topology.operations import ProcessRecords, TableTransformValues
 from tidemill.topology.patterns import with_topics_of_patterns
 from tidemill.topology.values import Serde
+
+log = logging.getLogger("tidemill.testing")
 
 _BATCH_LIMIT_S = 240.0
 _APPLICATION = "topology-test-driver"
@@ -109,6 +114,10 @@ class TopologyTestDriver(Spelled):
         self._batch = self._committed = 0
         """The ids of the last batch, and of the last one that counts."""
         self._is_parents = False
+        self._has_processors = any(
+            isinstance(node, ProcessorNode) and isinstance(node.operation, (ProcessRecords, TableTransformValues))
+            for node in topology.nodes.values()
+        )
         self.wall_clock_ms = epoch_milliseconds(start_ms, "TopologyTestDriver: start_ms")
         self.dropped = 0
         """Number of dropped records (dropped-records-total)."""
@@ -226,7 +235,21 @@ class TopologyTestDriver(Spelled):
     # --- running ---
 
     def close(self) -> None:
-        """Removes the driver's state; the session and its workers are for the next driver."""
+        """Closes the processors and removes the driver's state; the session and its workers are for the next driver."""
+        if self._has_processors and self._committed and not (self._is_parents or self._is_interrupted):
+            self._close_processors()
+        self._end()
+
+    def _close_processors(self) -> None:
+        """By a batch without tasks, in which a worker closes those that it had."""
+        if not self._remove_folder.alive:
+            return
+        try:
+            self._run_batch([], BatchRequest(batch_id=self._batch + 1, inputs={}, last_committed_batch=self._committed))
+        except TidemillError as problem:  # its session was stopped before
+            log.warning(LogEvent("close-failed", what="processors", problem=problem))
+
+    def _end(self) -> None:
         if not self._is_parents:
             self._service.close(self._engine)
             for held in self._read.values():
@@ -347,15 +370,7 @@ class TopologyTestDriver(Spelled):
             refused=refused,
             defers=defers,
         )
-        with open(self._address, "w", encoding="utf-8") as file:
-            json.dump({"records": [to_json(record) for record in records], "show": show}, file)
-        try:
-            report = self._service.run(self._engine, request)
-        except BaseException as cause:
-            self._is_interrupted = not isinstance(cause, Exception)
-            raise
-        finally:
-            STARTED.show_output()
+        report = self._run_batch(records, request, show)
         self._batch = report.batch_id
         if report.outcome is Outcome.TRIED:
             return again, []
@@ -369,6 +384,17 @@ class TopologyTestDriver(Spelled):
             if failed := self._foreach_batch.call(node, path, BatchId.from_rows(batch_id)):
                 raise StopError(failed)
         return [*again, *read_sent(self._address)], [(data(k) or b"", data(v) or b"") for k, v in carried["rows"]]
+
+    def _run_batch(self, records: Sequence[RawRecord], request: BatchRequest, show: str | None = None) -> BatchReport:
+        with open(self._address, "w", encoding="utf-8") as file:
+            json.dump({"records": [to_json(record) for record in records], "show": show}, file)
+        try:
+            return self._service.run(self._engine, request)
+        except BaseException as cause:
+            self._is_interrupted = not isinstance(cause, Exception)
+            raise
+        finally:
+            STARTED.show_output()
 
     def _take(self, report: BatchReport) -> None:
         self._committed = report.batch_id
@@ -414,4 +440,4 @@ def _close_at_exit() -> weakref.WeakSet[TopologyTestDriver]:
 
 def _close_all(drivers: weakref.WeakSet[TopologyTestDriver]) -> None:
     for driver in list(drivers):
-        driver.close()
+        driver._end()
