@@ -108,6 +108,11 @@ class WorkerDiedError(BatchLostError):
     """A Python worker died in the middle of a batch, or had no memory left: run it again with fewer records."""
 
 
+class ColumnsResultError(TidemillError, ValueError):
+    """A serde can't write what functions of Columns have made for a step, or read what the step has made for them: as a function
+    of Columns that fails, so the record is found by batches of fewer."""
+
+
 class CorruptReadError(BatchLostError):
     """A step that only reads a task's state has found it corrupt: have its owner look through it, and run the batch again."""
 

@@ -134,6 +134,7 @@ def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset(
     [
         (FailureKind.MISFIT, OF_A_STEP, MisfitError),
         (FailureKind.CORRUPT, OF_A_STEP, CorruptReadError),
+        (FailureKind.FUNCTION, OF_A_STEP, FunctionFailedError),
         (FailureKind.LOST, OF_A_STEP, BatchLostError),
         (FailureKind.MISFIT, [(ARITHMETIC, BY_ZERO)], FunctionFailedError),
         (FailureKind.MISFIT, [(SPARK, DIED)], WorkerDiedError),
@@ -141,7 +142,7 @@ def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset(
         (FailureKind.STOP, OF_A_STEP, StopError),
         (FailureKind.STOP, [(SPARK, DIED)], StopError),
     ],
-    ids=["misfit", "corrupt", "lost", "input cut short by a function", "by a worker", "by a cancelled job", "stop",
+    ids=["misfit", "corrupt", "function", "lost", "input cut short by a function", "by a worker", "by a cancelled job", "stop",
          "no text that PySpark can send"],
 )  # fmt: skip
 def test_what_a_step_says_of_its_failure_counts_unless_something_else_has_cut_its_input_short(

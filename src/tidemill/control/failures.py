@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 
 from tidemill.control.messages import FailureKind
 from tidemill.errors import (
+    ColumnsResultError,
     ConfigError,
     CorruptStateError,
     MisfitError,
@@ -32,6 +33,8 @@ def kind_of(error: BaseException) -> FailureKind | None:
     match error:
         case StopError() | ConfigError() | TopologyError() | SerdeError() | StateDiskError():
             return FailureKind.STOP
+        case ColumnsResultError():
+            return FailureKind.FUNCTION
         case CorruptStateError():
             return FailureKind.CORRUPT
         case MisfitError():

@@ -108,6 +108,8 @@ class FailureKind(Enum):
     """End the thread: running the batch again would fail again."""
     CORRUPT = "corrupt"
     """Have the owner of a task's state look through it."""
+    FUNCTION = "function"
+    """Find the record on which a function of Columns fails."""
     MISFIT = "misfit"
     """Count it: no broker or process mends it by coming back."""
     LOST = "lost"

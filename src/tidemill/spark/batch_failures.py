@@ -152,6 +152,8 @@ def judged(causes: Sequence[tuple[str, str]], by_step: tuple[FailureKind, str] |
     text = causes[0][1]
     reason = first_line(text)
     if reason.startswith("tidemill.errors."):  # else what the step has said only follows from it: its input was cut short
+        if asked is FailureKind.FUNCTION:
+            return FunctionFailedError("ValueError", message[:_MOST_TEXT])
         of_step = _OF_STEPS.get(asked)
         return of_step(f"the Spark task failed: {message}") if of_step else BatchLostError(f"the Spark task failed: {reason}")
     for kind, said in causes:

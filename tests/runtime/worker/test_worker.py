@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.control.failures import blaming_no_record, kind_of
 from tidemill.control.messages import FailureKind
-from tidemill.errors import MisfitError, StateError, StopError
+from tidemill.errors import ColumnsResultError, MisfitError, StateError, StopError
 from tidemill.runtime.worker import worker as workers
 from tidemill.runtime.worker.step_code import StepCode
 
@@ -24,10 +24,9 @@ def step_that_raises(monkeypatch: pytest.MonkeyPatch, problem: Exception) -> Ite
         raise problem
         yield
 
-    made = SimpleNamespace(spec=SimpleNamespace(spec=SimpleNamespace(last=True)))
     control = SimpleNamespace(leaving_on_failure=lambda _run: blaming_no_record(CODE.step))
+    made = SimpleNamespace(spec=SimpleNamespace(spec=SimpleNamespace(last=True)), control=control)
     monkeypatch.setattr(workers, "run_of_task", lambda: (1, False))
-    monkeypatch.setattr(workers, "_control", lambda *_: control)
     monkeypatch.setattr(workers, "_worker", lambda *_: cast("workers.Worker", made))
     monkeypatch.setattr(workers, "micro_batches", micro_batches)
     return workers.run_step(CODE, [])
@@ -42,7 +41,10 @@ def test_what_a_step_itself_raises_is_blamed_on_no_record(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     "problem",
-    [StopError("no"), StateError("no"), OSError(28, "no room"), MemoryError(), KafkaException(KafkaError(KafkaError._TRANSPORT))],
+    [
+        StopError("no"), StateError("no"), ColumnsResultError("no"), OSError(28, "no room"), MemoryError(),
+        KafkaException(KafkaError(KafkaError._TRANSPORT)),
+    ],
     ids=lambda problem: type(problem).__name__,
 )
 def test_what_the_system_a_client_or_the_library_raises_passes_as_it_is(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -171,9 +173,18 @@ def code(address: str) -> StepCode:
 
 
 def test_a_step_refuses_to_run_in_a_task_that_spark_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int] = []
+
+    @contextmanager
+    def leaving_on_failure(run: int) -> Iterator[None]:
+        said.append(run)
+        yield
+
     monkeypatch.setattr(worker, "TaskContext", Retried)
+    monkeypatch.setattr(StepCode, "client", lambda code, run: SimpleNamespace(leaving_on_failure=leaving_on_failure))
     with pytest.raises(StopError, match=r"spark\.task\.maxFailures"):
         next(iter(worker.run_source(code("any"), [])))
+    assert len(said) == 1
 
 
 def test_a_batch_that_spark_runs_again_on_another_executor_is_lost_since_that_is_no_failure_to_spark(

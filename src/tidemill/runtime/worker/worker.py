@@ -206,24 +206,28 @@ def _code(spec: WorkerSpec) -> StepCode:
     return StepCode.of(spec, address=spec.address, key=spec.key, thread=spec.thread, step=spec.step)
 
 
-def _control(code: StepCode, run: int) -> ControlClient:
-    """This process's end of the channel for a step."""
+def _worker(code: StepCode, run: int) -> Worker:
+    """This process's worker for a step; made at the first batch, kept for the next. The driver hears of it when it has its
+    functions: for one that still loads them, a stream thread that is closed need not wait."""
     worker = _workers.get(code.name)
-    return code.client(run) if worker is None else worker.control
+    try:
+        _require_first_attempt(code)
+        spec = code.loaded() if worker is None else worker.spec
+    except StopError:
+        with code.client(run).leaving_on_failure(run):
+            raise
+    if worker is None:
+        worker = _workers[code.name] = Worker(spec, code.client(run))
+        gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
+    return worker
 
 
-def _worker(code: StepCode, control: ControlClient) -> Worker:
-    """This process's worker for a step; made at the first batch, kept for the next."""
+def _require_first_attempt(code: StepCode) -> None:
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
         if is_elsewhere(code.address):  # its cluster has taken an executor away: to Spark that is no failure
             raise BatchLostError("Spark ran the batch again on another executor, and its source has moved on")
         raise StopError("Spark retried a task of a stream thread, whose source has moved on: set spark.task.maxFailures to 1")
-    worker = _workers.get(code.name)
-    if worker is None:
-        worker = _workers[code.name] = Worker(code.loaded(), control)
-        gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
-    return worker
 
 
 def warm(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -259,8 +263,8 @@ def run_source(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa
     for _ in batches:
         pass
     number, is_standing = run_of_task()
-    with (control := _control(code, number)).leaving_on_failure(number):
-        worker = _worker(code, control)
+    worker = _worker(code, number)
+    with worker.control.leaving_on_failure(number):
         asked, rows_of = partial(_asked, worker, number), partial(_rows_of, worker)
         yield from source_run(asked, rows_of, is_standing=is_standing, steps=worker.spec.steps)
 
@@ -282,8 +286,9 @@ def _rows_of(worker: Worker, request: BatchRequest) -> Iterator[pa.RecordBatch]:
 
 def run_step(code: StepCode, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     number, is_standing = run_of_task()
-    with (control := _control(code, number)).leaving_on_failure(number):
-        yield from _run_step(_worker(code, control), number, batches, is_standing=is_standing)
+    worker = _worker(code, number)
+    with worker.control.leaving_on_failure(number):
+        yield from _run_step(worker, number, batches, is_standing=is_standing)
 
 
 def _run_step(

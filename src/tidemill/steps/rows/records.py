@@ -13,7 +13,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from tidemill.errors import ConfigError, RetriableError, SerdeError, StopError
+from tidemill.errors import ColumnsResultError, ConfigError, RetriableError, SerdeError, StopError
 from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import fixed_width, for_the_jvm, from_the_jvm, transit_of
 from tidemill.steps.rows.headers import packed, unpacked
@@ -127,13 +127,13 @@ def naming(node: str) -> Iterator[None]:
     """Names the node that such records are for, or come from.
 
     Raises:
-        ValueError: as a function of Columns that fails: the record is found by batches of fewer (``task.batch_size``).
+        ColumnsResultError: the record is found by batches of fewer (``task.batch_size``).
         StopError: no record is asked about where the thread ends anyway.
     """
     try:
         yield
     except TransitError as problem:
-        raise (StopError if problem.ends_thread else ValueError)(f"{node}: {problem}") from problem
+        raise (StopError if problem.ends_thread else ColumnsResultError)(f"{node}: {problem}") from problem
 
 
 def _each(
