@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tests.steps.step_fixtures import COUNT_TAG, INPUT, TASK, Context, batch, count_spec, word
 from tidemill import Serdes, StreamsBuilder
-from tidemill.errors import RetriableError, SerdeError, StopError
+from tidemill.errors import ColumnsResultError, RetriableError, SerdeError, StopError
 from tidemill.steps.middle_step import run_middle_step
 from tidemill.task.batch import BatchRequest, Outcome, TaskRun
 
@@ -66,9 +66,9 @@ def hands_on(serde: Any) -> None:
 def test_the_node_is_named_and_the_record_is_found_as_one_on_which_a_function_of_columns_fails(
     problem: Exception, said: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"COUNT: the key, made by functions of Columns, can't be written: {said}"):
+    with pytest.raises(ColumnsResultError, match=f"COUNT: the key, made by functions of Columns, can't be written: {said}"):
         Context().run(GIVEN, spec=counting(Words(problem)))
-    with pytest.raises(ValueError, match=f"COUNT: the key, for functions of Columns, can't be read: {said}"):
+    with pytest.raises(ColumnsResultError, match=f"COUNT: the key, for functions of Columns, can't be read: {said}"):
         hands_on(Words(problem))
 
 

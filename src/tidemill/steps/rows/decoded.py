@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidemill.dsl.serdes import StringSerde, java_text
+from tidemill.errors import ColumnsResultError
 from tidemill.operators.record import Headers
 from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import as_it_came
@@ -52,7 +53,7 @@ def decoded_rows(table: pa.Table, entry: GraphEntry) -> tuple[DecodedRows, pa.Ta
 
     Raises:
         DeserializerEndedError: of a row, by its place in ``table``.
-        ValueError: functions of Columns have made what a serde can't read, so no record of a topic is unreadable.
+        ColumnsResultError: functions of Columns have made what a serde can't read, so no record of a topic is unreadable.
     """
     keys, bad_keys = _decoded_side(table, "key", entry, entry.key_serde)
     values, bad_values = _decoded_side(table, "value", entry, entry.value_serde)
@@ -76,7 +77,7 @@ def _decoded_side(table: pa.Table, side: str, entry: GraphEntry, serde: Serde) -
     values, misread = read_each(serde.deserialize, data)
     if misread and column is None:
         made = f"the {side} for {entry.node.partition('|')[0]}, made by functions of Columns"
-        raise ValueError(f"{made}, can't be read: {_why(serde, data[misread[0]])}")
+        raise ColumnsResultError(f"{made}, can't be read: {_why(serde, data[misread[0]])}")
     return values, misread
 
 
