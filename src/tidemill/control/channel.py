@@ -365,8 +365,8 @@ class ControlClient:
 
     @contextlib.contextmanager
     def leaving_on_failure(self, run: int) -> Iterator[None]:
-        """Says to the driver what it must do about the step's error, and closes the connection. The driver then ends the source
-        step.
+        """Reports a step's error to the driver, with what it must do (``FailureKind``), and closes the connection. Then the
+        driver ends the source step.
 
         PySpark's daemon reads and drops all further rows of a failed step. The one thread of the JVM would go on to the source
         step, wait there for the next batch, and never read the error of the failed step.

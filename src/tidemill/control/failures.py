@@ -1,6 +1,7 @@
 """What a driver must do about the error that ends a step, by the error's place in the tree of ``errors``.
 
-A step says it to its driver itself: PySpark sends the driver a text, and none that UTF-8 can't hold.
+The step sends it to the driver over the control channel: PySpark's report of the error is a text only, and there is none of a
+text that UTF-8 can't hold.
 """
 
 from __future__ import annotations

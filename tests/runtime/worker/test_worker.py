@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from tidemill.control.failures import blaming_no_record, kind_of
 from tidemill.control.messages import FailureKind
-from tidemill.errors import ColumnsResultError, MisfitError, StateError, StopError
+from tidemill.errors import ColumnsResultError, ConfigError, MisfitError, StateError, StopError
 from tidemill.runtime.worker import worker as workers
 from tidemill.runtime.worker.step_code import StepCode
 
@@ -53,3 +54,25 @@ def test_what_the_system_a_client_or_the_library_raises_passes_as_it_is(
     with pytest.raises(type(problem)) as raised:
         list(step_that_raises(monkeypatch, problem))
     assert raised.value is problem
+
+
+def test_the_driver_knows_of_a_worker_that_can_not_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    known: list[FailureKind | None] = []
+
+    @contextmanager
+    def leaving_on_failure(run: int) -> Iterator[None]:
+        try:
+            yield
+        except ConfigError as problem:
+            known.append(kind_of(problem))
+            raise
+
+    def refused(*_: object) -> workers.Worker:
+        raise ConfigError("no such setting")
+
+    monkeypatch.setattr(StepCode, "loaded", lambda code: None)
+    monkeypatch.setattr(StepCode, "client", lambda code, run: SimpleNamespace(leaving_on_failure=leaving_on_failure))
+    monkeypatch.setattr(workers, "Worker", refused)
+    with pytest.raises(ConfigError):
+        workers._worker(CODE, 1)
+    assert known == [FailureKind.STOP]

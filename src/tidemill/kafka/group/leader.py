@@ -48,7 +48,7 @@ class _Watch:
 
     @property
     def awaits_a_topic(self) -> bool:
-        """Not for ever: one that was deleted, and that a pattern has had members subscribe to, may never come back."""
+        """During the first looks only: a topic of a pattern that was deleted may never come back, and members subscribe to it."""
         return self.looks <= _LOOKS_FOR_A_CREATED_TOPIC and not self.seen.keys() >= set(self.topics)
 
     def changes(self, now: Mapping[str, FoundTopic]) -> list[str]:

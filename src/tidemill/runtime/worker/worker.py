@@ -217,7 +217,9 @@ def _worker(code: StepCode, run: int) -> Worker:
         with code.client(run).leaving_on_failure(run):
             raise
     if worker is None:
-        worker = _workers[code.name] = Worker(spec, code.client(run))
+        control = code.client(run)
+        with control.leaving_on_failure(run):
+            worker = _workers[code.name] = Worker(spec, control)
         gc.disable()  # PySpark collects after every task: within one, all records of a batch would be looked through again
     return worker
 
