@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from tests.steps.step_fixtures import COUNT_TAG, INPUT, TASK, Context, batch, count_spec, word
 from tidemill import Serdes, StreamsBuilder
 from tidemill.errors import ColumnsResultError, RetriableError, SerdeError, StopError
+from tidemill.operators.exception_handlers import ErrorContext, ExceptionResponse
+from tidemill.operators.record import Record
 from tidemill.steps.middle_step import run_middle_step
 from tidemill.task.batch import BatchRequest, Outcome, TaskRun
 
@@ -101,3 +103,21 @@ def test_the_error_names_the_node_and_the_record(topology_test_driver: Any) -> N
     topic.pipe_input("k", "a")
     with pytest.raises(StopError, match=r"task 0_0, in-0 at offset 1: .*keeps: the value, made by functions of Columns"):
         topic.pipe_input("k", "b")
+
+
+@pytest.mark.spark
+def test_without_functions_of_columns_error_and_handler_have_the_node_whose_serde_fails(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    builder.stream("in", key=STRING, value=STRING).to_table(key=STRING, value=Words(), store="words", name="keeps")
+    driver = topology_test_driver(builder)
+    topic = driver.create_input_topic("in", key=STRING, value=STRING)
+    said = "in-0 at offset 0: the serde of keeps failed: the value can't be written: .* Correct the serde,"
+    with pytest.raises(StopError, match=said):
+        topic.pipe_input("k", "B")
+    driver = topology_test_driver(builder, {"processing.exception.handler": only_of_keeps})
+    driver.create_input_topic("in", key=STRING, value=STRING).pipe_input("k", "B")
+    assert driver.dropped == 1
+
+
+def only_of_keeps(context: ErrorContext, _record: Record | None, _error: Exception) -> ExceptionResponse:
+    return ExceptionResponse.CONTINUE if context.node == "keeps" else ExceptionResponse.FAIL

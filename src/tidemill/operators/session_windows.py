@@ -3,9 +3,9 @@
 A record joins all sessions of its key that end or begin within the gap of it into one; whether it is too late is decided by
 the end of that one: it must not lie before stream time - grace - gap. First a tombstone for each session that was joined, in
 the order of their ends, then the new one, each with its end as timestamp. A record that hits a session of its own timestamp
-alone makes no tombstone. Below a record cache all have the record's headers, and a result of that one session replaces the one
-before; without a cache they have no headers, and it replaces nothing, as in Kafka Streams. Null keys are dropped, null values
-not.
+alone makes no tombstone. Below a record cache all have the record's headers, if the store does not log headers, and a result of
+that one session replaces the one before; without a cache they have no headers, and it replaces nothing, as in Kafka Streams. Null
+keys are dropped, null values not.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class SessionAggregate:
         self._clock = self._store.clock(context.node, is_alone=has_for_itself(context.topology, operation.store))
         self._drop, self._sends_old = context.drop, context.sends_old
         self._changed, self._is_cached = context.changed(operation.store), context.is_cached(operation.store)
+        self._sends_headers = self._is_cached and not context.topology.stores[operation.store].logs_headers
         self._rounds = (
             CloseRounds(context, self._clock, operation.store, self._store, _closing) if operation.emit_final else None
         )
@@ -68,7 +69,7 @@ class SessionAggregate:
     ) -> None:
         key, value, timestamp, headers = record
         store, emits_updates = self._store, self._rounds is None
-        replaced, sent_headers = None, headers if self._is_cached else ()
+        replaced, sent_headers = None, headers if self._sends_headers else ()
         if start == end == timestamp:
             replaced = joined[0][2] if joined else None
         else:

@@ -6,6 +6,7 @@ records (``task.batch_size``); the source step has tagged it, so that no functio
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -22,6 +23,9 @@ from tidemill.steps.step_spec import Origin
 from tidemill.steps.step_state import StepState
 from tidemill.task.batch import BatchRequest, RefusedRecord
 
+_BY_A_SERDE = re.compile(r"(.+?): (the (?:key|value)), made by functions of Columns, (can't be .*)", re.DOTALL)
+"""What a step says of a record that it can't write for one of its nodes (``rows.records.naming``)."""
+
 
 def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: BatchRequest, state: StepState) -> None:
     """Passes over the records if the handler says so.
@@ -36,7 +40,13 @@ def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: Ba
 
 
 def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepState) -> None:
-    names = " or ".join(origin.columns) or "the topology"
+    by_serde = None if origin.columns else _BY_A_SERDE.fullmatch(refused.message)
+    if by_serde:  # no function is between the source and the node that can't write the record
+        names, message, faulty = by_serde[1], f"{by_serde[2]} {by_serde[3]}", "serde"
+        failed = f"the serde of {names} failed: {message}"
+    else:
+        names, message, faulty = " or ".join(origin.columns) or "the topology", refused.message, "function"
+        failed = f"a function of Columns, of {names}, failed: {refused.error.rpartition('.')[2]}: {message}"
     headers = tuple(unpacked(row["headers"]) or ())
     context = ErrorContext(
         task=TaskId(origin.subtopology, row["part"]), node=names, topic=refused.topic, partition=refused.partition,
@@ -44,15 +54,12 @@ def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepSt
     )  # fmt: skip
     sides = ((origin.key_serde, row["key"]), (origin.value_serde, row["value"]))
     key, value = (data if serde is None else as_handlers_get_it(serde, data) for serde, data in sides)
-    problem = ColumnsFunctionError(refused.error, refused.message)
-    what = (
-        f"a function of Columns, of {names}, failed: {refused.error.rpartition('.')[2]}: {refused.message}. Correct the "
-        "function, or set processing.exception.handler to continue or dead-letter"
-    )
+    problem = ColumnsFunctionError(refused.error, message)
+    what = f"{failed}. Correct the {faulty}, or set processing.exception.handler to continue or dead-letter"
     try:
         passed = state.handlers.judge(context, Record(key, value, row["ts"], headers), problem, in_sink=False)
     except HandlerFailedError as failure:
-        passed, what = None, f"functions of Columns, of {names}: {failure}"
+        passed, what = None, f"{'' if by_serde else 'functions of Columns, of '}{names}: {failure}"
     if passed is None:
         raise RecordError(
             what, task=str(context.task), topic=refused.topic, partition=refused.partition, offset=refused.offset
