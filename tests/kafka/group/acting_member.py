@@ -22,8 +22,8 @@ from tidemill.membership import member_state as machine
 from tidemill.membership.topology_metadata import topology_metadata
 from tidemill.membership.wire import AssignmentInfo, decode_assignment
 from tidemill.runtime.group.leading import Leader
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
 MakeAdmin = Callable[[Mapping[str, Any]], Admin]

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from tidemill.control.messages import FailureKind
 from tidemill.control.worker_process import WorkerProcess
 from tidemill.ids import TopicPartition
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.micro_batches import Batch
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, SourceProgress
 from tidemill.task.batch_id import BatchId
 
