@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
-from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, RecordError, StopError
+from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, StopError, stop_error
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
 from tidemill.runtime.observe.thread_metrics import tell_if_slow
@@ -265,7 +265,7 @@ class BatchRunner:
             if at.note:
                 log.warning(LogEvent("state-note", task=at.task, note=at.note))
         if report.outcome is Outcome.STOPPED:
-            raise RecordError.of_text(report.message)
+            raise stop_error(report.message, report.record)
         if report.skipped:
             log.warning(LogEvent("records-skipped", thread=self._thread, count=report.skipped, reason=report.message))
         if report.outcome is Outcome.FENCED:
