@@ -65,7 +65,8 @@ from tidemill.runtime.thread.stream_thread import InstanceCallbacks
 from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spark.batch_failures import needing_the_jvm
-from tidemill.spark.launch.session import adopt_session, require_classic
+from tidemill.spark.launch.session import adopt_session
+from tidemill.spark.launch.session_checks import require_classic
 from tidemill.spark.placement import SlotShare, placement_of
 from tidemill.spark.plan.compiled_topology import Alignment, CompiledTopology, compile_topology
 from tidemill.spark.plan.pinned_workers import require_own_version
