@@ -30,7 +30,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from tidemill.errors import CommitRefusedError, RejoinError, TidemillError
 from tidemill.ids import TopicPartition
-from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.member_config import GroupMemberConfig
 from tidemill.kafka.group.metadata import Membership, OffsetAndMetadata
 from tidemill.kafka.group.protocol import Failed, GroupAssignment, MemberAssignment, MemberSubscription
 from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested

@@ -15,7 +15,8 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 MOST_LINES = 500
 MOST_CHARACTERS = int(re.findall(r"^line-length = (\d+)", (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[0])
 MAY_READ_THE_ENVIRONMENT = {
-    "spark/launch/session.py": "PySpark takes the address of its JVM from there",
+    "spark/launch/jvm_process.py": "PySpark takes the address of its JVM from there",
+    "spark/launch/session.py": "Spark's settings may lie in a folder that it names",
     "kafka/security/config_providers.py": "${env:NAME} in a setting is a reference that the user has written",
     "runtime/instance/application.py": "a script that starts an application has no cli above it",
     "testing/shared_session.py": "nor has a test",
@@ -46,7 +47,7 @@ def test_imports_go_down_only_and_pure_packages_stay_pure() -> None:
     command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 kept, 0 broken" in done.stdout
+    assert "4 kept, 0 broken" in done.stdout
 
 
 def test_every_module_says_what_it_decides() -> None:

@@ -119,9 +119,9 @@ if TYPE_CHECKING:
     from tidemill.query.windowed_view import ReadOnlySessionStore, ReadOnlyWindowStore
     from tidemill.runtime.instance.application import KafkaStreams
     from tidemill.runtime.instance.instance_state import State, StateListener
-    from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler
     from tidemill.runtime.observe.live_view import LiveView
     from tidemill.runtime.observe.restore_listeners import StandbyUpdateListener, StateRestoreListener
+    from tidemill.runtime.thread.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler
     from tidemill.schema_registry.registry import SchemaRegistry
     from tidemill.task.batch_id import BatchId, OffsetRange
     from tidemill.task.progress import SuspendReason
@@ -393,7 +393,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.query.windowed_view": ("ReadOnlySessionStore", "ReadOnlyWindowStore"),
     "tidemill.runtime.instance.application": ("KafkaStreams",),
     "tidemill.runtime.instance.instance_state": ("State", "StateListener"),
-    "tidemill.runtime.instance.uncaught_exception": ("StreamThreadExceptionResponse", "UncaughtExceptionHandler"),
+    "tidemill.runtime.thread.uncaught_exception": ("StreamThreadExceptionResponse", "UncaughtExceptionHandler"),
     "tidemill.runtime.observe.live_view": ("LiveView",),
     "tidemill.runtime.observe.restore_listeners": ("StandbyUpdateListener", "StateRestoreListener"),
     "tidemill.schema_registry.registry": ("SchemaRegistry",),

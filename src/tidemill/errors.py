@@ -5,8 +5,8 @@ A message says what was found, what was expected and what to do; ids are fields 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import NoReturn
 
 
@@ -155,6 +155,20 @@ class ShutdownRequestedError(StopError):
     """An instance of the application has asked all of them to shut down."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRecord:
+    """Which record a RecordError is about. ``offset`` None: the sum of several records."""
+
+    task: str
+    topic: str
+    partition: int
+    offset: int | None
+
+    def __str__(self) -> str:
+        at = "an unknown offset" if self.offset is None else f"offset {self.offset}"
+        return f"task {self.task}, {self.topic}-{self.partition} at {at}"
+
+
 class RecordError(StopError):
     """A record can't be read or processed; carries its topic, partition and offset.
 
@@ -164,17 +178,23 @@ class RecordError(StopError):
     def __init__(self, message: str, *, task: str, topic: str, partition: int, offset: int | None) -> None:
         self.task, self.topic, self.partition = task, topic, partition
         self.offset = None if offset is None or offset < 0 else offset
-        at = "an unknown offset" if self.offset is None else f"offset {offset}"
-        super().__init__(f"task {task}, {topic}-{partition} at {at}: {message}")
+        super().__init__(f"{record_of(self)}: {message}")
 
-    @classmethod
-    def of_text(cls, text: str) -> StopError:
-        """The error with this text, which is all that comes from a worker; a StopError if it is of no record."""
-        found = re.fullmatch(r"task (\S+), (\S+)-(\d+) at (?:offset (\d+)|an unknown offset): (.*)", text, re.DOTALL)
-        if found is None:
-            return StopError(text)
-        task, topic, partition, offset, message = found.groups()
-        return cls(message, task=task, topic=topic, partition=int(partition), offset=None if offset is None else int(offset))
+
+def record_of(error: BaseException) -> FailedRecord | None:
+    """The record that the error is about; None if it is about none, or not about one alone."""
+    if not isinstance(error, RecordError):
+        return None
+    return FailedRecord(task=error.task, topic=error.topic, partition=error.partition, offset=error.offset)
+
+
+def stop_error(text: str, record: FailedRecord | None) -> StopError:
+    """The driver's error for one that has stopped a worker: with the same text, and of the same record."""
+    if record is None:
+        return StopError(text)
+    return RecordError(
+        text.removeprefix(f"{record}: "), task=record.task, topic=record.topic, partition=record.partition, offset=record.offset
+    )
 
 
 class RecordRefusedError(StopError):

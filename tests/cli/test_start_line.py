@@ -24,7 +24,7 @@ from tests.waiting import until
 from tidemill.cli.start_line import StartLine, StartView, followed, start_line, summary_line
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.admin.client import Admin, TopicSpec
-from tidemill.runtime.instance.start_phases import PhaseTimes, StartPhase, StartPhases
+from tidemill.runtime.observe.start_phases import PhaseTimes, StartPhase, StartPhases
 from tidemill.task.lifecycle import ActiveTask, Phase
 from tidemill.task.progress import CopyProgress, RestoreProgress
 

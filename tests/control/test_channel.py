@@ -26,10 +26,10 @@ import pytest
 
 from tests.freezing import freeze
 from tidemill.control.channel import ControlServer
-from tidemill.control.messages import CountEntries, FailureKind
+from tidemill.control.messages import CountEntries, FailureKind, StepFailed
 from tidemill.control.sockets import TcpListener, opened
 from tidemill.control.worker_process import RemoteWorker, WorkerProcess
-from tidemill.errors import EnvironmentProblem, StateDirectoryInUseError, StateError
+from tidemill.errors import EnvironmentProblem, FailedRecord, StateDirectoryInUseError, StateError
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.state.lock import StateDirectoryLock
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Outcome, Positions, SourceProgress
@@ -66,7 +66,7 @@ ASKING_WORKER = """
 FAILING_WORKER = """
     import sys, time
     from tidemill.control.channel import ControlClient
-    from tidemill.errors import BatchLostError, MissingRightError, RecordTooLargeError
+    from tidemill.errors import BatchLostError, MissingRightError, RecordError, RecordTooLargeError
     from tidemill.steps.rows.records import TransitError
     client = ControlClient(sys.argv[1], bytes.fromhex(sys.argv[2]), "thread", "step-1", 1)
     try:
@@ -142,8 +142,8 @@ class Handler:
     def wait_served(self, run: int, batch_id: int) -> None:
         self.heard.append((run, batch_id))
 
-    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
-        self.heard.append((run, kind, message))
+    def step_failed(self, failed: StepFailed) -> None:
+        self.heard.append((failed.run, failed.kind, failed.message, *([failed.record] if failed.record else [])))
 
     def membership(self) -> CommittingMember:
         return CommittingMember(generation=2, member_id="m", instance_id=None, incarnation=5, may_commit=True)
@@ -226,6 +226,13 @@ def test_a_worker_gets_requests_the_membership_and_refusals_over_the_channel_and
         (r"MissingRightError('half a pair: \ud83d')", [(3, FailureKind.STOP, r"half a pair: \ud83d")]),
         ("RecordTooLargeError('two\\nlines', at=1)", [(3, FailureKind.STOP, "two\nlines")]),
         ("TransitError('no', ends_thread=False)", [(3, FailureKind.STOP, "no")]),
+        (
+            "RecordError('no', task='0_1', topic='in', partition=1, offset=7)",
+            [
+                (3, FailureKind.STOP, "task 0_1, in-1 at offset 7: no",
+                 FailedRecord(task="0_1", topic="in", partition=1, offset=7))
+            ],
+        ),
         ("BatchLostError('the consumer failed')", [(3, FailureKind.LOST, "the consumer failed")]),
         ("MemoryError", [(3, FailureKind.LOST, "")]),
         ("SystemExit", []),

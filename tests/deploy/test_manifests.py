@@ -16,7 +16,7 @@ from tests.query.stand_ins import ask
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.texts import load_toml, parse_assignments
 from tidemill.spark.launch.cluster_settings import cluster_settings
-from tidemill.spark.launch.session import REQUIRED, check_settings
+from tidemill.spark.launch.session_checks import REQUIRED, check_settings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 MANIFESTS = sorted(DEPLOY.glob("kubernetes/*.yaml"))

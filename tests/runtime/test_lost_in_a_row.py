@@ -22,7 +22,7 @@ from tidemill.errors import (
 )
 from tidemill.ids import TopicPartition
 from tidemill.runtime.instance.instance_state import State
-from tidemill.runtime.observe.instance_status import InstanceStatus
+from tidemill.runtime.instance.instance_status import InstanceStatus
 from tidemill.runtime.thread import batch_runner
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.task.batch import BatchReport, BatchRequest, Outcome, SourceProgress

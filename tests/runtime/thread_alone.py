@@ -16,12 +16,12 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.observe.restore_listeners import RestoreListeners
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.global_topics import GlobalTopics
+from tidemill.runtime.thread.local_state import LocalState
 from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.thread.thread_parts import BatchControl, GroupPlace, thread_parts
 from tidemill.state.directory import StateDirectory

@@ -24,7 +24,7 @@ from tests.security.secured import LINES, PASSWORD, Secured, words_of
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.embedded.broker_plan import free_port
-from tidemill.kafka.group.member import GroupMemberConfig
+from tidemill.kafka.group.member_config import GroupMemberConfig
 
 MARK = "marked-secret"
 TOKEN = "marked-secret-token-of-http"

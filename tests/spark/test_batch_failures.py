@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tidemill.control.messages import FailureKind
+from tidemill.control.messages import FailureKind, StepFailed
 from tidemill.errors import (
     BatchLostError,
     CorruptReadError,
@@ -17,6 +17,7 @@ from tidemill.errors import (
     StopError,
     TidemillError,
     WorkerDiedError,
+    record_of,
 )
 from tidemill.spark.batch_failures import judged, reports_itself
 
@@ -121,11 +122,11 @@ def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset(
     """For handlers of uncaught exceptions."""
     made = RecordError("f failed: Own: at offset 3: no", task="1_0", topic="in-0-a.b", partition=2, offset=offset)
     assert where in str(made)
-    found = judged(OF_A_STEP, (FailureKind.STOP, str(made)))
+    found = judged(OF_A_STEP, StepFailed(1, FailureKind.STOP, str(made), record_of(made)))
     assert isinstance(found, RecordError)
     assert (found.task, found.topic, found.partition, found.offset) == ("1_0", "in-0-a.b", 2, known)
     assert str(found) == str(made)
-    of_none = judged(OF_A_STEP, (FailureKind.STOP, "the topic is gone"))
+    of_none = judged(OF_A_STEP, StepFailed(1, FailureKind.STOP, "the topic is gone"))
     assert (type(of_none), str(of_none)) == (StopError, "the topic is gone")
 
 
@@ -148,7 +149,7 @@ def test_a_record_that_fails_is_known_with_its_topic_partition_and_offset(
 def test_what_a_step_says_of_its_failure_counts_unless_something_else_has_cut_its_input_short(
     said: FailureKind, causes: list[tuple[str, str]], found: type[TidemillError]
 ) -> None:
-    error = judged(causes, (said, "no such row"))
+    error = judged(causes, StepFailed(1, said, "no such row"))
     assert type(error) is found
     is_said = found is StopError or (causes is OF_A_STEP and said is not FailureKind.LOST)
     assert is_said is str(error).endswith("no such row")

@@ -561,6 +561,27 @@ def test_reads_that_never_end_and_moves_of_the_map_do_not_wait_for_each_other_fo
         registry.close_environment(shared)
 
 
+def test_a_file_that_can_not_be_closed_yet_is_not_opened_a_second_time(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TaskState.open(directory, STORES).close(clean=True)
+    monkeypatch.setattr(registry, "_GATE_LIMIT_S", 0.05)
+    shared = registry.open_environment(directory, read_only=False, map_size=1 << 20)
+    with shared.read():
+        with pytest.raises(StateError, match=r"1 reads .* have not ended"):
+            registry.close_environment(shared)
+        assert registry.open_environment(directory, read_only=False, map_size=1 << 20) is shared
+    registry.close_environment(shared)
+    later = registry.open_environment(directory, read_only=False, map_size=1 << 20)
+    assert later is not shared
+    with later.read(), pytest.raises(StateError, match=r"1 reads .* have not ended"):
+        registry.close_environment(later)
+    wipe_files(directory)
+    new = registry.open_environment(directory, read_only=False, map_size=1 << 20)
+    assert new is not later
+    registry.close_environment(new)
+
+
 def test_moves_of_the_map_come_one_after_the_other(state: TaskState) -> None:
     shared, order = state._environment, []
 

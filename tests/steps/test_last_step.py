@@ -30,6 +30,7 @@ from tidemill.dsl.serdes import Serdes
 from tidemill.errors import (
     BatchLostError,
     CommitRefusedError,
+    FailedRecord,
     FencedError,
     RetriableError,
     SerdeError,
@@ -492,6 +493,7 @@ def test_what_columns_give_and_a_sinks_serde_can_not_write_is_the_production_han
 def test_without_a_handler_it_stops_with_sink_and_record(problem: Exception, said: str) -> None:
     _, report = rows_of_columns_for_a_sink(ExceptionHandlers(), problem)
     assert (report.outcome, report.message) == (Outcome.STOPPED, f"task 1_0, in-0 at offset 1: SINK: {said}")
+    assert report.record == FailedRecord(task="1_0", topic="in", partition=0, offset=1)
 
 
 def test_unreadable_records_can_be_passed_over() -> None:

@@ -29,7 +29,7 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import ConfigError, StopError
 from tidemill.held_interrupts import interrupts_held
 from tidemill.log_format import JsonLines, TextLines
-from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
+from tidemill.runtime.observe.start_phases import StartPhase, StartPhases
 from tidemill.start_trace import TraceFile, span, tell_process
 
 if TYPE_CHECKING:

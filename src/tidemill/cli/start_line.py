@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tidemill.runtime.instance.start_phases import PhaseTimes, StartPhase, StartPhases
+from tidemill.runtime.observe.start_phases import PhaseTimes, StartPhase, StartPhases
 
 if TYPE_CHECKING:
     from tidemill.runtime.instance.application import KafkaStreams

@@ -33,7 +33,6 @@ from tidemill.control.messages import (
     AskMembership,
     CallForeachBatch,
     DriverAnswer,
-    FailureKind,
     HasRun,
     Hello,
     NextRequest,
@@ -49,7 +48,7 @@ from tidemill.control.messages import (
 )
 from tidemill.control.sockets import Listener, LocalListener, greet, opened
 from tidemill.control.worker_process import LocalWorker, RemoteWorker, WorkerProcess
-from tidemill.errors import BatchLostError, MisfitError, assert_never
+from tidemill.errors import BatchLostError, MisfitError, assert_never, record_of
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
@@ -79,7 +78,7 @@ class ControlHandler(Protocol):
     def wait_served(self, run: int, batch_id: int) -> None:
         """Returns when the last step has reported the batch, or the run ends."""
 
-    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
+    def step_failed(self, failed: StepFailed) -> None:
         """A step of a run is about to raise."""
 
     def membership(self) -> CommittingMember: ...
@@ -289,8 +288,8 @@ def _answered(handler: ControlHandler, question: Question) -> bytes:
             handler.reported(run, report)
         case WaitServed(run=run, batch_id=batch_id):
             handler.wait_served(run, batch_id)
-        case StepFailed(run=run, kind=kind, message=message):
-            handler.step_failed(run, kind, message)
+        case StepFailed():
+            handler.step_failed(question)
         case AskMembership():
             return pack(handler.membership())
         case AskCommitted(partitions=partitions):
@@ -378,7 +377,8 @@ class ControlClient:
             try:
                 if (kind := kind_of(problem)) is not None:
                     # Answered before the error leaves the step: the driver knows it before the run's job has ended.
-                    self._ask(StepFailed(run=run, kind=kind, message=as_utf8(str(problem))))
+                    message = as_utf8(str(problem))
+                    self._ask(StepFailed(run=run, kind=kind, message=message, record=record_of(problem)))
             finally:
                 self._connection.close()
             raise

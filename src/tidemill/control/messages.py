@@ -10,6 +10,7 @@ from enum import Enum
 
 from msgspec import Struct
 
+from tidemill.errors import FailedRecord
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task.batch import BatchReport, SourceProgress
 from tidemill.task.batch_id import BatchId
@@ -122,6 +123,8 @@ class StepFailed(ControlMessage, frozen=True, tag=True):
     run: int
     kind: FailureKind
     message: str
+    record: FailedRecord | None = None
+    """That the error is about."""
 
 
 Question = (

@@ -22,16 +22,16 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from tidemill.control.messages import FailureKind
+from tidemill.control.messages import FailureKind, StepFailed
 from tidemill.errors import (
     BatchLostError,
     CorruptReadError,
     FunctionFailedError,
     MisfitError,
-    RecordError,
     StopError,
     TidemillError,
     WorkerDiedError,
+    stop_error,
 )
 from tidemill.spark.java import JavaObject, is_stopped
 
@@ -138,24 +138,24 @@ _MOST_CAUSES = 8
 _MOST_TEXT = 1000
 
 
-def failure_of(problem: Py4JJavaError | CapturedException, by_step: tuple[FailureKind, str] | None = None) -> TidemillError:
+def failure_of(problem: Py4JJavaError | CapturedException, by_step: StepFailed | None = None) -> TidemillError:
     """StopError if the batch would fail in the same way every time (over a record: RecordError), else a BatchLostError.
     ``by_step``: what a step has said of its own failure."""
     return judged(causes_of(problem) or [("", str(problem))], by_step)
 
 
-def judged(causes: Sequence[tuple[str, str]], by_step: tuple[FailureKind, str] | None = None) -> TidemillError:
+def judged(causes: Sequence[tuple[str, str]], by_step: StepFailed | None = None) -> TidemillError:
     """The error for a chain of exceptions; ``causes``: class and message of each, outermost first."""
-    asked, message = by_step or (FailureKind.LOST, "")
-    if asked is FailureKind.STOP:
-        return RecordError.of_text(message)
+    if by_step is not None and by_step.kind is FailureKind.STOP:
+        return stop_error(by_step.message, by_step.record)
     text = causes[0][1]
     reason = first_line(text)
     if reason.startswith("tidemill.errors."):  # else what the step has said only follows from it: its input was cut short
-        if asked is FailureKind.FUNCTION:
-            return FunctionFailedError("ValueError", message[:_MOST_TEXT])
-        of_step = _OF_STEPS.get(asked)
-        return of_step(f"the Spark task failed: {message}") if of_step else BatchLostError(f"the Spark task failed: {reason}")
+        if by_step is not None and by_step.kind is FailureKind.FUNCTION:
+            return FunctionFailedError("ValueError", by_step.message[:_MOST_TEXT])
+        if by_step is not None and (of_step := _OF_STEPS.get(by_step.kind)):
+            return of_step(f"the Spark task failed: {by_step.message}")
+        return BatchLostError(f"the Spark task failed: {reason}")
     for kind, said in causes:
         if kind == _PYTHON:
             return _python_failure(said, reason)

@@ -25,7 +25,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
-from tidemill.control.messages import FailureKind
+from tidemill.control.messages import StepFailed
 from tidemill.control.worker_process import WorkerProcess, end
 from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, BatchTimeoutError, NoExecutorError, NoSlotError, TidemillError
@@ -127,7 +127,7 @@ class BatchEngine:
         self._session, self._compiled, self._steps = session, compiled, (source, steps)
         self._run: Run | None = None
         self._job: Future[None] | None = None
-        self._said: dict[int, tuple[FailureKind, str]] = {}
+        self._failed_steps: dict[int, StepFailed] = {}
         """The first failure of a step, by run; those of earlier runs are not asked about any more."""
         self._plans: dict[bool, _Plan] = {}
         """Plans by a flag: rows are summed in the JVM. The second one is built when first needed."""
@@ -297,7 +297,7 @@ class BatchEngine:
             self._plans[sums] = self._plan_of(sums)
         plan = self._plans[sums]
         run = self._run = Run(is_standing=is_standing)
-        self._said.clear()
+        self._failed_steps.clear()
         properties = task_settings(self._settings, is_standing=is_standing)
         properties |= {RUN: str(run.number), IS_STANDING: str(is_standing), _JOB_GROUP: _group(run)}
         properties[DESCRIPTION] = description(self._compiled.application_id, f"micro-batches of {self._thread}")
@@ -398,7 +398,7 @@ class BatchEngine:
         if problem is None:
             return None
         if isinstance(problem, (Py4JJavaError, CapturedException)):
-            failure = failure_of(problem, self._said.get(run.number))
+            failure = failure_of(problem, self._failed_steps.get(run.number))
         elif isinstance(problem, (Py4JError, OSError)):
             failure = jvm_gone()
         else:
@@ -422,9 +422,9 @@ class BatchEngine:
         if now is None or now.number != run or not now.reported(report):
             log.warning(LogEvent("report-unexpected", thread=self._thread, run=run, batch=report.batch_id))
 
-    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
+    def step_failed(self, failed: StepFailed) -> None:
         """Takes what a step of a run says before it raises. Thread-safe."""
-        self._said.setdefault(run, (kind, message))
+        self._failed_steps.setdefault(failed.run, failed)
 
     def wait_served(self, run: int, batch_id: int) -> None:
         """Waits until the batch was reported, or the run is over. Thread-safe."""

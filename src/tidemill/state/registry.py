@@ -307,7 +307,9 @@ def open_environment(directory: Path, *, read_only: bool, map_size: int) -> Shar
     with _registry.lock:
         shared = _registry.environments.get(directory)
         if shared is not None and not shared.read_only and shared.is_replaced():
-            raise StateError(f"{directory} was removed while this process has it open for writing: close that first")
+            if shared.users:
+                raise StateError(f"{directory} was removed while this process has it open for writing: close that first")
+            shared = None  # its last user could not close it, and this is another file
         if shared is None:
             shared = SharedEnvironment(directory, read_only=read_only, map_size=map_size)
             _registry.environments[directory] = shared
@@ -318,19 +320,21 @@ def open_environment(directory: Path, *, read_only: bool, map_size: int) -> Shar
 
 
 def close_environment(shared: SharedEnvironment) -> None:
-    """Give up one use; the last one closes the file."""
+    """Give up one use; the last one closes the file. Raises StateError if reads of it don't end; then the file stays open, for
+    who opens it next: LMDB must not open it a second time."""
     with _registry.lock:
         shared.users -= 1
         if shared.users == 0:
-            del _registry.environments[shared.directory]
             shared.close()
+            if _registry.environments.get(shared.directory) is shared:
+                del _registry.environments[shared.directory]
 
 
 def is_open_for_writing(directory: Path) -> bool:
-    """True if this process has the environment of `directory` open for writing."""
+    """True if someone in this process has the environment of `directory` open for writing."""
     with _registry.lock:
         shared = _registry.environments.get(directory.resolve())
-        return shared is not None and not shared.read_only
+        return shared is not None and shared.users > 0 and not shared.read_only
 
 
 class _Registry:

@@ -27,6 +27,7 @@ from tidemill.errors import (
     StateDiskError,
     StateError,
     StopError,
+    record_of,
 )
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.segments import emitted_in
@@ -152,7 +153,7 @@ def _lost_report(request: BatchRequest, context: StepContext, message: str, *, i
 def _stopped_report(request: BatchRequest, context: StepContext, stop: Exception) -> BatchReport:
     """Nothing of the batch counts, and none after it would."""
     context.continuity.clear()
-    return BatchReport(batch_id=request.batch_id, outcome=Outcome.STOPPED, message=str(stop))
+    return BatchReport(batch_id=request.batch_id, outcome=Outcome.STOPPED, message=str(stop), record=record_of(stop))
 
 
 def _run_and_commit(progress: _Progress) -> BatchReport:

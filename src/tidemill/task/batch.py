@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from tidemill.errors import FailedRecord
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.task.partition_time import PartitionTime, Times
 
@@ -228,6 +229,8 @@ class BatchReport:
     batch_id: int
     outcome: Outcome
     message: str = ""
+    record: FailedRecord | None = None
+    """The one over which the batch was STOPPED."""
     ends: Positions = field(default_factory=dict)
     changelog_ends: Positions = field(default_factory=dict)
     out_of_range: tuple[TopicPartition, ...] = ()

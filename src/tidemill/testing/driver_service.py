@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from tidemill.control.channel import ControlServer
-from tidemill.control.messages import FailureKind
+from tidemill.control.messages import StepFailed
 from tidemill.control.sockets import LocalListener
 from tidemill.control.worker_process import WorkerProcess
 from tidemill.deadline import Deadline
@@ -76,9 +76,9 @@ class SharedDriverService:
         if (engine := self._engine) is not None:
             engine.wait_served(run, batch_id)
 
-    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
+    def step_failed(self, failed: StepFailed) -> None:
         if (engine := self._engine) is not None:
-            engine.step_failed(run, kind, message)
+            engine.step_failed(failed)
 
     def worker_joined(self, run: int, step: str, worker: WorkerProcess) -> None:
         if (engine := self._engine) is None or engine.worker_joined(run, step, worker):

@@ -16,14 +16,15 @@ from tidemill.config.streams_config import StreamsConfig
 from tidemill.ids import ProcessId, TopicPartition
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.group import protocol as group_protocol
-from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.member_config import GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, data_client_settings, group_client_settings
 from tidemill.membership import member_state as machine
 from tidemill.membership.topology_metadata import topology_metadata
 from tidemill.membership.wire import AssignmentInfo, decode_assignment
 from tidemill.runtime.group.leading import Leader
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
 MakeAdmin = Callable[[Mapping[str, Any]], Admin]

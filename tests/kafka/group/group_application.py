@@ -16,7 +16,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin
-from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.member_config import GroupMemberConfig
 from tidemill.kafka.group.protocol import Failed, GroupAssignment, GroupEvent, MemberAssignment, MemberSubscription
 from tidemill.membership.member_state import Assigned, MembershipLost, RevokeAllRequested
 

@@ -10,7 +10,8 @@ import pytest
 from tidemill.errors import BatchLostError, CommitRefusedError, RejoinError
 from tidemill.ids import TopicPartition
 from tidemill.kafka.group.coordinator import MembershipLostError, NotThereError
-from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.member_config import GroupMemberConfig
 from tidemill.kafka.group.metadata import Membership, OffsetAndMetadata
 from tidemill.kafka.group.protocol import GroupAssignment, MemberAssignment, MemberSubscription
 from tidemill.membership.member_state import Assigned, MembershipLost

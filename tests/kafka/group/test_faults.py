@@ -20,7 +20,8 @@ from tests.kafka.group.group_application import Application, create_topic, joine
 from tests.waiting import until
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.errors import CommitRefusedError, ConfigError, EnvironmentProblem
-from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.member_config import GroupMemberConfig
 from tidemill.kafka.group.metadata import OffsetAndMetadata
 from tidemill.membership.member_state import Assigned, MembershipLost
 

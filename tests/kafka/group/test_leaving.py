@@ -10,7 +10,8 @@ from tests.kafka.group.group_application import Application, create_topic, joine
 from tests.waiting import until
 from tidemill.kafka.admin.groups import describe_group
 from tidemill.kafka.group.coordinator import GroupCoordinator
-from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.member_config import GroupMemberConfig
 
 
 @pytest.mark.broker

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
 from tidemill.assignment.kip441.high_availability import HighAvailabilityTaskAssignor
@@ -15,7 +18,8 @@ from tidemill.membership.topology_metadata import InternalTopicConfig, TopicsInf
 from tidemill.membership.wire import SubscriptionInfo, encode_subscription
 from tidemill.query.document_reader import read_document, to_plain
 from tidemill.query.group_documents import LedDecisions, RebalanceDocument
-from tidemill.runtime.group.rebalance_history import KEPT, RebalanceHistory
+from tidemill.runtime.group import rebalance_history
+from tidemill.runtime.group.rebalance_history import KEPT, RebalanceHistory, rebalance_to_json
 
 ONE, TWO = ProcessId(0x1111111111111111, 1), ProcessId(0x2222222222222222, 2)
 CHANGELOG = "app-store-changelog"
@@ -126,6 +130,25 @@ def test_a_clock_that_was_set_back_hides_no_rebalance() -> None:
     for at_ms in (1_000, 1_001, 1_002):
         joins(led, (ONE, "one:1", {}, []), at_ms=at_ms)
     assert [one["at_ms"] for one in led.history()] == [*range(9_003, 9_000 + KEPT), 1_000, 1_001, 1_002]
+
+
+def test_a_leader_adds_a_rebalance_while_the_history_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    led = RebalanceHistory()
+    joins(led, (ONE, "one:1", {}, []), at_ms=1_000)
+    waited: list[bool] = []
+
+    def slow(*rebalance: Any) -> dict[str, object]:
+        later = threading.Thread(target=joins, args=(led, (ONE, "one:1", {}, [])), kwargs={"at_ms": 2_000}, daemon=True)
+        if led.total == 1:
+            later.start()
+            later.join(60)
+            waited.append(later.is_alive())
+        return rebalance_to_json(*rebalance)
+
+    monkeypatch.setattr(rebalance_history, "rebalance_to_json", slow)
+    assert [one["at_ms"] for one in led.history()] == [1_000]
+    assert waited == [False]
+    assert [one["at_ms"] for one in led.history()] == [1_000, 2_000]
 
 
 def test_decisions_are_those_of_the_newest_rebalance_and_name_instances_by_address() -> None:

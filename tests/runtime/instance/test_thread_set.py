@@ -22,8 +22,8 @@ from tidemill.errors import (
 )
 from tidemill.runtime.instance import thread_set
 from tidemill.runtime.instance.thread_set import ThreadSet, free_number
-from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse as Response
-from tidemill.runtime.instance.uncaught_exception import response_to
+from tidemill.runtime.thread.uncaught_exception import StreamThreadExceptionResponse as Response
+from tidemill.runtime.thread.uncaught_exception import response_to
 
 FAILED = StopError("a record")
 

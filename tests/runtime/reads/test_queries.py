@@ -19,8 +19,8 @@ from tidemill.membership.member_state import Assigned, HeldTask, MemberConfig, M
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.query.http_listening import listen
 from tidemill.query.http_tls import HttpAccess
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.reads.queries import InstanceReads
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.state.directory import StateDirectory
 
 STRANGE = (HostInfo("pod-0..default", 8080), HostInfo("h\x1b[2J", 1), HostInfo("h", -1), HostInfo("h", 70_000))

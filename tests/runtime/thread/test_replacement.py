@@ -13,9 +13,9 @@ from tests.waiting import until
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.errors import StopError
-from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
 from tidemill.runtime.thread import stream_thread
 from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.thread.uncaught_exception import StreamThreadExceptionResponse
 
 LIMIT_S = 240.0
 

@@ -15,7 +15,8 @@ import os
 from pyspark.sql import SparkSession
 
 from tidemill.embedded.java import find_java
-from tidemill.spark.launch.session import require_room_for_own, start_jvm
+from tidemill.spark.launch.session import start_jvm
+from tidemill.spark.launch.session_checks import require_room_for_own
 
 
 def starting():

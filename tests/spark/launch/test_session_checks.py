@@ -12,12 +12,9 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from tidemill.errors import ConfigError
-from tidemill.spark.launch.session import (
-    _gateway_environment,
-    require_classic,
-    require_room_for_own,
-    start_jvm,
-)
+from tidemill.spark.launch.jvm_process import gateway_environment
+from tidemill.spark.launch.session import start_jvm
+from tidemill.spark.launch.session_checks import require_classic, require_room_for_own
 
 
 def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:
@@ -52,7 +49,7 @@ def test_in_a_session_of_our_own_each_thread_has_one_of_the_jvm(tmp_path: Path, 
     starting.process.wait(60)
     starting.end()
     assert said.read_text(encoding="utf-8") == "true\n"
-    with _gateway_environment(1, "secret"):
+    with gateway_environment(1, "secret"):
         assert os.environ["PYSPARK_PIN_THREAD"] == "true"
     assert os.environ["PYSPARK_PIN_THREAD"] == "false"
 

@@ -11,7 +11,8 @@ from tidemill.embedded.jars import cache_folder
 from tidemill.embedded.java import find_java
 from tidemill.embedded.jvm_cache import FIRST_WITH_AOT
 from tidemill.runtime.instance.machine_jvm import spark_cache
-from tidemill.spark.launch.session import JVM_FLAGS, SPARK, start_jvm
+from tidemill.spark.launch.jvm_process import JVM_FLAGS, SPARK
+from tidemill.spark.launch.session import start_jvm
 
 pytestmark = pytest.mark.spark
 

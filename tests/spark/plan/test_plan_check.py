@@ -17,7 +17,8 @@ from tidemill import Serdes, StreamsBuilder, per_record
 from tidemill.errors import BatchLostError, ConfigError, StopError, TopologyError
 from tidemill.runtime.worker import worker
 from tidemill.runtime.worker.step_code import StepCode
-from tidemill.spark.launch.session import REQUIRED, adopt_session, check_settings
+from tidemill.spark.launch.session import adopt_session
+from tidemill.spark.launch.session_checks import REQUIRED, check_settings
 from tidemill.spark.plan import user_columns
 from tidemill.spark.plan.plan_check import check_physical
 from tidemill.spark.plan.user_columns import require_same_again

@@ -127,19 +127,13 @@ class AdminCalls:
             futures = submit(pending, max(min(left_s, try_s), 0.1))
             try_s *= 2
             self._await(futures, left_s, began_s)
-            missing: set[Right] = set()
-            for key, future in futures.items():
-                answer = _answer_of(future, answered)
-                if not isinstance(answer, KafkaError):
-                    answers[key] = answer
-                elif answer.code() in _PASSING:
+            found = {key: _answer_of(future, answered) for key, future in futures.items()}
+            self._require_passing(what, found, operation, group)
+            for key, answer in found.items():
+                if isinstance(answer, KafkaError):
                     last[key] = answer
-                elif (resource := lacks(answer)) is not None:
-                    missing.add(Right.of(resource, _named(resource, key, group), operation))
                 else:
-                    raise refusal(f"{what} ({key})", answer)
-            if missing:
-                raise self.missing(what, missing)
+                    answers[key] = answer
             pending = [key for key in pending if key not in answers]
             if pending:
                 self._rest(deadline, fetch_metadata=any(last[key].code() in _OLD_METADATA for key in pending))
@@ -180,6 +174,19 @@ class AdminCalls:
             trouble = self._trouble_since(began_s)
             if trouble is not None and keeps_out(trouble):
                 raise no_entry(self.servers, trouble, self.settings)
+
+    def _require_passing(self, what: str, found: Mapping[K, object], operation: Operation, group: str) -> None:
+        """Raises the first error that doesn't pass by itself; missing rights, which don't either, all in one."""
+        missing: set[Right] = set()
+        for key, error in found.items():
+            if not isinstance(error, KafkaError) or error.code() in _PASSING:
+                continue
+            resource = lacks(error)
+            if resource is None:
+                raise refusal(f"{what} ({key})", error)
+            missing.add(Right.of(resource, _named(resource, key, group), operation))
+        if missing:
+            raise self.missing(what, missing)
 
     def _rest(self, deadline: Deadline, *, fetch_metadata: bool) -> None:
         """A pause before the next try, at most until the deadline."""

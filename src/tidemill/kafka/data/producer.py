@@ -47,8 +47,7 @@ _TRANSACTIONAL: DataClientSettings = {
     # waits ten minutes for one that it has forgotten. A producer that fails is replaced by a new one, from bootstrap.servers.
     "metadata.recovery.strategy": "none",
 }
-
-
+_FENCE_LIMIT_MS = 15_000
 _FIRST_BROKER_LIMIT_S = 1.0
 _GRACE_S = 0.5
 """Extra time for the client's own time-out to be reported."""
@@ -275,13 +274,13 @@ class FlushingProducer(RecordProducer):
             self._delivered(error, message)
 
 
-def fence(settings: DataClientSettings, transactional_id: str, *, timeout_ms: int = 15_000) -> None:
+def fence(settings: DataClientSettings, transactional_id: str) -> None:
     """Takes ``transactional_id`` over for a moment: its owner can commit no more, and what it left open is aborted.
 
     This frees the last stable offset of the partitions that a dead owner wrote to, long before its transaction times
     out. Raises as ``TransactionalProducer.init`` does.
     """
-    producer = TransactionalProducer(settings, transactional_id=transactional_id, init_timeout_ms=timeout_ms)
+    producer = TransactionalProducer(settings, transactional_id=transactional_id, init_timeout_ms=_FENCE_LIMIT_MS)
     producer.init()
     producer.close()
 

@@ -21,14 +21,11 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
 
-from tidemill.config.values import GroupClientSettings
 from tidemill.deadline import Deadline
 from tidemill.errors import (
     BatchLostError,
     CommitRefusedError,
-    ConfigError,
     RejoinError,
     RetriableError,
     StopError,
@@ -46,6 +43,7 @@ from tidemill.kafka.group.coordinator import (
     RebalancingError,
 )
 from tidemill.kafka.group.leader import GroupLeader
+from tidemill.kafka.group.member_config import GroupMemberConfig
 from tidemill.kafka.group.metadata import NO_GENERATION, NO_MEMBER_ID, Membership, OffsetAndMetadata
 from tidemill.kafka.group.protocol import (
     GroupEvent,
@@ -57,40 +55,6 @@ from tidemill.kafka.group.protocol import (
 from tidemill.kafka.group.state import GroupPhase, MembershipState
 from tidemill.log_format import LogEvent
 from tidemill.start_trace import span
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupMemberConfig:
-    """``client_settings`` under kafka-python's names (``bootstrap_servers``, ``security_protocol`` ...).
-
-    ``leave_on_close`` None: a dynamic member leaves, a static one (``instance_id``) stays until its session times out.
-    """
-
-    client_settings: GroupClientSettings = field(repr=False)
-    group_id: str
-    client_id: str
-    instance_id: str | None = None
-    rack: str | None = None
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    eager: bool = False
-    leave_on_close: bool | None = None
-    report_unreachable_after_ms: int = 30_000
-
-    def __post_init__(self) -> None:
-        if not 0 < self.heartbeat_interval_ms < self.session_timeout_ms:
-            raise ConfigError(
-                f"heartbeat.interval.ms={self.heartbeat_interval_ms} must lie between 0 and "
-                f"session.timeout.ms={self.session_timeout_ms}; a third of it or less is advised."
-            )
-        if self.max_poll_interval_ms <= 0:
-            raise ConfigError(f"max.poll.interval.ms={self.max_poll_interval_ms} must be greater than 0.")
-        if self.instance_id == "":
-            raise ConfigError("group.instance.id is empty: expected a name that is unique in the group, or no setting.")
-
-
-__all__ = ["GroupMember", "GroupMemberConfig"]
 
 log = logging.getLogger(__name__)
 

@@ -90,7 +90,9 @@ class RebalanceHistory:
         with self._lock:
             self._newest.append((led, self._newest[-1][0] if self._newest else None))
             if len(self._newest) > _KEPT_WHOLE:
-                self._keep_document(*self._newest.pop(0))
+                oldest, before = self._newest.pop(0)
+                if oldest.at_ms not in self._documents:  # no thread has asked for the history since it was added
+                    self._keep(oldest.at_ms, rebalance_to_json(oldest, before))
             self.total += 1
         self.on_added()
 
@@ -99,10 +101,15 @@ class RebalanceHistory:
         return self.history()[-_SHOWN:]
 
     def history(self) -> list[Document]:
-        """All that are kept, oldest first."""
+        """All that are kept, oldest first. Each is converted once: pages ask every two seconds."""
         with self._lock:
-            for led, before in self._newest:
-                self._keep_document(led, before)
+            missing = [(led, before) for led, before in self._newest if led.at_ms not in self._documents]
+        made = [(led, rebalance_to_json(led, before)) for led, before in missing]  # without the lock: ``add`` would wait for it
+        with self._lock:
+            newest = {led.at_ms for led, _ in self._newest}  # what was dropped meanwhile has its document
+            for led, document in made:
+                if led.at_ms in newest and led.at_ms not in self._documents:
+                    self._keep(led.at_ms, document)
             return list(self._documents.values())
 
     def unsaved(self) -> tuple[list[Document], list[Document]]:
@@ -114,12 +121,11 @@ class RebalanceHistory:
         """The file has these now."""
         self._saved = frozenset(led["at_ms"] for led in found)
 
-    def _keep_document(self, led: LedRebalance, before: LedRebalance | None) -> None:
-        """Converts a rebalance once: pages ask every two seconds."""
-        if led.at_ms not in self._documents:
-            self._documents[led.at_ms] = rebalance_to_json(led, before)
-            while len(self._documents) > KEPT:
-                del self._documents[next(iter(self._documents))]  # the first added: a clock that is set back makes times smaller
+    def _keep(self, at_ms: int, document: Document) -> None:
+        """Under the lock."""
+        self._documents[at_ms] = document
+        while len(self._documents) > KEPT:
+            del self._documents[next(iter(self._documents))]  # the first added: a clock that is set back makes times smaller
 
     def decisions(self, task: TaskId | None) -> dict[str, object] | None:
         """Decisions of the last rebalance, for one task or all; None if there was no rebalance."""

@@ -43,15 +43,15 @@ from tidemill.runtime.instance.draining import DRAIN_LIMIT_S, Draining
 from tidemill.runtime.instance.ending import CLOSE_LIMIT_S, Ending
 from tidemill.runtime.instance.instance_state import InstanceState, State, StateListener
 from tidemill.runtime.instance.launching import Launched
-from tidemill.runtime.instance.start_phases import StartPhases, earliest
 from tidemill.runtime.instance.starting import OpenParts, StartContext, Started, remove_local_state, started
 from tidemill.runtime.instance.thread_set import ThreadSet
-from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.observe.instance_html import instance_html, not_started
 from tidemill.runtime.observe.live_view import LiveView
 from tidemill.runtime.observe.restore_listeners import RestoreListeners, StandbyUpdateListener, StateRestoreListener
+from tidemill.runtime.observe.start_phases import StartPhases, earliest
 from tidemill.runtime.thread.global_topics import global_topics
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread
+from tidemill.runtime.thread.uncaught_exception import StreamThreadExceptionResponse, UncaughtExceptionHandler, response_to
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spellings import Spelled
 

@@ -13,7 +13,8 @@ from tidemill.config.slices import SparkConfig
 from tidemill.kafka.security.config_providers import references, resolved_spark
 from tidemill.runtime.instance.machine_jvm import JVM_HEAP, machine_jvm
 from tidemill.spark.launch.fork_server import ForkServer, start_fork_server
-from tidemill.spark.launch.session import StartingJvm, require_room_for_own
+from tidemill.spark.launch.session import StartingJvm
+from tidemill.spark.launch.session_checks import require_room_for_own
 from tidemill.spark.placement import is_cluster
 from tidemill.start_trace import span
 

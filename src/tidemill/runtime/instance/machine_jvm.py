@@ -16,7 +16,8 @@ from tidemill.embedded.java import Java, find_java
 from tidemill.embedded.jvm_cache import JvmCache, cache_of
 from tidemill.log_format import LogEvent
 from tidemill.spark.launch.fork_server import ForkServer
-from tidemill.spark.launch.session import JVM_FLAGS, SPARK, StartingJvm, start_jvm
+from tidemill.spark.launch.jvm_process import JVM_FLAGS, SPARK
+from tidemill.spark.launch.session import StartingJvm, start_jvm
 
 JVM_HEAP = "512m"
 

@@ -25,8 +25,8 @@ from tidemill.log_format import LogEvent
 from tidemill.membership.topic_plan import ClusterMetadata, CopartitionCheck, TopicPlan, plan_topics
 from tidemill.membership.topology_fit import TopicsFound, expiring, left_over, misfits
 from tidemill.membership.topology_metadata import TopologyMetadata, topology_metadata
-from tidemill.runtime.instance.local_state import read_state
 from tidemill.runtime.thread.global_topics import global_topics
+from tidemill.runtime.thread.local_state import read_state
 from tidemill.runtime.thread.task_topology import TaskTopology, task_topology
 from tidemill.state.directory import StateDirectory
 from tidemill.state.lmdb import TaskState

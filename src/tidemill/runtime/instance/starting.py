@@ -48,24 +48,25 @@ from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.exception_policies import require_handlers, takes_one_by_one
 from tidemill.runtime.instance.executors import control_listener, executor_disk, master_of, require_one_machine
 from tidemill.runtime.instance.instance_state import InstanceState
+from tidemill.runtime.instance.instance_status import InstanceStatus
 from tidemill.runtime.instance.launching import Launched, launch
-from tidemill.runtime.instance.local_state import LocalState, remove_outdated
 from tidemill.runtime.instance.lookup_refresher import LookupRefresher
 from tidemill.runtime.instance.pattern_topics import CHECK_INTERVAL_MS, PatternWatch, topology_on
 from tidemill.runtime.instance.periodic_thread import PeriodicThread
 from tidemill.runtime.instance.repartition_purge import RepartitionPurge
 from tidemill.runtime.instance.start_checks import CheckedTopics, checked_topics, require_fitting_state
-from tidemill.runtime.instance.start_phases import StartPhase, StartPhases
 from tidemill.runtime.instance.thread_maker import EngineParts, ThreadMaker, WorkerStarters, thread_name
 from tidemill.runtime.instance.thread_set import ThreadSet
-from tidemill.runtime.observe.instance_status import InstanceStatus
+from tidemill.runtime.observe.start_phases import StartPhase, StartPhases
 from tidemill.runtime.reads.queries import InstanceReads, store_info
 from tidemill.runtime.thread.foreach_batch import new_batch_folder
+from tidemill.runtime.thread.local_state import LocalState, remove_outdated
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks
 from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.worker.worker import Fault
 from tidemill.spark.batch_failures import needing_the_jvm
-from tidemill.spark.launch.session import adopt_session, require_classic
+from tidemill.spark.launch.session import adopt_session
+from tidemill.spark.launch.session_checks import require_classic
 from tidemill.spark.placement import SlotShare, placement_of
 from tidemill.spark.plan.compiled_topology import Alignment, CompiledTopology, compile_topology
 from tidemill.spark.plan.pinned_workers import require_own_version

@@ -23,22 +23,23 @@ from tidemill.ids import ProcessId
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.admin.groups import member_hosts
 from tidemill.kafka.data.fencing import fence_quietly, transactional_id
-from tidemill.kafka.group.member import GroupMember, GroupMemberConfig
+from tidemill.kafka.group.member import GroupMember
+from tidemill.kafka.group.member_config import GroupMemberConfig
 from tidemill.kafka.security.clients import ClientRole, DataValue, data_client_settings, group_client_settings
 from tidemill.log_format import LogEvent
 from tidemill.membership.member_state import MemberConfig
+from tidemill.runtime.group.first_join import FirstJoin
 from tidemill.runtime.group.leading import Leader
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.instance.exception_policies import unreadable_of
-from tidemill.runtime.instance.first_join import FirstJoin
-from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.instance.start_checks import CheckedTopics
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, metrics_window
 from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.reads.queries import InstanceReads
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.global_topics import GlobalTopics, global_topics
+from tidemill.runtime.thread.local_state import LocalState
 from tidemill.runtime.thread.stream_thread import InstanceCallbacks, StreamThread, ThreadTopics
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.runtime.thread.thread_parts import BatchControl, GroupPlace, thread_parts
 from tidemill.runtime.worker.executor_state import ExecutorDisk
 from tidemill.runtime.worker.worker import Fault, WorkerSpec, source_function, step_function, warm

@@ -15,7 +15,7 @@ from typing import Protocol
 from tidemill.deadline import Deadline
 from tidemill.errors import ConfigError, RetriableError, ShutdownRequestedError, StopError, TidemillError
 from tidemill.log_format import LogEvent
-from tidemill.runtime.instance.first_join import FirstJoin
+from tidemill.runtime.group.first_join import FirstJoin
 from tidemill.runtime.thread.stream_thread import StreamThread, ThreadTopics
 
 log = logging.getLogger("tidemill.application")

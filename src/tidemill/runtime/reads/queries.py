@@ -33,9 +33,9 @@ from tidemill.query.store_frame import StoreFrames
 from tidemill.query.store_info import StoreInfo
 from tidemill.query.store_queries import Broker, OwnInstance, StoreQueries
 from tidemill.runtime.group.rebalance_history import RebalanceHistory
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.reads.executor_reads import ExecutorReads
 from tidemill.runtime.thread.stream_thread import StreamThread
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.runtime.worker.task_store import VOLATILE_FOLDER
 from tidemill.spark.plan.compiled_topology import CompiledTopology
 from tidemill.state.directory import StateDirectory

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field, replace
 
 from tidemill.config.slices import ThreadConfig
 from tidemill.config.values import ProcessingGuarantee
-from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, RecordError, StopError
+from tidemill.errors import BatchLostError, MisfitError, NoExecutorError, NoSlotError, StopError, stop_error
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.observe.thread_metrics import tell_if_slow
 from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.micro_batches import Batch, MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.offset_fetcher import OffsetFetcher
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.spark.engine import BatchEngine
 from tidemill.start_trace import FIRST_OUTPUT, span, tell_moment
 from tidemill.task.batch import BatchReport, Outcome, SourceProgress
@@ -265,7 +265,7 @@ class BatchRunner:
             if at.note:
                 log.warning(LogEvent("state-note", task=at.task, note=at.note))
         if report.outcome is Outcome.STOPPED:
-            raise RecordError.of_text(report.message)
+            raise stop_error(report.message, report.record)
         if report.skipped:
             log.warning(LogEvent("records-skipped", thread=self._thread, count=report.skipped, reason=report.message))
         if report.outcome is Outcome.FENCED:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tidemill.control.messages import FailureKind
+from tidemill.control.messages import StepFailed
 from tidemill.control.worker_process import WorkerProcess
 from tidemill.ids import TopicPartition
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.micro_batches import Batch
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Positions, SourceProgress
 from tidemill.task.batch_id import BatchId
 
@@ -42,9 +42,9 @@ class DriverService:
         if engine := self._runner.engine:
             engine.wait_served(run, batch_id)
 
-    def step_failed(self, run: int, kind: FailureKind, message: str) -> None:
+    def step_failed(self, failed: StepFailed) -> None:
         if engine := self._runner.engine:
-            engine.step_failed(run, kind, message)
+            engine.step_failed(failed)
 
     def membership(self) -> CommittingMember:
         self._runner.begin_commit()

@@ -1,7 +1,7 @@
 """A stream thread's part of the local state: tasks that it may open, offset sums of its joins, positions of closed stores.
 
 Decides nothing of its own: which thread has a task's directory open, and which of them answers for directories that no thread
-has, is ``instance.local_state``'s, which asks each thread's registry what it holds.
+has, is ``local_state``'s, which asks each thread's registry what it holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 
 from tidemill.ids import TaskId
 from tidemill.log_format import LogEvent
-from tidemill.runtime.instance.local_state import LocalState
+from tidemill.runtime.thread.local_state import LocalState
 from tidemill.runtime.thread.task_registry import TaskRegistry
 
 log = logging.getLogger("tidemill.thread")

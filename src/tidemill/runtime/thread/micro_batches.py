@@ -9,6 +9,7 @@ for each task is decided in ``task``, its size after a failure in ``task.batch_s
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -73,7 +74,8 @@ class MicroBatches:
         self._thread, self._config, self._topology = thread, config, topology
         self._registry, self._local, self._globals = registry, local, global_topics
         self._fence, self._is_paused = fence, is_paused
-        self._fences = self._failures = self._deaths = self._batch_id = self._counted = 0
+        self._fencing, self._fences = threading.Lock(), 0
+        self._failures = self._deaths = self._batch_id = self._counted = 0
         self._wait_ms = _PUNCTUATING_WAIT_MS if topology.punctuates else _IDLE_WAIT_MS
         self._max_records = config.batch_max_records
         self._has_backlog = False
@@ -301,7 +303,8 @@ class MicroBatches:
     def fence(self) -> None:
         """Ends what this thread's producer has left open; the worker makes another one then."""
         self._fence()
-        self._fences += 1  # by which a worker sees that its producer is fenced now, and makes another one
+        with self._fencing:  # at the start, two threads may fence at once
+            self._fences += 1  # by which a worker sees that its producer is fenced now, and makes another one
 
 
 def _failure(lost: BatchLostError) -> Failure | None:

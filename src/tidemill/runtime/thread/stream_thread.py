@@ -23,14 +23,14 @@ from tidemill.log_format import LogEvent, as_text
 from tidemill.membership import member_state as machine
 from tidemill.membership.topology_metadata import TopologyMetadata
 from tidemill.printable import said_by
-from tidemill.runtime.instance.first_join import FirstJoin
-from tidemill.runtime.instance.start_phases import StartPhase
-from tidemill.runtime.instance.uncaught_exception import StreamThreadExceptionResponse
+from tidemill.runtime.group.first_join import FirstJoin
 from tidemill.runtime.observe.restore_listeners import RestoreListeners
+from tidemill.runtime.observe.start_phases import StartPhase
 from tidemill.runtime.thread.driver_service import DriverService
 from tidemill.runtime.thread.foreach_batch import ForeachBatchCalls
 from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.thread.thread_parts import ThreadParts
+from tidemill.runtime.thread.uncaught_exception import StreamThreadExceptionResponse
 from tidemill.spark.engine import BatchEngine
 from tidemill.spark.plan.batch_sinks import BatchFunction
 from tidemill.start_trace import span

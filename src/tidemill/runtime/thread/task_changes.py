@@ -15,12 +15,12 @@ from tidemill.errors import ShutdownRequestedError, StopError, assert_never
 from tidemill.kafka.group import protocol as group_protocol
 from tidemill.log_format import LogEvent
 from tidemill.membership import member_state as machine
-from tidemill.runtime.group.thread_membership import ThreadMembership
 from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.start_trace import tell_moment
 from tidemill.task.tasks import (
     CloseTasks,

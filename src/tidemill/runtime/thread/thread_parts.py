@@ -15,14 +15,13 @@ from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.group.member import GroupMember
 from tidemill.membership.member_state import MemberConfig
 from tidemill.runtime.group.leading import Leader
-from tidemill.runtime.group.thread_membership import ThreadMembership
-from tidemill.runtime.instance.local_state import LocalState
 from tidemill.runtime.observe.thread_observers import ThreadObservers
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.global_topics import GlobalTopics
 from tidemill.runtime.thread.held_inputs import HeldInputs
 from tidemill.runtime.thread.leaving import Leaving
 from tidemill.runtime.thread.load_watch import LoadWatch
+from tidemill.runtime.thread.local_state import LocalState
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.micro_batches import MicroBatches
 from tidemill.runtime.thread.offset_commits import OffsetCommitter
@@ -31,6 +30,7 @@ from tidemill.runtime.thread.start_offsets import StartOffsets
 from tidemill.runtime.thread.task_changes import TaskChanges
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.runtime.thread.task_topology import TaskTopology
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.task.tasks import TaskLayout, no_tasks
 
 

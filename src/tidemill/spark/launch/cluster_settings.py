@@ -1,7 +1,7 @@
 """Settings that a session needs on a cluster master, in addition to those of every session.
 
 Decides settings, addresses and environment of such a session, and refuses what can't hold on executors. The placement of
-threads is ``placement``'s, how a JVM is started ``session``'s.
+threads is ``placement``'s, how a JVM is started ``jvm_process``'.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""The Spark session of an application: starting the JVM, the settings that the data path rests on, and refusing others.
+"""The Spark session of an application: started with a JVM of its own, or handed in.
 
-Decides which settings are required (``docs/spark.md`` says why) and leaves to the user all the rest. The JVM ends when its
-standard input closes, so that no JVM outlives its driver, however that one dies.
-
-Which sessions can carry an instance at all is decided by what a session is, before anything is asked of one.
+Decides the settings of a session of our own, and leaves to the user all that ``session_checks`` does not refuse. How its JVM runs
+is ``jvm_process``'.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,84 +17,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyspark
-from py4j.clientserver import ClientServer
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
-from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from tidemill.columns.without_pandas import import_test_helpers
-from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION, has_credentials, is_secret
-from tidemill.deadline import Deadline
+from tidemill.config.secrets import SPARK_REDACTED, SPARK_REDACTION
 from tidemill.errors import ConfigError, EnvironmentProblem
 from tidemill.kafka.security.config_providers import references_shown
 from tidemill.kept_folder import kept_folder, remove_kept_folder, written_by
-from tidemill.log_format import LogEvent
 from tidemill.spark.java import is_stopped, know_classes
 from tidemill.spark.launch import session_extensions
-from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings, launch_environment
+from tidemill.spark.launch.cluster_settings import check_cluster_settings, cluster_settings
 from tidemill.spark.launch.fork_server import ForkServer
-from tidemill.spark.launch.function_output import OUTPUT_KEY, FunctionOutput
+from tidemill.spark.launch.function_output import FunctionOutput
 from tidemill.spark.launch.jvm_needs import what_it_lacked
-from tidemill.spark.launch.worker_daemon import ADDRESS_KEY
+from tidemill.spark.launch.jvm_process import (
+    SPARK,
+    end_jvm,
+    gateway_address,
+    gateway_environment,
+    is_hidden,
+    start_jvm_process,
+    tell_of_a_refused_cache,
+)
+from tidemill.spark.launch.session_checks import REQUIRED, check_settings
 from tidemill.spark.placement import is_cluster, local_slots
 from tidemill.start_trace import span, tell_process
-
-log = logging.getLogger("tidemill.spark")
-SPARK = Path(pyspark.__file__).parent
-"""The folder of PySpark, which has Spark's jars."""
-
-_ADD_OPENS = (
-    "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
-    "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
-    "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
-    "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
-)  # fmt: skip
-
-# Starting a session runs much code a little: it is compiled for speed only when it has run twenty times as often as the JVM would
-# wait. An AOT cache remembers what the training compiled so, which is then compiled at once, whatever these say.
-_LATER_OPTIMIZATION = (
-    "-XX:Tier4InvocationThreshold=100000", "-XX:Tier4MinInvocationThreshold=20000", "-XX:Tier4CompileThreshold=200000",
-    "-XX:Tier4BackEdgeThreshold=400000",
-)  # fmt: skip
-
-# What starting and compiling have needed goes back to the machine; glibc only, elsewhere the JVM warns.
-_TRIMMED = ("-XX:TrimNativeHeapInterval=10000",) if sys.platform == "linux" else ()
-
-_AOT_ERROR = re.compile(r"\[[^]]*\]\[error *\]\[aot")
-
-_RETRYING_MASTER = re.compile(r"local\[\s*(?P<slots>[0-9]+|\*)\s*,\s*(?P<failures>[0-9]+)\s*\]")
-"""A local master with a second number, which counts in place of ``spark.task.maxFailures``."""
-
-JVM_FLAGS = (
-    "-XX:+UseSerialGC",
-    "-Xss4m",  # Catalyst walks a plan by recursion: with the usual 1 MiB it fails at some 150 functions in a row
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    *_TRIMMED,
-    *_LATER_OPTIMIZATION,
-    *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
-    # Netty, Arrow and Spark use what later versions of Java warn of; those before know no such option, and ignore it.
-    "--enable-native-access=ALL-UNNAMED",
-    "--sun-misc-unsafe-memory-access=allow",
-    "-Djdk.reflect.useDirectMethodHandle=false",
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "-Dio.netty.jfr.enabled=false",  # at its first buffer Netty would have the JVM set up Flight Recorder
-    "-Dlog4j2.level=ERROR",
-)
-"""Options of every JVM that Tidemill starts, the heap's size apart; a class cache fits these only (``jvm_cache``)."""
-
-REQUIRED: Mapping[str, str] = {
-    # A retried source step has moved on: a lost batch starts again at the committed offsets instead (rule 4).
-    "spark.task.maxFailures": "1",
-    "spark.speculation": "false",
-    # The transactional producer, the consumers and open stores live in the workers from batch to batch.
-    "spark.python.worker.reuse": "true",
-}
-
-_PIN_THREAD = "PYSPARK_PIN_THREAD"
-"""Unless it is false, PySpark gives each thread of Python one of the JVM's, which has the local properties of its jobs."""
 
 _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -128,6 +74,7 @@ _DEFAULTS: Mapping[str, str] = {
     # What its page and its plans don't show; nor is it on the JVM's command line, which everyone on the machine can read.
     SPARK_REDACTION: SPARK_REDACTED,
 }
+"""Settings of a session of our own, unless the user has others."""
 
 
 @dataclass(slots=True)
@@ -171,7 +118,7 @@ class SparkHandle:
             if SparkContext._gateway is not None:
                 SparkContext._gateway.shutdown()
         _forget_session()
-        _end_jvm(self.jvm, timeout_s)
+        end_jvm(self.jvm, timeout_s)
         if self.output is not None:
             self.output.close()
         if self.scratch:
@@ -214,13 +161,13 @@ class StartingJvm:
             with span("JVM waited for"):
                 address = self.wait(start_limit_s)
             tell_process("until its gateway answers", self.process.pid, "JVM", time.time())
-            with _gateway_environment(*address), span("Spark session made"):
+            with gateway_environment(*address), span("Spark session made"):
                 gateway = launch_gateway()
                 gateway.proc = self.process  # as PySpark does with a JVM that it starts itself
                 know_classes(gateway)
                 # The JVM has the others, which here are four calls of it each.
                 chosen: dict[str, bool | float | int | str | None] = {"spark.app.name": self.application_id}
-                chosen.update({name: value for name, value in self.conf.items() if _is_hidden(name, value, self.conf)})
+                chosen.update({name: value for name, value in self.conf.items() if is_hidden(name, value, self.conf)})
                 SparkContext._ensure_initialized(gateway=gateway)
                 with _own_interrupt():
                     SparkContext.getOrCreate(SparkConf().setAll([(name, str(value)) for name, value in chosen.items()]))
@@ -251,13 +198,13 @@ class StartingJvm:
         Raises:
             EnvironmentProblem: as ``session``.
         """
-        address = _gateway_address(self.process, Path(self.scratch) / "gateway", limit_s)
-        _tell_of_a_refused_cache(Path(self.scratch) / "jvm.log")
+        address = gateway_address(self.process, Path(self.scratch) / "gateway", limit_s)
+        tell_of_a_refused_cache(Path(self.scratch) / "jvm.log")
         return address
 
     def end(self) -> None:
         """For a JVM that is not wanted any more; nothing happens where it has ended already."""
-        _end_jvm(self.process, 2.0)
+        end_jvm(self.process, 2.0)
         if self.output is not None:
             self.output.close()
             self.output = None
@@ -300,7 +247,7 @@ def start_jvm(
         if not is_cluster(master):
             output = FunctionOutput(Path(scratch))
         with references_shown(settings, written or {}):
-            process = _jvm_process(java, options, scratch, conf, forks)
+            process = start_jvm_process(java, options, scratch, conf, forks)
     except BaseException:
         if output is not None:
             output.close()
@@ -333,66 +280,6 @@ def adopt_session(session: SparkSession, threads: int, taken: int = 0) -> SparkH
     return SparkHandle(session=session, jvm=None, scratch=None)
 
 
-def check_settings(settings: Mapping[str, str]) -> None:
-    master = str(settings.get("spark.master", ""))
-    retrying = _RETRYING_MASTER.fullmatch(master.strip())
-    if retrying and int(retrying["failures"]) != 1:
-        needed = f"local[{retrying['slots']}]"
-        raise ConfigError(
-            f"spark.master is {master!r}, which tries a task {retrying['failures']} times, but exactly-once needs {needed!r}: "
-            "leave the second number out"
-        )
-    for name, needed in REQUIRED.items():
-        value = settings.get(name)
-        if value is not None and str(value).lower() != needed:
-            raise ConfigError(f"{name} is {value!r}, but exactly-once needs {needed!r}: remove the setting")
-
-
-def _jvm_process(
-    java: Path, options: Sequence[str], scratch: str, conf: Mapping[str, str], forks: ForkServer | None
-) -> subprocess.Popen[bytes]:
-    around = launch_environment(conf["spark.master"], java, SPARK, Path(scratch))
-    shown = {name: value for name, value in conf.items() if not _is_hidden(name, value, conf)}
-    command = [
-        str(java),
-        *options,
-        *JVM_FLAGS,
-        f"-Djava.io.tmpdir={scratch}",
-        "-cp",
-        str(SPARK / "jars" / "*"),
-        "org.apache.spark.deploy.SparkSubmit",
-        *(word for name, value in shown.items() for word in ("--conf", f"{name}={value}")),
-        "pyspark-shell",
-    ]
-    # Spark's UI knows no logins, and listens on all addresses unless this variable says otherwise.
-    listens = {} if is_cluster(conf["spark.master"]) else {"SPARK_LOCAL_IP": conf["spark.driver.bindAddress"]}
-    environment = dict(
-        # Clients have many threads, and an arena for each is memory for nothing.
-        {"MALLOC_ARENA_MAX": "2", **listens, **os.environ},
-        **{"SPARK_HOME": str(SPARK), "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{scratch}/gateway", **around},
-        **{_PIN_THREAD: "true"},
-        **({} if is_cluster(conf["spark.master"]) else {OUTPUT_KEY: scratch}),
-        **({} if forks is None else {ADDRESS_KEY: forks.address}),
-    )
-    # A session of its own: Ctrl-C is for the driver, which then closes the JVM in order.
-    with open(os.path.join(scratch, "jvm.log"), "wb") as log:
-        return subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment, start_new_session=True
-        )
-
-
-def _is_hidden(name: str, value: str, conf: Mapping[str, str]) -> bool:
-    """True for what is not on the JVM's command line, and is set when the session is made."""
-    return bool(_pattern(conf[SPARK_REDACTION]).search(name)) or is_secret(name) or has_credentials(value)
-
-
-def _pattern(regex: str) -> re.Pattern[str]:
-    try:
-        return re.compile(regex)
-    except re.error as problem:
-        raise ConfigError(f"{SPARK_REDACTION} is {regex!r}, expected a regular expression ({problem})") from None
-
-
 @contextlib.contextmanager
 def _own_interrupt() -> Iterator[None]:
     """PySpark takes Ctrl-C for itself when a context starts; what it does then is ours to decide. Its handler calls the JVM: keep
@@ -405,86 +292,3 @@ def _own_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _gateway_address(jvm: subprocess.Popen[bytes], info: Path, limit_s: float) -> tuple[int, str]:
-    deadline = Deadline.after(limit_s)
-    while not info.is_file():
-        if jvm.poll() is not None:
-            log = (info.parent / "jvm.log").read_text(errors="replace")[-2000:]
-            ended = f"the Spark JVM ended with code {jvm.returncode} while starting"
-            raise EnvironmentProblem(f"{ended}; {what_it_lacked(log)}it said: {log}")
-        if deadline.is_over:
-            _end_jvm(jvm, 1.0)
-            raise EnvironmentProblem(f"waited {limit_s:.0f} s for the Spark JVM to open its gateway: it never did")
-        time.sleep(0.02)
-    with info.open("rb") as stream:
-        return read_int(stream), UTF8Deserializer().loads(stream)
-
-
-def _tell_of_a_refused_cache(jvm_log: Path) -> None:
-    """Java 25 says so when it can't use the AOT cache that it was given, and continues without."""
-    refused = [line for line in jvm_log.read_text(errors="replace").splitlines() if _AOT_ERROR.match(line)]
-    if refused:
-        said = "; ".join(line.rpartition("]")[2].strip() for line in refused)
-        log.warning(LogEvent("jvm-cache-refused", said=said, remedy="run tidemill prepare, which makes another"))
-
-
-@contextlib.contextmanager
-def _gateway_environment(port: int, secret: str) -> Iterator[None]:
-    """PySpark takes the address of a running gateway from the environment only."""
-    names = {"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret, "PYSPARK_PYTHON": sys.executable}
-    names[_PIN_THREAD] = "true"  # as the JVM has it
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(names)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _end_jvm(jvm: subprocess.Popen[bytes], timeout_s: float) -> None:
-    if jvm.stdin:
-        with contextlib.suppress(OSError):
-            jvm.stdin.close()
-    try:
-        jvm.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        jvm.kill()
-        jvm.wait(5)
-
-
-_CONNECT = "pyspark.sql.connect."
-
-
-def require_classic(session: object) -> None:
-    """ConfigError for a session of Spark Connect, or for what is no session at all."""
-    kind = type(session)
-    if f"{kind.__module__}.".startswith(_CONNECT):
-        raise ConfigError(
-            "the session that was handed in is a Spark Connect session, whose JVM is out of reach: hand in a classic one "
-            "(SparkSession.builder.master('local[4]').getOrCreate() without SPARK_REMOTE), or none"
-        )
-    if not hasattr(session, "sparkContext"):
-        raise ConfigError(f"session is a {kind.__module__}.{kind.__qualname__}, expected a SparkSession")
-    if not isinstance(session.sparkContext._gateway, ClientServer):
-        raise ConfigError(
-            f"the session that was handed in was started with {_PIN_THREAD}=false, so that threads share those of the JVM: the "
-            "job of one would have the properties of another's. Unset it, and start again"
-        )
-
-
-def require_room_for_own(environ: Mapping[str, str]) -> None:
-    """ConfigError where a session of our own can't be started: a process has one SparkContext at most."""
-    if environ.get("SPARK_REMOTE"):
-        raise ConfigError("SPARK_REMOTE is set, which makes every session a Spark Connect session: unset it, and start again")
-    active = SparkContext._active_spark_context
-    if active is not None:
-        raise ConfigError(
-            f"this process has a SparkSession already ({active.appName}): hand it in with KafkaStreams(..., session=spark), or "
-            "stop it first with spark.stop()"
-        )

@@ -61,10 +61,16 @@ def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Bas
     except Exception as failure:
         problem, refused = failure, None
     if refused is None:
-        raise function_failed(node, task, topic, offset, problem) from problem
+        raise failed_on(node, task, records, at, problem) from problem
     state.dropped += 1
     by_key, by_value = node.letter_serdes
     state.passed_over.add(refused, as_it_came(by_key, node.key_serde, key), as_it_came(by_value, node.value_serde, value))
+
+
+def failed_on(node: NodeSpec, task: TaskId, records: Records, at: int, problem: BaseException) -> RecordError:
+    """``function_failed`` on the record that is at ``at``. Raises as that does."""
+    offset = records.offsets[at]
+    return function_failed(node, task, topic_of(node.topics, records.sequences[at], offset), offset, problem)
 
 
 def function_failed(

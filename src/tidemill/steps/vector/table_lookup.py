@@ -16,11 +16,10 @@ from tidemill.dsl.serdes_windowed import SessionWindowedSerde, TimeWindowedSerde
 from tidemill.ids import TaskId
 from tidemill.operators.stateless import plain
 from tidemill.steps.rows.codecs_wire import PairSerde, as_it_is, window_of_struct
-from tidemill.steps.rows.order import topic_of
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec
 from tidemill.steps.step_state import StepState
-from tidemill.steps.vector.record_calls import function_failed
+from tidemill.steps.vector.record_calls import failed_on
 from tidemill.steps.vector.retained_rows import IMMUTABLE
 from tidemill.topology.functions import OfColumns
 from tidemill.topology.join_operations import StreamTableJoin
@@ -70,9 +69,7 @@ def _stored_keys(node: NodeSpec, records: Records) -> Sequence[bytes | None]:
                     value = window_of_struct(kept, value)  # of the JVM
                 of[key] = kept.serialize(value)
             except BaseException as problem:
-                task = TaskId(node.subtopology, records.parts[at])
-                topic = topic_of(node.topics, records.sequences[at], records.offsets[at])
-                raise function_failed(node, task, topic, records.offsets[at], problem) from problem
+                raise failed_on(node, TaskId(node.subtopology, records.parts[at]), records, at, problem) from problem
     return [of[key] for key in records.keys]
 
 
@@ -153,8 +150,7 @@ class _TableLookup:
                 result = join(read_key(key), read(value), row) if takes_key else join(read(value), row)
                 self._values.append(write(result))
             except BaseException as problem:
-                topic = topic_of(self._node.topics, records.sequences[at], records.offsets[at])
-                raise function_failed(self._node, task, topic, records.offsets[at], problem) from problem
+                raise failed_on(self._node, task, records, at, problem) from problem
             self._found.append(at)
 
     def joined(self) -> Records:

@@ -19,8 +19,8 @@ from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.query.metadata import HostMap
 from tidemill.runtime.group.rebalance_history import RebalanceHistory
 from tidemill.runtime.instance.draining import Draining
+from tidemill.runtime.instance.instance_metrics import ClientInfo, instance_metrics
 from tidemill.runtime.instance.instance_state import InstanceState, State
-from tidemill.runtime.observe.instance_metrics import ClientInfo, instance_metrics
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics, lags
 from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.task.lifecycle import ActiveTask, Phase

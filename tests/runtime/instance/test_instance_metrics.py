@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.runtime.observe.measured_instance import INPUT, Clock, measured, report
+from tests.runtime.instance.measured_instance import INPUT, Clock, measured, report
 from tidemill.config.slices import ClientsConfig, StatusConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.builder import StreamsBuilder
@@ -30,7 +30,7 @@ from tidemill.query.metadata import HostMap
 from tidemill.runtime.group.rebalance_history import RebalanceHistory
 from tidemill.runtime.instance.draining import Draining
 from tidemill.runtime.instance.instance_state import InstanceState
-from tidemill.runtime.observe.instance_status import InstanceStatus
+from tidemill.runtime.instance.instance_status import InstanceStatus
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.task.standby import StandbyTask
 
@@ -125,7 +125,7 @@ def test_the_age_of_records_is_that_at_their_commit() -> None:
 
 
 def test_a_task_that_is_given_up_leaves_no_lag_behind() -> None:
-    from tests.runtime.observe.measured_instance import FOLLOWS, INPUT, Clock, measured_thread, tasks
+    from tests.runtime.instance.measured_instance import FOLLOWS, INPUT, Clock, measured_thread, tasks
 
     thread = measured_thread(Clock(), NOW_MS)
     assert INPUT in thread.metrics.ends
@@ -166,7 +166,7 @@ def test_who_is_to_have_what_is_told_from_the_assignments_partitions() -> None:
 
 
 def test_what_an_instance_tells_of_its_threads_is_what_others_can_read() -> None:
-    from tests.runtime.observe.measured_instance import FOLLOWS, measured_thread
+    from tests.runtime.instance.measured_instance import FOLLOWS, measured_thread
 
     config = StreamsConfig.read_slice(StatusConfig, {"application.id": "app"})
     builder = StreamsBuilder()

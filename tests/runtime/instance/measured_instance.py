@@ -11,8 +11,8 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import MemberConfig, TimePassed
 from tidemill.metrics.names import Metric, MetricName, RecordingLevel
 from tidemill.metrics.sensor import Window
+from tidemill.runtime.instance.instance_metrics import ClientInfo, instance_metrics
 from tidemill.runtime.instance.instance_state import State
-from tidemill.runtime.observe.instance_metrics import ClientInfo, instance_metrics
 from tidemill.runtime.observe.rebalance_watch import RebalanceCost
 from tidemill.runtime.observe.thread_metrics import ThreadMetrics
 from tidemill.task.batch import BatchReport, FunctionCalls, Outcome, PartitionStats

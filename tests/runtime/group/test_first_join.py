@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidemill.errors import RetriableError
-from tidemill.runtime.instance.first_join import _OTHERS_LIMIT_S, FirstJoin
+from tidemill.runtime.group.first_join import _OTHERS_LIMIT_S, FirstJoin
 
 MEMBER = {"m": "/10.0.0.1"}
 

@@ -15,10 +15,10 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
-from tidemill.runtime.group import thread_membership
-from tidemill.runtime.group.thread_membership import ThreadMembership
+from tidemill.runtime.thread import thread_membership
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.task_registry import TaskRegistry
+from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
 LIMIT_S = 30.0

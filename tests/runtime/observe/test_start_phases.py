@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.runtime.instance.start_phases import PhaseTimes, StartPhase, StartPhases, began, earliest
+from tidemill.runtime.observe.start_phases import PhaseTimes, StartPhase, StartPhases, began, earliest
 
 
 def test_a_phase_ends_when_the_next_begins() -> None:

@@ -18,10 +18,10 @@ from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.membership.member_state import Assigned, MemberConfig
 from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.query.http_tls import HttpAccess
-from tidemill.runtime.instance.local_state import LocalState, kept_offset_sum, remove_outdated
 from tidemill.runtime.instance.starting import OpenParts, claimed_state
 from tidemill.runtime.observe.task_log import TaskLog
 from tidemill.runtime.reads.queries import InstanceReads
+from tidemill.runtime.thread.local_state import LocalState, kept_offset_sum, remove_outdated
 from tidemill.runtime.thread.local_tasks import LocalTasks
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.state.directory import StateDirectory
