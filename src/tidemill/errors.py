@@ -97,11 +97,12 @@ class BatchLostError(TidemillError):
 
 
 class FunctionFailedError(BatchLostError):
-    """A function of Columns raised, in Spark's JVM or in a UDF: one of the batch's records is to blame; run it with fewer."""
+    """A function of Columns raised, in Spark's JVM or in a UDF: one of the batch's records is to blame; run it with fewer. ``node``:
+    the one whose serde could not write or read what a record is among Columns; empty if a function raised."""
 
-    def __init__(self, error: str, message: str) -> None:
+    def __init__(self, error: str, message: str, node: str = "") -> None:
         super().__init__(f"a function of Columns failed: {error}: {message}")
-        self.error, self.message = error, message
+        self.error, self.message, self.node = error, message, node
 
 
 class WorkerDiedError(BatchLostError):
@@ -109,8 +110,12 @@ class WorkerDiedError(BatchLostError):
 
 
 class ColumnsResultError(TidemillError, ValueError):
-    """A serde can't write what functions of Columns have made for a step, or read what the step has made for them: as a function
+    """A node's serde can't write what came to it among Columns, or read what the node gives to functions of Columns: as a function
     of Columns that fails, so the record is found by batches of fewer."""
+
+    def __init__(self, node: str, message: str) -> None:
+        super().__init__(f"{node}: {message}")
+        self.node = node
 
 
 class CorruptReadError(BatchLostError):

@@ -48,7 +48,7 @@ from tidemill.control.messages import (
 )
 from tidemill.control.sockets import Listener, LocalListener, greet, opened
 from tidemill.control.worker_process import LocalWorker, RemoteWorker, WorkerProcess
-from tidemill.errors import BatchLostError, MisfitError, assert_never, record_of
+from tidemill.errors import BatchLostError, ColumnsResultError, MisfitError, assert_never, record_of
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.log_format import LogEvent
@@ -377,8 +377,8 @@ class ControlClient:
             try:
                 if (kind := kind_of(problem)) is not None:
                     # Answered before the error leaves the step: the driver knows it before the run's job has ended.
-                    message = as_utf8(str(problem))
-                    self._ask(StepFailed(run=run, kind=kind, message=message, record=record_of(problem)))
+                    message, node = as_utf8(str(problem)), problem.node if isinstance(problem, ColumnsResultError) else ""
+                    self._ask(StepFailed(run=run, kind=kind, message=message, record=record_of(problem), node=node))
             finally:
                 self._connection.close()
             raise

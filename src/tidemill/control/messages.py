@@ -125,6 +125,8 @@ class StepFailed(ControlMessage, frozen=True, tag=True):
     message: str
     record: FailedRecord | None = None
     """That the error is about."""
+    node: str = ""
+    """Of a FUNCTION: the one whose serde has failed."""
 
 
 Question = (

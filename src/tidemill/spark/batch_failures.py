@@ -152,7 +152,7 @@ def judged(causes: Sequence[tuple[str, str]], by_step: StepFailed | None = None)
     reason = first_line(text)
     if reason.startswith("tidemill.errors."):  # else what the step has said only follows from it: its input was cut short
         if by_step is not None and by_step.kind is FailureKind.FUNCTION:
-            return FunctionFailedError("ValueError", by_step.message[:_MOST_TEXT])
+            return FunctionFailedError("ValueError", by_step.message[:_MOST_TEXT], by_step.node)
         if by_step is not None and (of_step := _OF_STEPS.get(by_step.kind)):
             return of_step(f"the Spark task failed: {by_step.message}")
         return BatchLostError(f"the Spark task failed: {reason}")

@@ -51,11 +51,12 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """``error``: the class of what was raised; ``message``: what it says, without a stack."""
+    """``error``: the class of what was raised; ``message``: what it says, without a stack; ``node``: as of a RefusedRecord."""
 
     cause: Cause
     error: str
     message: str
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,9 @@ def _function_raised(size: BatchSize, failure: Failure, progress: SourceProgress
             if size.trials >= MOST_DEATHS:
                 raise StopError(of_no_record(failure.error, failure.message))
             return replace(size, most=1, suspects=0, until={tp: offset + 1}, defers=True)
-        found = RefusedRecord(topic=tp.topic, partition=tp.partition, offset=offset, error=failure.error, message=failure.message)
+        found = RefusedRecord(
+            topic=tp.topic, partition=tp.partition, offset=offset, error=failure.error, message=failure.message, node=failure.node
+        )  # fmt: skip
         return replace(size, most=1, suspects=0, until={}, refused=(*size.refused, found), in_vain=0, defers=False)
     if size.in_vain + 1 >= MOST_DEATHS:
         raise StopError(of_no_record(failure.error, failure.message))

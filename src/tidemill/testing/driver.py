@@ -332,7 +332,9 @@ class TopologyTestDriver(Spelled):
 
     def _refused(self, record: RawRecord, failed: FunctionFailedError) -> RefusedRecord:
         offset = {**self._globals, **self._positions}[TopicPartition(record.topic, 0)]
-        return RefusedRecord(topic=record.topic, partition=0, offset=offset, error=failed.error, message=failed.message)
+        return RefusedRecord(
+            topic=record.topic, partition=0, offset=offset, error=failed.error, message=failed.message, node=failed.node
+        )  # fmt: skip
 
     def _run(
         self,

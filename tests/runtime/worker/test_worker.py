@@ -43,7 +43,7 @@ def test_what_a_step_itself_raises_is_blamed_on_no_record(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "problem",
     [
-        StopError("no"), StateError("no"), ColumnsResultError("no"), OSError(28, "no room"), MemoryError(),
+        StopError("no"), StateError("no"), ColumnsResultError("n", "no"), OSError(28, "no room"), MemoryError(),
         KafkaException(KafkaError(KafkaError._TRANSPORT)),
     ],
     ids=lambda problem: type(problem).__name__,

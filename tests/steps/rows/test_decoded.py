@@ -31,5 +31,5 @@ def test_records_of_a_topic_that_a_serde_refuses_are_unreadable_and_say_of_which
 
 
 def test_what_functions_of_columns_have_made_is_no_unreadable_record_but_an_error_of_theirs() -> None:
-    with pytest.raises(ColumnsResultError, match=r"the value for COUNTS, made by functions of Columns, can't be read: json: .*a"):
+    with pytest.raises(ColumnsResultError, match=r"COUNTS: the value can't be read: json: .*a"):
         decoded_rows(rows(b'{"a":1}', b"{}"), entry(None))

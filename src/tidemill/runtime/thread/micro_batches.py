@@ -310,7 +310,7 @@ class MicroBatches:
 def _failure(lost: BatchLostError) -> Failure | None:
     """None if it has nothing to do with what the batch held."""
     if isinstance(lost, FunctionFailedError):
-        return Failure(cause=Cause.FUNCTION, error=lost.error, message=lost.message)
+        return Failure(cause=Cause.FUNCTION, error=lost.error, message=lost.message, node=lost.node)
     if isinstance(lost, (BatchTimeoutError, WorkerDiedError)):
         cause = Cause.TIME if isinstance(lost, BatchTimeoutError) else Cause.WORKER
         return Failure(cause=cause, error=type(lost).__name__, message=str(lost))

@@ -6,7 +6,6 @@ records (``task.batch_size``); the source step has tagged it, so that no functio
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import pyarrow as pa
@@ -23,9 +22,6 @@ from tidemill.steps.step_spec import Origin
 from tidemill.steps.step_state import StepState
 from tidemill.task.batch import BatchRequest, RefusedRecord
 
-_BY_A_SERDE = re.compile(r"(.+?): (the (?:key|value)), made by functions of Columns, (can't be .*)", re.DOTALL)
-"""What a step says of a record that it can't write for one of its nodes (``rows.records.naming``)."""
-
 
 def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: BatchRequest, state: StepState) -> None:
     """Passes over the records if the handler says so.
@@ -40,9 +36,9 @@ def pass_over_refused(rows: pa.Table, sources: Mapping[int, Origin], request: Ba
 
 
 def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepState) -> None:
-    by_serde = None if origin.columns else _BY_A_SERDE.fullmatch(refused.message)
-    if by_serde:  # no function is between the source and the node that can't write the record
-        names, message, faulty = by_serde[1], f"{by_serde[2]} {by_serde[3]}", "serde"
+    by_serde = bool(refused.node) and not origin.columns  # else a function of Columns has made what the serde can't write
+    if by_serde:
+        names, message, faulty = refused.node, refused.message.removeprefix(f"{refused.node}: "), "serde"
         failed = f"the serde of {names} failed: {message}"
     else:
         names, message, faulty = " or ".join(origin.columns) or "the topology", refused.message, "function"

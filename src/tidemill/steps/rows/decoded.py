@@ -76,8 +76,7 @@ def _decoded_side(table: pa.Table, side: str, entry: GraphEntry, serde: Serde) -
     data = side_bytes(table, side, serde) if column is None else column.to_pylist()
     values, misread = read_each(serde.deserialize, data)
     if misread and column is None:
-        made = f"the {side} for {entry.node.partition('|')[0]}, made by functions of Columns"
-        raise ColumnsResultError(f"{made}, can't be read: {_why(serde, data[misread[0]])}")
+        raise ColumnsResultError(entry.node.partition("|")[0], f"the {side} can't be read: {_why(serde, data[misread[0]])}")
     return values, misread
 
 

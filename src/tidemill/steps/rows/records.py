@@ -110,11 +110,11 @@ def side_bytes(table: pa.Table, side: str, serde: Serde) -> list[bytes | None]:
         found = [None if v is None else fixed.encode(v) for v in table.column(side + fixed.kind.value).to_pylist()]
     if transit is None:
         return found
-    return _each(partial(from_the_jvm, serde), found, f"{side}, made by functions of Columns,", "written")
+    return _each(partial(from_the_jvm, serde), found, side, "written")
 
 
 class TransitError(SerdeError):
-    """A serde can't write what functions of Columns give to a Python step, or can't read what the step gives to them.
+    """A serde can't write what Spark gives to a Python step, or can't read what the step gives to functions of Columns.
     ``ends_thread``: it raised what is no Exception."""
 
     def __init__(self, message: str, *, ends_thread: bool) -> None:
@@ -133,7 +133,9 @@ def naming(node: str) -> Iterator[None]:
     try:
         yield
     except TransitError as problem:
-        raise (StopError if problem.ends_thread else ColumnsResultError)(f"{node}: {problem}") from problem
+        if problem.ends_thread:
+            raise StopError(f"{node}: {problem}") from problem
+        raise ColumnsResultError(node, str(problem)) from problem
 
 
 def _each(
