@@ -97,8 +97,8 @@ class BatchLostError(TidemillError):
 
 
 class FunctionFailedError(BatchLostError):
-    """A function of Columns raised, in Spark's JVM or in a UDF: one of the batch's records is to blame; run it with fewer. ``node``:
-    the one whose serde could not write or read what a record is among Columns; empty if a function raised."""
+    """A function of Columns raised, in Spark's JVM or in a UDF: one of the batch's records is to blame; run it with fewer.
+    ``node``: the one whose serde could not write or read what a record is among Columns; empty if a function raised."""
 
     def __init__(self, error: str, message: str, node: str = "") -> None:
         super().__init__(f"a function of Columns failed: {error}: {message}")
@@ -110,8 +110,8 @@ class WorkerDiedError(BatchLostError):
 
 
 class ColumnsResultError(TidemillError, ValueError):
-    """A node's serde can't write what came to it among Columns, or read what the node gives to functions of Columns: as a function
-    of Columns that fails, so the record is found by batches of fewer."""
+    """A node's serde can't write what came to it among Columns, or read what the node gives to functions of Columns: as a
+    function of Columns that fails, so the record is found by batches of fewer."""
 
     def __init__(self, node: str, message: str) -> None:
         super().__init__(f"{node}: {message}")

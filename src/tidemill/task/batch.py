@@ -99,8 +99,8 @@ class StorePositions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedRecord:
-    """An input record on which a function of Columns raises, or a node's serde: ``error``, the class of what it raised, and what that
-    says. ``node``: the one with the serde; empty if a function raised."""
+    """An input record on which a function of Columns raises, or a node's serde: ``error``, the class of what it raised, and
+    what that says. ``node``: the one with the serde; empty if a function raised."""
 
     topic: str
     partition: int

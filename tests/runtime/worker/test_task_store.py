@@ -377,6 +377,24 @@ def test_a_store_without_rows_may_get_a_changelog_and_one_that_left_the_program_
     assert (stores.get_many("seen", [b"k"]), stores.at.note) == ([b"of 1_0"], "")
 
 
+def test_a_persistent_store_that_is_kept_in_memory_now_is_behind_and_one_that_is_persistent_again_goes_on(folder: str) -> None:
+    """The other stores of its task may still be persistent: their file has the position that it had."""
+    other = replace(SPECS["counts"], name="other", changelog="app-other-changelog")
+    owned = OwnedStores(run(folder), {**SPECS, "other": other})
+    owned.apply({"counts": {b"k": b"1"}, "other": {b"k": b"1"}}, {"counts": 5, "other": 3})
+    owned.close(clean=True)
+    expected = replace(run(folder), changelog={"counts": 5, "other": 3})
+    in_memory = OwnedStores(expected, {"counts": replace(SPECS["counts"], persistent=False), "other": other})
+    assert in_memory.at.changelog == {"other": 3}
+    assert in_memory.at.is_behind
+    in_memory.apply({"counts": {b"k": b"2"}}, {"counts": 8})
+    assert in_memory.at.changelog == {"counts": 8, "other": 3}
+    in_memory.close(clean=True)
+    again = OwnedStores(run(folder), {**SPECS, "other": other})
+    assert again.get_many("counts", [b"k"]) == [b"1"]
+    assert again.at.changelog == {"counts": 5, "other": 3}, "what was written meanwhile is read from the changelog"
+
+
 def test_stores_that_are_not_part_of_their_changelogs_are_emptied_and_those_without_one_stay(folder: str) -> None:
     left(folder, specs=unlogged())
     stores = owned(folder, specs=unlogged())

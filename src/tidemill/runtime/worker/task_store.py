@@ -168,7 +168,13 @@ class OwnedStores:
         return moved or any(positions.epoch != run.epoch for positions in self._positions)
 
     def _changelog(self) -> dict[str, int]:
-        return {store: at for positions in self._positions for store, at in positions.changelog.items()}
+        """A store that was persistent and is kept in memory now still has the position that it had in the persistent file."""
+        return {
+            store: at
+            for state, positions in zip(self._states, self._positions, strict=True)
+            for store, at in positions.changelog.items()
+            if self._state_of.get(store, state) is state
+        }
 
     @property
     def at(self) -> StorePositions:
