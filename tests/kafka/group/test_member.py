@@ -390,6 +390,7 @@ def test_a_stream_thread_that_stops_polling_leaves_and_comes_back(join: Join, ca
     a.reads_events.clear()  # and with it its signs of life
     assert until(lambda: not member.membership.is_member)
     assert member.membership.incarnation == 1
+    assert until(lambda: "event=left-behind" in caplog.text)  # said right after
     [said] = [line for line in caplog.messages if "event=left-behind" in line]
     assert "has not polled for max.poll.interval.ms (12000)" in said
     assert "raise it, or have them take less" in said
