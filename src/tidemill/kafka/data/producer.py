@@ -35,7 +35,7 @@ from tidemill.task.raw_records import RecordColumns
 
 __all__ = ["CommitOutcome", "FlushingProducer", "TransactionalProducer", "fence"]
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tidemill.producer")
 
 _TRANSACTIONAL: DataClientSettings = {
     "transaction.timeout.ms": 10_000,
@@ -48,6 +48,7 @@ _TRANSACTIONAL: DataClientSettings = {
     "metadata.recovery.strategy": "none",
 }
 _FENCE_LIMIT_MS = 15_000
+"""Longest that taking a transactional id over may take."""
 _FIRST_BROKER_LIMIT_S = 1.0
 _GRACE_S = 0.5
 """Extra time for the client's own time-out to be reported."""

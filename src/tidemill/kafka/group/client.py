@@ -39,7 +39,7 @@ from tidemill.log_format import LogEvent
 
 Answer = TypeVar("Answer")
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tidemill.group")
 
 _DEFAULTS = {
     "reconnect_backoff_max_ms": 1_000,  # the library's 30 s would sleep long past the return of a broker

@@ -25,7 +25,7 @@ from tidemill.kafka.group.protocol import (
 )
 from tidemill.log_format import LogEvent
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tidemill.group")
 _CREATED_AGAIN = (
     "it was deleted and created again while the group read it: tasks go on at the offsets that they had reached, so that earlier "
     "records of the new topic are not processed, unless those offsets are gone, too (auto.offset.reset holds then). To process "

@@ -56,7 +56,7 @@ from tidemill.kafka.group.state import GroupPhase, MembershipState
 from tidemill.log_format import LogEvent
 from tidemill.start_trace import span
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tidemill.group")
 
 _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 1_000
 _NEWS_LIMIT_S = 3.0

@@ -31,7 +31,7 @@ from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
 from tidemill.topology.operations import ProcessRecords
 from tidemill.topology.values import Serde
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("tidemill.application")
 _WRAPPER = "processor.wrapper.class"
 _EXTRACTOR = "default.timestamp.extractor"
 Program = Topology | StreamsBuilder | TopologyBuilder

@@ -53,7 +53,8 @@ class ForkServer:
             self.process.wait(_END_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(_END_LIMIT_S)
         remove_kept_folder(os.path.dirname(self.address))
 
 
