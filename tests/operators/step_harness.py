@@ -175,9 +175,9 @@ class StepRun:
         self._internal = {topic for part in self._parts for topic in part.repartition_source_topics}
         self._globals = global_topics(topology)
         topics = [*self._globals, *(topic for part in self._parts for topic in part.source_topics)]
-        self._positions = {TopicPartition(topic, partition): 0 for topic in topics}
+        self.positions = {TopicPartition(topic, partition): 0 for topic in topics}
         self.stores: dict[TaskId, MemoryStores] = {}
-        self._workers = [Worker(self.stores, PlacedOutput(partitions)) for _ in self.compiled.steps]
+        self.workers = [Worker(self.stores, PlacedOutput(partitions)) for _ in self.compiled.steps]
         self._batch = 0
         self.times: Times = {}
         """How far each input has come; emptied by who wants it unknown."""
@@ -199,18 +199,18 @@ class StepRun:
     @property
     def placed(self) -> list[tuple[str, bytes | None, int | None]]:
         """Topic, key and partition of all that was sent, changelogs included; None where the producer is to choose."""
-        return self._workers[-1].output.placed
+        return self.workers[-1].output.placed
 
     @property
     def handed_over(self) -> list[tuple[str, pa.Table]]:
         """What functions of ``foreach_batch`` got: node and rows."""
-        return self._workers[-1].handed_over
+        return self.workers[-1].handed_over
 
     def store(self, name: str) -> Any:
         """A store as operators see it, as of now."""
         last = self.compiled.steps[-1]
         if name not in last.stores:
-            shared = self._workers[-1].graphs.shared.rows(name)
+            shared = self.workers[-1].graphs.shared.rows(name)
             described = next(graph.topology.stores[name] for graph in last.graphs if graph.is_global)
             return store_of(described, shared, KeyValueSerdes(key=Serdes.string(), value=Serdes.string()))
         spec = last.stores[name]
@@ -221,7 +221,7 @@ class StepRun:
 
     def pipe(self, records: Sequence[tuple[Any, ...]], *, one_by_one: bool = False) -> None:
         """The records in one batch, then what goes through repartition topics: all that waits, or the oldest first."""
-        self._run(records, self.wall_clock)
+        self.run_at(records, self.wall_clock)
         waiting = WaitingTopics()
         while True:
             made = [record for held in self.take_internal().values() for record in held]
@@ -230,11 +230,11 @@ class StepRun:
             again = [waiting.take()] if waiting else [] if one_by_one else made
             if not again:
                 return
-            self._run(again, self.wall_clock)
+            self.run_at(again, self.wall_clock)
 
     def run_batch(self, records: Sequence[tuple[Any, ...]]) -> BatchReport:
         """The records in one batch; what it sends to repartition topics is left to ``take_internal``."""
-        return self._run(records, self.wall_clock)
+        return self.run_at(records, self.wall_clock)
 
     def restore(self, changelogs: Mapping[str, tuple[bytes, bytes | None, int]]) -> None:
         """Brings a record of each changelog into its store."""
@@ -254,7 +254,7 @@ class StepRun:
         """Empties all stores that have a changelog and restores them from it, so many records at a time, as new owners of the
         tasks do: they have the committed offsets besides."""
         last = self.compiled.steps[-1]
-        self.times = {tp: from_metadata(text)[0] for tp, text in self._workers[-1].output.committed.items()}
+        self.times = {tp: from_metadata(text)[0] for tp, text in self.workers[-1].output.committed.items()}
         for store in last.stores.values():
             if store.changelog is None:
                 continue
@@ -275,18 +275,18 @@ class StepRun:
 
     def replace_workers(self) -> None:
         """Others take their places, as after a crash: they find the stores, and nothing else."""
-        self._workers = [Worker(self.stores, worker.output) for worker in self._workers]
+        self.workers = [Worker(self.stores, worker.output) for worker in self.workers]
 
     def lose(self, records: Sequence[tuple[Any, ...]]) -> None:
         """Runs a batch that does not count, since the group has moved on when it is to be committed."""
-        positions, times, batch = self._positions, self.times, self._batch
-        for worker in self._workers:
+        positions, times, batch = self.positions, self.times, self._batch
+        for worker in self.workers:
             worker.may_commit = False
         try:
-            self._run(records, self.wall_clock, expected=Outcome.FENCED)
+            self.run_at(records, self.wall_clock, expected=Outcome.FENCED)
         finally:
-            self._positions, self.times, self.follows = positions, times, batch
-            for worker in self._workers:
+            self.positions, self.times, self.follows = positions, times, batch
+            for worker in self.workers:
                 worker.may_commit = True
                 worker.output.sent = []
                 worker.continuity.clear()
@@ -306,14 +306,15 @@ class StepRun:
 
     _seen = 0
 
-    def _run(
+    def run_at(
         self, records: Sequence[tuple[Any, ...]], now_ms: int, expected: Outcome = Outcome.COMMITTED
     ) -> BatchReport:
+        """Runs one micro-batch at this wall-clock time, in ms."""
         self._batch += 1
         request = BatchRequest(
             batch_id=self._batch,
-            inputs={tp: at for tp, at in self._positions.items() if tp.topic not in self._globals},
-            globals={tp: at for tp, at in self._positions.items() if tp.topic in self._globals},
+            inputs={tp: at for tp, at in self.positions.items() if tp.topic not in self._globals},
+            globals={tp: at for tp, at in self.positions.items() if tp.topic in self._globals},
             reset_globals=self._batch == 1,
             internal=frozenset(self._internal),
             tasks=tuple(
@@ -328,10 +329,10 @@ class StepRun:
         self.follows = None
         reader = PartitionReader([RawRecord(*record) for record in records], self._partition)
         rows: Any = list(source_rows(reader, request, self.compiled.source))
-        self._positions = {**reader.ends()[0], **reader.global_ends()}
-        for worker, spec in zip(self._workers[:-1], self.compiled.steps[:-1], strict=True):
+        self.positions = {**reader.ends()[0], **reader.global_ends()}
+        for worker, spec in zip(self.workers[:-1], self.compiled.steps[:-1], strict=True):
             rows = list(run_middle_step(request, rows, spec, worker))
-        report = run_last_step(request, rows, self.compiled.steps[-1], self._workers[-1])
+        report = run_last_step(request, rows, self.compiled.steps[-1], self.workers[-1])
         if report.outcome is not Outcome.COMMITTED:
             assert report.outcome is expected, f"{report.outcome.value}: {report.message}"
             return report
@@ -341,7 +342,7 @@ class StepRun:
             inputs = [TopicPartition(topic, self._partition) for topic in part.source_topics]
             self.times = keeping(self.times, inputs, report.emitted.get(TaskId(part.id, self._partition), {}))
         self.dropped += report.dropped
-        output = self._workers[-1].output
+        output = self.workers[-1].output
         changelogs = {spec.changelog for spec in self.compiled.steps[-1].stores.values()}
         for sent in output.sent:
             made = (sent.topic, sent.key, sent.value, sent.timestamp, sent.headers, self._batch)

@@ -43,7 +43,7 @@ def test_a_batch_of_punctuators_alone_commits_an_offset_as_it_is() -> None:
     stream = builder.stream("in", key=STRING, value=STRING)
     stream.process(_Ticks, "ticks", name="ticking").to("out", key=STRING, value=STRING)
     run = StepRun(builder.build())
-    output = run._workers[-1].output = _RememberedOffsets()
+    output = run.workers[-1].output = _RememberedOffsets()
     run.pipe([("in", b"k", b"v", 5), ("in", b"k", b"v", 6)])
     assert output.offsets == {TopicPartition("in", 0): 2}
     output.offsets = None
@@ -60,7 +60,7 @@ def test_a_window_that_the_wall_clock_lets_go_is_committed_once() -> None:
     counts = windows.count(store="counts").suppress(Suppressed.until_wall_clock_limit(100, name="held"))
     counts.to_stream(per_record(lambda key, value: key.key, STRING)).to("out", key=STRING, value=Serdes.long())
     run = StepRun(builder.build())
-    output = run._workers[-1].output = _RememberedOffsets()
+    output = run.workers[-1].output = _RememberedOffsets()
 
     def results() -> list[int]:
         found = [int.from_bytes(value, "big") for topic, _, value, *_ in run.written if topic == "out" and value is not None]

@@ -64,7 +64,7 @@ def test_an_unreadable_record_is_skipped_whatever_its_timestamp(handler: Excepti
     numbers = builder.stream("in", key=STRING, value=Serdes.long())
     (numbers.map_values(per_record(lambda n: n, Serdes.long())) if is_python else numbers).to("out")
     run, number = StepRun(builder.build()), bytes(7) + b"\1"
-    for worker in run._workers:
+    for worker in run.workers:
         worker.unreadable = Unreadable(handler=handler, topic="dead", expected={0: "a long"})
     records = [("in", b"k", number, 5), ("in", b"k", b"no long", -1), ("in", b"k", number, 6)]
     if handler is ExceptionResponse.FAIL:
@@ -232,7 +232,7 @@ def test_an_exception_handler_goes_on_without_what_has_no_timestamp_or_wrong_hea
         context.forward(wrong.get(record.value, record))
 
     run = StepRun(calling(PLAIN, forward).build())
-    for worker in run._workers:
+    for worker in run.workers:
         handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE)
         worker.unreadable = Unreadable(handler=ExceptionResponse.FAIL, topic=None, expected={}, handlers=handlers)
         worker.graphs.handlers = handlers
@@ -262,7 +262,7 @@ def test_headers_that_cannot_be_read_make_an_unreadable_record(
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=STRING, timestamp_extractor=extractor).to("out")
     run = StepRun(builder.build())
-    for worker in run._workers:
+    for worker in run.workers:
         worker.unreadable = Unreadable(handler=handler, topic="dead", expected={0: "strings"})
     records = [("in", b"good", b"1", 5, (("own", b"x"),)), ("in", b"bad", b"2", 5, (("own", b"x"),)), ("in", b"good", b"3", 5)]
     if handler is ExceptionResponse.FAIL:

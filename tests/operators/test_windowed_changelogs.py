@@ -216,7 +216,7 @@ def test_what_a_java_instance_has_closed_but_not_emitted_yet_is_emitted_by_the_n
     java.pipe([("in", b"k", b"v", time, ()) for time in (26, 33, 47)])
     assert [record[1] for record in java.written] == [b"0"]
     own = StepRun(builder.build(), 20_000)
-    own.logged, own._workers[-1].output.committed = java.logged, java._workers[-1].output.committed
+    own.logged, own.workers[-1].output.committed = java.logged, java.workers[-1].output.committed
     own.restore_all(iter(lambda: 100, 0))
     own.pipe([("in", b"k", b"v", 48, ())])
     assert [record[1] for record in own.written] == [b"20", b"30"]

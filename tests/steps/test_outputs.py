@@ -52,7 +52,7 @@ def written(run: StepRun) -> list[tuple[str, bytes | None]]:
 def with_dead_letters(builder: StreamsBuilder, topic: str) -> StepRun:
     run = StepRun(builder.build())
     aside = ExceptionHandlers(processing=ExceptionResponse.DEAD_LETTER, dead_letter_topic=topic)
-    for worker in run._workers:
+    for worker in run.workers:
         worker.unreadable = Unreadable(handler=ExceptionResponse.DEAD_LETTER, topic=topic, expected=EXPECTED, handlers=aside)
         worker.graphs = KeptGraphs(aside)
     return run

@@ -24,7 +24,7 @@ ASIDE = ExceptionHandlers(
 
 def run_of(builder: StreamsBuilder, handlers: ExceptionHandlers) -> StepRun:
     run = StepRun(builder.build())
-    for worker in run._workers:
+    for worker in run.workers:
         worker.unreadable = Unreadable(
             handler=ExceptionResponse.FAIL, topic=handlers.dead_letter_topic, expected={}, handlers=handlers
         )
@@ -105,7 +105,7 @@ def test_a_record_put_aside_is_the_one_of_its_own_topic() -> None:
 def test_what_is_passed_over_is_counted_and_said_in_the_report() -> None:
     handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE)
     run = run_of(counting_numbers(), handlers)
-    report = run._run(sent(b"one", b"two", b"3"), 0)
+    report = run.run_at(sent(b"one", b"two", b"3"), 0)
     assert report.skipped == 2
     assert "2 records were skipped, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
     assert {topic for topic, *_ in run.written} == {"out", "app-counts-repartition"}
@@ -115,8 +115,8 @@ def test_what_an_earlier_step_has_passed_over_is_counted_and_said_as_well() -> N
     run = run_of(counting_numbers(), ExceptionHandlers(processing=ExceptionResponse.CONTINUE))
     [step] = run.compiled.steps
     run.compiled.steps = (replace(step, last=False), replace(step, number=2, graphs=()))
-    run._workers.insert(0, replace(run._workers[0], graphs=KeptGraphs(run._workers[0].unreadable.handlers)))
-    report = run._run(sent(b"one", b"two", b"3"), 0)
+    run.workers.insert(0, replace(run.workers[0], graphs=KeptGraphs(run.workers[0].unreadable.handlers)))
+    report = run.run_at(sent(b"one", b"two", b"3"), 0)
     assert (report.skipped, report.dropped) == (2, 2)
     assert "2 records were skipped, the first: task 0_0, in-0 at offset 0: KSTREAM-MAPVALUES" in report.message
 
@@ -162,7 +162,7 @@ def writing_twice() -> StreamsBuilder:
 
 def small(handlers: ExceptionHandlers, builder: StreamsBuilder) -> StepRun:
     run = run_of(builder, handlers)
-    run._workers[-1].output = SmallProducer()  # type: ignore[assignment]
+    run.workers[-1].output = SmallProducer()  # type: ignore[assignment]
     return run
 
 
@@ -174,7 +174,7 @@ def only_writing() -> StreamsBuilder:
 
 def test_a_record_that_is_too_large_is_left_out_and_its_key_put_aside() -> None:
     run = small(ASIDE, only_writing())
-    report = run._run(sent(b"a", b"long", b"b", b"wide", b"c"), 0)
+    report = run.run_at(sent(b"a", b"long", b"b", b"wide", b"c"), 0)
     found = [(topic, key, value) for topic, key, value, *_ in run.written]
     assert [row for row in found if row[0] == "out"] == [("out", b"k0", b"aa"), ("out", b"k2", b"bb"), ("out", b"k4", b"cc")]
     assert [row for row in found if row[0] == "dead"] == [("dead", b"k1", None), ("dead", b"k3", None)]
@@ -188,7 +188,7 @@ def test_the_letter_of_a_record_that_is_too_large_names_the_topics_of_its_own_su
     builder = only_writing()
     builder.stream("other", key=STRING, value=STRING).to("elsewhere", value=STRING)
     run = small(ASIDE, builder)
-    run._run(sent(b"long"), 0)
+    run.run_at(sent(b"long"), 0)
     letter = dict(next(headers for topic, _k, _v, _t, headers, _b in run.written if topic == "dead"))
     assert letter["__streams.errors.topic"] == b"in"
 
@@ -199,7 +199,7 @@ def test_a_production_handler_that_fails_ends_the_thread_with_both_errors() -> N
 
     run = small(ExceptionHandlers(production=handler), only_writing())
     with pytest.raises(AssertionError, match=r"stopped: .*production\.exception\.handler failed: KeyError.*8 bytes"):
-        run._run(sent(b"a", b"long"), 0)
+        run.run_at(sent(b"a", b"long"), 0)
 
 
 @pytest.mark.parametrize(
@@ -212,4 +212,4 @@ def test_without_a_production_handler_a_record_that_is_too_large_stops_the_batch
 
 def test_no_handler_leaves_a_record_out_of_a_repartition_topic() -> None:
     with pytest.raises(AssertionError, match="8 bytes"):
-        small(ASIDE, writing_twice())._run(sent(b"long"), 0)
+        small(ASIDE, writing_twice()).run_at(sent(b"long"), 0)

@@ -42,7 +42,7 @@ def two_steps(run: StepRun) -> StepRun:
     [step] = run.compiled.steps
     kept = tuple(graph for graph in step.graphs if graph.is_global)
     run.compiled.steps = (replace(step, last=False), replace(step, number=2, graphs=kept, has_copies_above=True))
-    run._workers = [Worker(run.stores, unreadable=_going_on()) for _ in range(2)]
+    run.workers = [Worker(run.stores, unreadable=_going_on()) for _ in range(2)]
     return run
 
 
@@ -68,11 +68,11 @@ def test_a_step_with_a_copy_joins_as_the_last_one_does_and_counts_nothing_twice(
     ]  # fmt: skip
     for size in (1, 3, 10):
         one, two = StepRun(program()), two_steps(StepRun(program()))
-        one._workers[0].unreadable = _going_on()
+        one.workers[0].unreadable = _going_on()
         reports: list[list[BatchReport]] = [[], []]
         for begin in range(0, len(records), size):
             for run, said in zip((one, two), reports, strict=True):
-                said.append(run._run(records[begin : begin + size], 0))
+                said.append(run.run_at(records[begin : begin + size], 0))
         assert two.written == one.written
         assert len(one.written) == 4
         for counted in ("dropped", "skipped", "records_in", "globals"):
@@ -102,10 +102,10 @@ def test_records_whose_registry_was_away_are_read_again_with_the_next_batch() ->
     stream.left_join(table, lambda left, right: f"{left}{right}", selector=lambda key, value: key).to("out", key=TEXT, value=TEXT)
     run = StepRun(builder.build())
     row = ("rows", b"a", b"y", 1, ())
-    lost = run._run([row], 0, expected=Outcome.LOST)
+    lost = run.run_at([row], 0, expected=Outcome.LOST)
     assert (lost.message, lost.globals) == ("the registry is away", {ROWS: 0})
     registry.is_away = False
-    run._positions[ROWS], run.follows = 0, 0
+    run.positions[ROWS], run.follows = 0, 0
     run.pipe([row, ("events", b"a", b"x", 2, ())])
     assert [value for _, _, value, *_ in run.written] == [b"xy"]
 
@@ -139,18 +139,18 @@ def test_a_copy_that_is_not_where_the_driver_thinks_has_all_of_them_read_again()
             last_committed_batch=number - 1,
         )
         rows: Any = list(source_rows(GivenReader([RawRecord(*record) for record in records]), request, source))
-        (above, last), (copying, counting) = run.compiled.steps, run._workers
+        (above, last), (copying, counting) = run.compiled.steps, run.workers
         return run_last_step(request, list(run_middle_step(request, rows, above, copying)), last, counting)
 
     row, event = ("rows", b"a", bytes(8), 1, ()), ("events", b"a", b"x", 2, ())
     first = batch(1, {EVENTS: 0, ROWS: 0}, [row, event], anew=True)
     assert (first.outcome, first.globals) == (Outcome.COMMITTED, {ROWS: 1})
-    run._workers[0] = Worker(run.stores)  # the process was replaced
+    run.workers[0] = Worker(run.stores)  # the process was replaced
     lost = batch(2, {EVENTS: 1, ROWS: 1}, [event], anew=False)
     assert (lost.outcome, lost.globals) == (Outcome.LOST, {})
     again = batch(3, {EVENTS: 1, ROWS: 0}, [row, event], anew=True)
     assert (again.outcome, again.globals) == (Outcome.COMMITTED, {ROWS: 1})
-    assert [sent.value for sent in run._workers[-1].output.sent] == [b"x0"]
+    assert [sent.value for sent in run.workers[-1].output.sent] == [b"x0"]
 
 
 def test_tasks_that_go_on_read_the_copy_that_was_read_again() -> None:
@@ -170,7 +170,7 @@ def test_tasks_that_go_on_read_the_copy_that_was_read_again() -> None:
         reader = GivenReader([RawRecord(*record) for record in records])
         reader.out_of_range = lambda: gone  # type: ignore[method-assign]
         rows: Any = list(source_rows(reader, request, source))
-        return run_last_step(request, rows, run.compiled.steps[-1], run._workers[-1])
+        return run_last_step(request, rows, run.compiled.steps[-1], run.workers[-1])
 
     event = ("events", b"a", b"x", 2, ())
     batch(1, 0, 0, [("rows", b"a", bytes(8), 1, ()), ("rows", b"b", bytes(8), 1, ()), event], anew=True)
@@ -178,7 +178,7 @@ def test_tasks_that_go_on_read_the_copy_that_was_read_again() -> None:
     assert (lost.outcome, lost.out_of_range) == (Outcome.LOST, (ROWS,))
     records = [("rows", b"a", bytes(7) + b"\7", 1, ()), event, ("events", b"b", b"y", 3, ())]
     assert batch(3, 1, 0, records, anew=True).outcome is Outcome.COMMITTED
-    assert [sent.value for sent in run._workers[-1].output.sent] == [b"x7", b"yNone"]
+    assert [sent.value for sent in run.workers[-1].output.sent] == [b"x7", b"yNone"]
 
 
 class _Upper:
@@ -209,7 +209,7 @@ class LooksUpKept(LooksUp):
 def _asked(handlers: ExceptionHandlers) -> StepRun:
     run = StepRun(_fails_on_digits())
     unreadable = replace(_going_on(), handlers=handlers)
-    run._workers = [Worker(run.stores, unreadable=unreadable, graphs=KeptGraphs(handlers))]
+    run.workers = [Worker(run.stores, unreadable=unreadable, graphs=KeptGraphs(handlers))]
     return run
 
 
@@ -233,8 +233,8 @@ def test_a_processor_of_a_global_store_that_fails_ends_the_thread_unless_its_han
 def test_what_a_copy_skips_is_counted_once() -> None:
     handlers = ExceptionHandlers(processing=ExceptionResponse.CONTINUE, cover_global_stores=True)
     run = two_steps(_asked(handlers))
-    run._workers = [replace(worker, graphs=KeptGraphs(handlers)) for worker in run._workers]
-    report = run._run([("rows", b"a", b"x", 1, ()), ("rows", b"b", b"7", 2, ()), ("events", b"a", b"e", 3, ())], 0)
+    run.workers = [replace(worker, graphs=KeptGraphs(handlers)) for worker in run.workers]
+    report = run.run_at([("rows", b"a", b"x", 1, ()), ("rows", b"b", b"7", 2, ()), ("events", b"a", b"e", 3, ())], 0)
     assert (report.skipped, report.dropped) == (1, 1)
     assert [value for _, _, value, *_ in run.written] == [b"X-e"]
 
@@ -243,8 +243,8 @@ def test_a_record_of_a_global_topic_that_cannot_be_read_is_counted_and_gets_no_d
     """Each thread of each instance would send one, at each start."""
     run = StepRun(program())
     expected = {0: "", 1: "", 2: ""}
-    run._workers[0].unreadable = Unreadable(handler=ExceptionResponse.DEAD_LETTER, topic="dead", expected=expected)
-    report = run._run([("rows", b"a", b"no long", 1, ()), ("events", b"a", b"x", 2, ())], 0)
+    run.workers[0].unreadable = Unreadable(handler=ExceptionResponse.DEAD_LETTER, topic="dead", expected=expected)
+    report = run.run_at([("rows", b"a", b"no long", 1, ()), ("events", b"a", b"x", 2, ())], 0)
     assert (report.skipped, report.dropped) == (1, 1)
     assert "rows-0 at offset 0" in report.message
     assert [topic for topic, *_ in run.written] == ["out"]

@@ -202,7 +202,7 @@ def test_records_that_the_parts_serdes_cannot_read_move_no_stream_time(arranged:
     builder = StreamsBuilder()
     builder.stream("in", key=STRING, value=Serdes.long()).process(StreamTimes).to("out", value=STRING)
     run = arranged(StepRun(builder.build()))
-    run._workers = [Worker(run.stores, unreadable=_CONTINUE) for _ in run.compiled.steps]
+    run.workers = [Worker(run.stores, unreadable=_CONTINUE) for _ in run.compiled.steps]
 
     def said_of(*records: tuple[bytes, int]) -> list[bytes | None]:
         before = len(run.written)
@@ -214,7 +214,7 @@ def test_records_that_the_parts_serdes_cannot_read_move_no_stream_time(arranged:
     assert run.times == {}
     assert said_of((good, 5_000), (bad, 40_000), (good, 4_000)) == [b"-1, now 5000", b"called at 5000", b"-1, now 5000"]
     assert run.times == {TopicPartition("in", 0): PartitionTime(5_000)}
-    assert from_metadata(run._workers[-1].output.committed[TopicPartition("in", 0)]) == (PartitionTime(5_000), "")
+    assert from_metadata(run.workers[-1].output.committed[TopicPartition("in", 0)]) == (PartitionTime(5_000), "")
     assert said_of((bad, 50_000), (good, 11_000)) == [b"-1, now 11000", b"called at 11000"]
 
 

@@ -79,7 +79,7 @@ def test_operators_read_refuse_and_write_what_the_serde_does(data: st.DataObject
     stream = builder.stream("in", key=serde, value=serde)
     stream.map_values(per_record(lambda value: value, serde=serde)).to("out", key=serde, value=serde)
     run = StepRun(builder.build())
-    for worker in run._workers:
+    for worker in run.workers:
         worker.unreadable = Unreadable(handler=ExceptionResponse.CONTINUE, topic=None, expected={0: ""})
     pairs = data.draw(st.lists(st.tuples(st.none() | BYTES_FOR[name], st.none() | BYTES_FOR[name]), min_size=1, max_size=6))
     run.pipe([("in", *pair, 0, ()) for pair in pairs])
