@@ -182,8 +182,8 @@ def letters_of(
             raise HandlerFailedError(f"{which} failed: {_shown(failure)} {asked}") from failure
     given = (answer,) if isinstance(answer, DeadLetter) else answer
     if isinstance(given, (list, tuple)) and all(isinstance(letter, DeadLetter) for letter in given):
-        for problem_of_letter in filter(None, (_why_no_letter(letter, context) for letter in given)):
-            raise HandlerFailedError(f"{which} returned a dead letter that can't be sent: {problem_of_letter} {asked}")
+        if fault := next(filter(None, (_why_no_letter(letter, context) for letter in given)), None):
+            raise HandlerFailedError(f"{which} returned a dead letter that can't be sent: {fault} {asked}")
         return tuple(given)
     try:
         response = ExceptionResponse(answer)
