@@ -100,7 +100,7 @@ if TYPE_CHECKING:
     from tidemill.log_format import JsonLines
     from tidemill.metrics.names import Metric, MetricName, RecordingLevel
     from tidemill.operators.context import RecordMetadata
-    from tidemill.operators.exception_handlers import ColumnsFunctionError, ErrorContext, ExceptionResponse
+    from tidemill.operators.exception_handlers import ColumnsFunctionError, DeadLetter, ErrorContext, ExceptionResponse
     from tidemill.operators.processors import (
         Processor,
         ProcessorContext,
@@ -164,6 +164,7 @@ __all__ = [
     "ConsumerState",
     "CopyRole",
     "CorruptStateError",
+    "DeadLetter",
     "Decision",
     "DrainRefusedError",
     "EmitStrategy",
@@ -374,7 +375,7 @@ _EXPORTS: dict[str, tuple[str, ...]] = {
     "tidemill.log_format": ("JsonLines",),
     "tidemill.metrics.names": ("Metric", "MetricName", "RecordingLevel"),
     "tidemill.operators.context": ("RecordMetadata",),
-    "tidemill.operators.exception_handlers": ("ColumnsFunctionError", "ErrorContext", "ExceptionResponse"),
+    "tidemill.operators.exception_handlers": ("ColumnsFunctionError", "DeadLetter", "ErrorContext", "ExceptionResponse"),
     "tidemill.operators.processors": (
         "Processor",
         "ProcessorContext",

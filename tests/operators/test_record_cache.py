@@ -149,7 +149,7 @@ def test_a_function_that_fails_below_names_the_record_of_the_last_change(respons
         return
     assert run.batch(*records) == [("b", "2", 7)]
     (refused,) = run.graph.take_refused()
-    assert (refused.context.topic, refused.context.offset, refused.data) == ("in", 1, None)
+    assert (refused.context.topic, refused.context.offset, refused.has_waited) == ("in", 1, False)
 
 
 def test_a_foreign_key_join_subscribes_the_row_after_the_batch() -> None:

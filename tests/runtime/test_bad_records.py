@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from tests.runtime.local_application import LIMIT_S, Place
 from tests.waiting import until
-from tidemill import Serdes, StreamsBuilder, Suppressed, per_record
+from tidemill import DeadLetter, ErrorContext, Record, Serdes, StreamsBuilder, Suppressed, per_record
 from tidemill.embedded.broker import EmbeddedBroker
 from tidemill.runtime.instance.application import State
 
@@ -90,6 +90,43 @@ def test_dead_letter_puts_unreadable_records_aside_with_their_bytes_and_where_th
     assert headers[b"short"]["__streams.errors.offset"] == b"1"
     assert b"3 bytes" in headers[b"short"]["__streams.errors.message"]
     assert headers[b"cut"]["__streams.errors.topic"] == place.topic("documents").encode()
+
+
+def test_a_handler_writes_letters_itself_to_topics_of_its_choice(place: Place) -> None:
+    place.create("in", "out", "unreadable", "failed", "reasons")
+    unreadable, failed, reasons = (place.topic(name) for name in ("unreadable", "failed", "reasons"))
+
+    def on_unreadable(context: ErrorContext, record: Record | None, error: Exception) -> DeadLetter:
+        return DeadLetter.of(context, error, unreadable)
+
+    def on_failure(context: ErrorContext, record: Record | None, error: Exception) -> list[DeadLetter]:
+        whole = DeadLetter(topic=failed, key=context.source_raw_key, value=context.source_raw_value, timestamp=5, partition=0)
+        return [whole, DeadLetter(topic=reasons, value=type(error).__name__.encode(), headers=(("node", context.node.encode()),))]
+
+    builder = StreamsBuilder()
+    numbers = builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.long())
+    numbers.map_values(per_record(lambda v: 14 // v, Serdes.long()), name="divides").to(place.topic("out"))
+    with place.running(builder, **{HANDLER: on_unreadable, "processing.exception.handler": on_failure}):
+        place.send("in", [(b"short", b"abc"), (b"zero", bytes(8)), (b"good", LONG_7)])
+        assert [m.value() for m in place.received("out", 1)] == [(2).to_bytes(8, "big")]
+        (letter,), (whole,), (reason,) = (place.received(name, 1) for name in ("unreadable", "failed", "reasons"))
+    assert (letter.key(), letter.value()) == (b"short", b"abc")
+    assert dict(letter.headers())["__streams.errors.offset"] == b"0"
+    assert (whole.key(), whole.value(), whole.timestamp()[1]) == (b"zero", bytes(8), 5)
+    assert (reason.key(), reason.value(), reason.headers()) == (None, b"ZeroDivisionError", [("node", b"divides")])
+
+
+def test_a_letter_to_a_topic_that_does_not_exist_ends_the_thread_and_names_it(place: Place) -> None:
+    place.create("in", "out")
+    nowhere = place.topic("nowhere")
+    builder = StreamsBuilder()
+    builder.stream(place.topic("in"), key=Serdes.string(), value=Serdes.long()).to(place.topic("out"))
+    handler = {HANDLER: lambda context, record, error: DeadLetter(topic=nowhere, value=b"v")}
+    with place.running(builder, **handler) as streams:
+        place.send("in", [(b"short", b"abc")])
+        assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
+    assert nowhere in str(streams.error)
+    assert "does not exist" in str(streams.error)
 
 
 def test_nulls_and_empty_bytes_are_what_kafka_streams_makes_of_them(place: Place) -> None:

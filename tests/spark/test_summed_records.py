@@ -104,8 +104,8 @@ def test_a_sum_that_is_none_is_a_record_that_can_not_be_read(value: bytes | None
 def test_it_is_said_what_a_sum_has_to_be() -> None:
     policy = Unreadable(handler=ExceptionResponse.CONTINUE, topic=None, expected={2: "a key of string"})
     rows = pa.Table.from_pylist(read([RawRecord(TOPIC, b"k", b"abc", 7, (FORGED,))]))
-    error, aside = unreadable_records(rows, {2: Origin(subtopology=1, topics=(TOPIC,))}, policy)
-    assert aside is None
+    error, letters = unreadable_records(rows, {2: Origin(subtopology=1, topics=(TOPIC,))}, policy)
+    assert not letters
     assert "3 bytes with the header tidemill.summed, expected a key of string, or with that header 8 bytes" in str(error)
 
 

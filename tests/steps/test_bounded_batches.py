@@ -252,6 +252,6 @@ def test_the_handler_is_given_a_refused_record_and_its_letter_says_what_spark_ra
     request = BatchRequest(batch_id=1, inputs={}, refused=(REFUSED_ONE,))
     pass_over_refused(refused_rows(), {0: ORIGIN}, request, state)
     assert seen == [(7, "k", b"?", REFUSED_ONE.error, "by zero")], "what can't be read stays bytes"
-    assert (state.dropped, state.passed_over.count, state.passed_over.letters.values) == (1, 1, [b"?"])
-    [headers] = state.passed_over.letters.headers or []
+    assert (state.dropped, state.passed_over.count, state.passed_over.letters.by_topic["dead"].values) == (1, 1, [b"?"])
+    [headers] = state.passed_over.letters.by_topic["dead"].headers or []
     assert dict(headers or [])["__streams.errors.exception"] == REFUSED_ONE.error.encode()

@@ -38,7 +38,7 @@ from tidemill.errors import (
     StopError,
 )
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandler, ExceptionHandlers, ExceptionResponse
+from tidemill.operators.exception_handlers import DeadLetter, ErrorContext, ExceptionHandler, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.record import Record
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, UNREADABLE
@@ -507,6 +507,15 @@ def test_unreadable_records_can_be_put_aside_as_they_came() -> None:
     context, row = unreadable(ExceptionResponse.DEAD_LETTER)
     context.run([row])
     assert [(t, k, v) for t, k, v, _ in context.output.committed] == [("dead", b"k", b"xyz")]
+
+
+def test_a_function_writes_letters_of_unreadable_records_itself() -> None:
+    def judged(context: ErrorContext, record: Record | None, error: Exception) -> DeadLetter:
+        return DeadLetter(topic=f"{context.topic}-unreadable", key=context.source_raw_key, value=context.source_raw_value)
+
+    context, row = unreadable(judged)
+    context.run([row])
+    assert [(t, k, v) for t, k, v, _ in context.output.committed] == [("in-unreadable", b"k", b"xyz")]
 
 
 def test_a_function_decides_about_each_unreadable_record_in_their_order() -> None:

@@ -146,6 +146,8 @@ class TaskGraph:
         self.take_many: Callable[[list[Produced]], None] | None = None
         """Gets what has reached sinks as soon as it is much, if its caller needs no more order than its own: one record may close
         100,000 windows."""
+        self.source_bytes: Callable[[RecordMetadata], tuple[bytes | None, bytes | None]] = lambda _origin: (None, None)
+        """Gives key and value of a source record as they came, for exception handlers."""
         self._handed_over: list[HandedOver] = []
         self._refused: list[Refused] = []
         inside = topology.nodes.keys() if nodes is None else set(nodes)
@@ -336,18 +338,19 @@ class TaskGraph:
         topic, partition, offset = self.origin
         data = self.waited if data is None else data
         since = None if data is None else timestamp
-        context = ErrorContext(
-            task=self.task, node=named, topic=topic, partition=partition, offset=offset,
-            timestamp=timestamp, headers=() if record is None else record[3],
-        )  # fmt: skip
         try:
+            raw_key, raw_value = self.source_bytes(self.origin) if data is None else data
+            context = ErrorContext(
+                task=self.task, node=named, topic=topic, partition=partition, offset=offset, timestamp=timestamp,
+                headers=() if record is None else record[3], source_raw_key=raw_key, source_raw_value=raw_value,
+            )  # fmt: skip
             refused = self._handlers.judge(context, record, problem, in_sink=in_sink)
         except Exception as failure:
             raise self.failed(node, failure, since) from failure
         if refused is None:
             raise self.failed(node, problem, since) from problem
         self.dropped += 1
-        self._refused.append(refused if data is None else replace(refused, data=data))
+        self._refused.append(refused if data is None else replace(refused, has_waited=True))
 
     def failed(self, node: str, problem: BaseException, since: int | None = None) -> StopError:
         """The error to raise for a problem in ``node``: names the node, and the record that was read, if one was.

@@ -254,10 +254,9 @@ def _set_unreadable_aside(progress: _Progress) -> None:
     if not found:
         return
     rows = pa.concat_tables(found)
-    first, aside = unreadable_records(rows, batch.spec.sources, batch.context.unreadable)
+    first, letters = unreadable_records(rows, batch.spec.sources, batch.context.unreadable)
     progress.unreadable, progress.note = rows.num_rows, f"{rows.num_rows} records can't be read, the first: {first}"
-    if aside is not None:
-        batch.outputs.add(*aside)
+    letters.hand_over(batch.outputs)
 
 
 def _take_rows_of_sinks(batch: StepBatch) -> None:
@@ -285,7 +284,7 @@ def _call_foreach_batch(progress: _Progress) -> None:
 
 
 def _has_written(batch: StepBatch) -> bool:
-    return bool(batch.outputs or batch.state.passed_over.letters.parts) or _has_changed(batch.state)
+    return bool(batch.outputs or batch.state.passed_over.letters) or _has_changed(batch.state)
 
 
 def _has_changed(state: StepState) -> bool:

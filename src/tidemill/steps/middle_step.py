@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tidemill.steps.commit.unreadable import as_unreadable
 from tidemill.steps.gather import gather
-from tidemill.steps.outputs import ToDeadLetters, ToNode
+from tidemill.steps.outputs import ToNode
 from tidemill.steps.rows.order import first_child
 from tidemill.steps.rows.records import naming, to_rows
 from tidemill.steps.rows.schema import MARKER, OUTPUT, SCHEMA, with_clock
@@ -57,9 +57,7 @@ def run_middle_step(
         for tag in batch.tables.keys() - (spec.tags - spec.global_tags):
             yield from batch.tables[tag].to_batches()
     run_nodes(batch)
-    letters_topic = context.unreadable.handlers.dead_letter_topic
-    if letters_topic is not None:
-        batch.outputs.add(ToDeadLetters(letters_topic), batch.state.passed_over.letters)
+    batch.state.passed_over.letters.hand_over(batch.outputs)
     yield from _onward(batch)
     # Only now: a worker that dies on the way must leave a batch that is seen to be cut short.
     yield from marker if not batch.unreadable else [marker_rows(replace(batch.marker, partition_stats=batch.partition_stats))]

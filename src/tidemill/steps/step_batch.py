@@ -15,7 +15,7 @@ from tidemill.errors import RecordError
 from tidemill.forked import children_end
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.operators.operation_table import Enters, entry_of, tables_of
-from tidemill.steps.commit.dead_letters import PassedOver
+from tidemill.steps.commit.passed_over import PassedOver
 from tidemill.steps.commit.sinks import as_its_serdes_write
 from tidemill.steps.gather import Gathered
 from tidemill.steps.graph.graph_step import run_graph

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tidemill.ids import TaskId
 from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers
-from tidemill.steps.commit.dead_letters import PassedOver
+from tidemill.steps.commit.passed_over import PassedOver
 from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.vector.retained_rows import ShownRows

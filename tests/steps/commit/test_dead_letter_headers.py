@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from tidemill.steps.commit.dead_letters import error_headers
+from tidemill import DeadLetter, ErrorContext
 
 
 def test_the_error_follows_the_records_own_headers_in_kafka_streams_order() -> None:
-    headers = error_headers(
-        [("own", None)], error="E", message="m", stacktrace="s", topic="in", partition=2, offset=None
+    at = ErrorContext(
+        task=None, node="N", topic="in", partition=2, offset=None, timestamp=-1, headers=(("own", None),), source_raw_key=b"k"
     )
-    said = {"exception": b"E", "message": b"m", "stacktrace": b"s", "topic": b"in", "partition": b"2", "offset": b"-1"}
-    assert headers == [("own", None), *((f"__streams.errors.{name}", value) for name, value in said.items())]
+    letter = DeadLetter.of(at, ValueError("m"), "dead")
+    said = {"exception": b"builtins.ValueError", "message": b"m", "stacktrace": b"", "topic": b"in", "partition": b"2"}
+    expected = {f"__streams.errors.{name}": value for name, value in (said | {"offset": b"-1"}).items()}
+    assert letter.headers == (("own", None), *expected.items())
+    assert (letter.key, letter.value, letter.timestamp) == (b"k", None, 0)

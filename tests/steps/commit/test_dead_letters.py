@@ -10,7 +10,7 @@ import pytest
 from tests.operators.step_harness import StepRun
 from tidemill import ProcessorContext, PunctuationType, Record, Serdes, StreamsBuilder, per_record
 from tidemill.errors import RecordTooLargeError
-from tidemill.operators.exception_handlers import FAILING, ExceptionHandlers, ExceptionResponse
+from tidemill.operators.exception_handlers import FAILING, DeadLetter, ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.task.raw_records import RecordColumns
@@ -68,6 +68,35 @@ def test_a_record_put_aside_is_the_sources_with_its_own_headers_and_those_of_the
         "__streams.errors.offset": b"1",
     }
     assert run.dropped == 1
+
+
+def to_two_topics(context: ErrorContext, record: Record | None, error: Exception) -> list[DeadLetter]:
+    del record
+    whole = DeadLetter(topic="originals", key=context.source_raw_key, value=context.source_raw_value, partition=0)
+    return [whole, DeadLetter(topic="reasons", value=str(error).encode(), timestamp=7, headers=(("why", b"no number"),))]
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_letters_of_a_handlers_own_go_where_it_says_with_the_batch_also_from_an_earlier_step(steps: int) -> None:
+    run = run_of(counting_numbers(), ExceptionHandlers(processing=to_two_topics))
+    if steps == 2:
+        [step] = run.compiled.steps
+        run.compiled.steps = (replace(step, last=False), replace(step, number=2, graphs=()))
+        run.workers.insert(0, replace(run.workers[0], graphs=KeptGraphs(run.workers[0].unreadable.handlers)))
+    report = run.run_at(sent(b"1", b"one"), 0)
+    letters = {topic: rest for topic, *rest, _batch in run.written if topic in ("originals", "reasons")}
+    assert letters == {
+        "originals": [b"k1", b"one", 101, ()],
+        "reasons": [None, b"invalid literal for int() with base 10: 'one'", 7, (("why", b"no number"),)],
+    }
+    assert (report.skipped, report.dropped) == (1, 1)
+
+
+def test_a_letter_for_a_partition_that_there_is_not_ends_the_thread() -> None:
+    handlers = ExceptionHandlers(processing=lambda *asked: DeadLetter(topic="dead", partition=9))
+    said = r"a dead letter for partition 9 of dead, which has the partitions 0 to \d; expected one of them"
+    with pytest.raises(AssertionError, match=f"stopped: .*{said}"):
+        run_of(counting_numbers(), handlers).pipe(sent(b"one"))
 
 
 class FailsWhenCalled:

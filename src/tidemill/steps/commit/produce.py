@@ -16,7 +16,7 @@ from tidemill.operators.exception_handlers import ErrorContext
 from tidemill.operators.record import Record
 from tidemill.steps.commit.sinks import by_topic_of, placed
 from tidemill.steps.outputs import Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
-from tidemill.steps.rows.records import Records, in_order
+from tidemill.steps.rows.records import ANY_PARTITION, Records, in_order
 from tidemill.steps.rows.schema import SUMMED_HEADER
 from tidemill.steps.step_context import Output
 from tidemill.steps.step_spec import StepSpec
@@ -35,12 +35,23 @@ def produce_results(output: Output, spec: StepSpec, outputs: Outputs, state: Ste
         if topic in summing:
             records = _with_sums(records) if summing[topic] else _without_summed_header(records)
         count += _send(output, topic, records, _read_for(topic, spec), None if topic in request.internal else state)
-    if state.handlers.dead_letter_topic and len(state.passed_over.letters):
-        letters.setdefault(state.handlers.dead_letter_topic, []).append(state.passed_over.letters)
+    for topic, own in state.passed_over.letters.by_topic.items():
+        letters.setdefault(topic, []).append(own)
     for topic, held in letters.items():
         for records in held:
+            _check_partitions(topic, records, output)
             count += _send(output, topic, records, "", None)
     return count
+
+
+def _check_partitions(topic: str, letters: Records, output: Output) -> None:
+    """StopError for a dead letter to a partition that there is not."""
+    highest = max(letters.partitions or (), default=ANY_PARTITION)
+    if highest != ANY_PARTITION and highest >= (count := output.partitions_of(topic)):
+        raise StopError(
+            f"an exception handler returned a dead letter for partition {highest} of {topic}, which has the partitions 0 to"
+            f" {count - 1}; expected one of them, or None for the key's"
+        )
 
 
 def produce_changelogs(
@@ -121,7 +132,7 @@ def _is_passed_over(
     key, value, headers = records.keys[at], records.values[at], tuple(records.header(at) or ())
     context = ErrorContext(
         task=None, node=f"the sink of {topic}", topic=sources, partition=records.parts[at], offset=records.offsets[at],
-        timestamp=records.timestamps[at], headers=headers,
+        timestamp=records.timestamps[at], headers=headers, source_raw_key=key,
     )  # fmt: skip
     try:
         refused = state.handlers.judge(context, Record(key, value, context.timestamp, headers), problem, in_sink=True)
@@ -129,7 +140,7 @@ def _is_passed_over(
         raise StopError(f"{context.node}: {failure}") from failure
     if refused is not None:
         state.dropped += 1
-        state.passed_over.add(refused, key, None)
+        state.passed_over.add(refused)
     return refused is not None
 
 

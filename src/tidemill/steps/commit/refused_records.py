@@ -46,7 +46,7 @@ def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepSt
     headers = tuple(unpacked(row["headers"]) or ())
     context = ErrorContext(
         task=TaskId(origin.subtopology, row["part"]), node=names, topic=refused.topic, partition=refused.partition,
-        offset=refused.offset, timestamp=row["ts"], headers=headers,
+        offset=refused.offset, timestamp=row["ts"], headers=headers, source_raw_key=row["key"], source_raw_value=row["value"],
     )  # fmt: skip
     sides = ((origin.key_serde, row["key"]), (origin.value_serde, row["value"]))
     key, value = (data if serde is None else as_handlers_get_it(serde, data) for serde, data in sides)
@@ -61,5 +61,5 @@ def _judge(row: SourceRow, origin: Origin, refused: RefusedRecord, state: StepSt
             what, task=str(context.task), topic=refused.topic, partition=refused.partition, offset=refused.offset
         )
     state.dropped += 1
-    state.passed_over.add(passed, row["key"], row["value"])
+    state.passed_over.add(passed)
 

@@ -123,14 +123,12 @@ def _pass_over(origin: _Origin, records: Records, at: int, problem: BaseExceptio
     record = _as_handlers_get_it(origin.key_serde, origin.value_serde, records, at)
     said = said_by(problem)
     what = said if isinstance(problem, SerdeError) else f"a serde failed: {type(problem).__name__}: {said}"
-    data = records.keys[at], records.values[at]
-    _judge(context, record, problem, data, state, f"{origin.sink}: {what}", in_sink=True)
+    _judge(context, record, problem, state, f"{origin.sink}: {what}", in_sink=True)
 
 
 def _judge(
-    context: ErrorContext, record: Record, problem: BaseException, data: tuple[bytes | None, bytes | None], state: StepState,
-    what: str, *, in_sink: bool,
-) -> None:  # fmt: skip
+    context: ErrorContext, record: Record, problem: BaseException, state: StepState, what: str, *, in_sink: bool
+) -> None:
     """Skips the record if the handler decides so; else RecordError with ``what``, or with the handler's own error."""
     try:
         refused = state.handlers.judge(context, record, problem, in_sink=in_sink)
@@ -141,7 +139,7 @@ def _judge(
     if refused is None:
         raise _error(what, context) from problem
     state.dropped += 1
-    state.passed_over.add(refused, *data)
+    state.passed_over.add(refused)
 
 
 def _error(what: str, context: ErrorContext) -> RecordError:
@@ -265,7 +263,7 @@ def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, probl
         raise _error(said, _context(sink.name, sink.subtopology, sink.inputs, records, at)) from problem
     context = _context(" or ".join(sink.above), sink.subtopology, sink.inputs, records, at)
     record = _as_handlers_get_it(sink.key_serde, sink.value_serde, records, at)
-    _judge(context, record, problem, (records.keys[at], records.values[at]), state, said, in_sink=False)
+    _judge(context, record, problem, state, said, in_sink=False)
 
 
 def _decoded(sink: SinkSpec, records: Records, at: int) -> Record:
@@ -283,5 +281,6 @@ def _context(node: str, subtopology: int, topics: tuple[str, ...], records: Reco
     task, offset = TaskId(subtopology, records.parts[at]), records.offsets[at]
     return ErrorContext(
         task=task, node=node, topic=topic_of(topics, records.sequences[at], offset), partition=task.partition, offset=offset,
-        timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
+        timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()), source_raw_key=records.keys[at],
+        source_raw_value=records.values[at],
     )  # fmt: skip

@@ -1,8 +1,7 @@
 """Records whose bytes a serde can't read: stop, skip, or skip with a dead letter.
 
 Decides what happens by ``deserialization.exception.handler``, which may be a function of the user's: it is asked about one record
-after the other, in the order of their offsets. Finding such records is the source step's and the first layer's;
-``dead_letters`` has the headers of a dead letter.
+after the other, in the order of their offsets. Finding such records is the source step's and the first layer's.
 """
 
 from __future__ import annotations
@@ -20,16 +19,14 @@ from tidemill.operators.exception_handlers import (
     ExceptionHandlers,
     ExceptionResponse,
     HandlerFailedError,
-    response_of,
+    letters_of,
 )
 from tidemill.operators.record import Record
 from tidemill.printable import said_by
-from tidemill.steps.commit.dead_letters import error_headers
-from tidemill.steps.outputs import ToDeadLetters
+from tidemill.steps.commit.passed_over import Letters
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import Intake
 from tidemill.steps.rows.order import topic_index
-from tidemill.steps.rows.records import Records
 from tidemill.steps.rows.schema import SUMMED_HEADER, UNREADABLE, UNREADABLE_HEADERS, SourceRow
 from tidemill.steps.step_spec import Origin
 from tidemill.task.raw_records import Headers
@@ -52,11 +49,9 @@ class Unreadable:
     serdes: Mapping[int, tuple[Serde, Serde]] = field(default_factory=dict)
 
 
-def unreadable_records(
-    table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable
-) -> tuple[RecordError, tuple[ToDeadLetters, Records] | None]:
-    """The error of the first record, and (destination, dead letters) unless they are only skipped. Records for global stores
-    are: each thread would send a letter, at each start.
+def unreadable_records(table: pa.Table, sources: Mapping[int, Origin], policy: Unreadable) -> tuple[RecordError, Letters]:
+    """The error of the first record, and the dead letters of all. Records for global stores have none: each thread would send
+    one, at each start.
 
     Raises:
         RecordError: the handler's answer to one of them is FAIL, or the handler fails.
@@ -64,39 +59,35 @@ def unreadable_records(
     """
     rows: list[SourceRow] = table.select(["part", "off", "seq", "ts", "headers", "key", "value", "n"]).to_pylist()
     rows.sort(key=lambda row: (row["off"], row["part"]))
-    answers = [_answer(row, sources, policy) for row in rows]
-    letters = [row for row, answer in zip(rows, answers, strict=True) if answer is ExceptionResponse.DEAD_LETTER]
-    first = _error(rows[0], sources, _reason(rows[0], policy))
-    if not letters:
-        return first, None
-    assert policy.topic is not None
-    own = [row for row in letters if not sources[row["n"]].is_global]
-    return first, ((ToDeadLetters(policy.topic), _set_aside(own, sources, policy)) if own else None)
+    letters = Letters()
+    if policy.handler is not ExceptionResponse.CONTINUE:
+        for row in rows:
+            _ask(row, sources[row["n"]], policy, letters)
+    return _error(rows[0], sources[rows[0]["n"]], _reason(rows[0], policy)), letters
 
 
-def _answer(row: SourceRow, sources: Mapping[int, Origin], policy: Unreadable) -> ExceptionResponse:
-    if policy.handler in (ExceptionResponse.CONTINUE, ExceptionResponse.DEAD_LETTER):
-        return policy.handler
-    origin, reason = sources[row["n"]], _reason(row, policy)
+def _ask(row: SourceRow, origin: Origin, policy: Unreadable, letters: Letters) -> None:
+    reason = _reason(row, policy)
     if policy.handler is ExceptionResponse.FAIL:
-        raise _error(row, sources, f"{reason}. Correct the serde, or set {_SETTING} to continue or dead-letter")
+        raise _error(row, origin, f"{reason}. Correct the serde, or set {_SETTING} to continue or dead-letter")
     headers = tuple(_own(row))
     context = ErrorContext(
         task=TaskId(origin.subtopology, row["part"]), node=origin.node, topic=origin.topics[topic_index(row["seq"])],
-        partition=row["part"], offset=row["off"], timestamp=row["ts"], headers=headers,
+        partition=row["part"], offset=row["off"], timestamp=row["ts"], headers=headers, source_raw_key=row["key"],
+        source_raw_value=row["value"],
     )  # fmt: skip
     record = Record(row["key"], row["value"], row["ts"], headers)
     try:
-        response = response_of(policy.handler, _SETTING, policy.topic, context, record, SerdeError(reason))
+        given = letters_of(policy.handler, _SETTING, policy.topic, context, record, SerdeError(reason))
     except HandlerFailedError as failure:
-        raise _error(row, sources, str(failure)) from failure
-    if response is ExceptionResponse.FAIL:
-        raise _error(row, sources, f"{reason}. Correct the serde: {_SETTING} has answered FAIL")
-    return response
+        raise _error(row, origin, str(failure)) from failure
+    if given is None:
+        raise _error(row, origin, f"{reason}. Correct the serde: {_SETTING} has answered FAIL")
+    for letter in () if origin.is_global else given:
+        letters.add(letter, context)
 
 
-def _error(row: SourceRow, sources: Mapping[int, Origin], said: str) -> RecordError:
-    origin = sources[row["n"]]
+def _error(row: SourceRow, origin: Origin, said: str) -> RecordError:
     return RecordError(
         said,
         task=str(TaskId(origin.subtopology, row["part"])),
@@ -104,25 +95,6 @@ def _error(row: SourceRow, sources: Mapping[int, Origin], said: str) -> RecordEr
         partition=row["part"],
         offset=row["off"],
     )
-
-
-def _set_aside(rows: list[SourceRow], sources: Mapping[int, Origin], policy: Unreadable) -> Records:
-    return Records(
-        parts=[row["part"] for row in rows],
-        keys=[row["key"] for row in rows],
-        values=[row["value"] for row in rows],
-        timestamps=[max(0, row["ts"]) for row in rows],
-        offsets=[row["off"] for row in rows],
-        sequences=[row["seq"] for row in rows],
-        headers=[_headers(row, sources[row["n"]].topics[topic_index(row["seq"])], policy) for row in rows],
-    )
-
-
-def _headers(row: SourceRow, topic: str, policy: Unreadable) -> Headers:
-    return error_headers(
-        _own(row), error="tidemill.errors.SerdeError", message=_reason(row, policy), stacktrace="",
-        topic=topic, partition=row["part"], offset=row["off"],
-    )  # fmt: skip
 
 
 def _own(row: SourceRow) -> Headers:

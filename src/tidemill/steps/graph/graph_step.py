@@ -19,7 +19,7 @@ from tidemill.operators.record import LATEST_TIME, UNKNOWN_TIME, Record
 from tidemill.operators.task_graph import TaskGraph
 from tidemill.steps.graph.graph_output import GraphOutput
 from tidemill.steps.graph.kept_graphs import KeptGraphs
-from tidemill.steps.rows.decoded import DecodedRows, source_bytes
+from tidemill.steps.rows.decoded import DecodedRows, SourceBytes
 from tidemill.steps.rows.merged import Merged
 from tidemill.steps.rows.order import LAST_SEQUENCE, flushed_sequence
 from tidemill.steps.rows.task_rows import opened
@@ -40,9 +40,11 @@ def run_graph(
     if spec.window_join is not None and kept.handlers.are_failing:  # which can't leave a single record out
         _run_joins(output, spec.window_join, arrived, state, kept, running, request.now_ms)
         return output
-    merged = Merged(arrived)
+    merged, source_bytes = Merged(arrived), SourceBytes(arrived).of
     if spec.is_global:
-        _keep_global(kept.shared.graph(spec, request.now_ms), merged, state)
+        graph = kept.shared.graph(spec, request.now_ms)
+        graph.source_bytes = source_bytes
+        _keep_global(graph, merged, state)
         return output
     for task, owner in running.items():
         if task.subtopology != spec.subtopology:
@@ -54,6 +56,7 @@ def run_graph(
             graph.advance_stream_time(begins)  # to where the owner before this one had come
             graph.latest_time = LATEST_TIME if ends == UNKNOWN_TIME else max(begins, ends)
             graph.take_many = partial(output.put_all, task) if spec.writes_alone else None
+            graph.source_bytes = source_bytes
             _run_task(graph, task, merged, output)
             graph.advance_stream_time(ends)  # records that came to no node here count as well
             graph.advance_wall_clock(request.now_ms)
@@ -65,8 +68,7 @@ def run_graph(
             graph.take_many = None
             state.dropped += graph.dropped - before
             for refused in graph.take_refused():
-                at = refused.context
-                state.passed_over.add(refused, *(refused.data or source_bytes(arrived, at.topic, at.partition, at.offset)))
+                state.passed_over.add(refused)
     return output
 
 
@@ -143,4 +145,4 @@ def _keep_global(graph: TaskGraph, merged: Merged, state: StepState) -> None:
     graph.flush()
     state.dropped += graph.dropped - before
     for refused in graph.take_refused():  # without a letter: each thread of each instance would send one at each start
-        state.passed_over.add(replace(refused, is_letter=False), None, None)
+        state.passed_over.add(replace(refused, letters=()))

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from tidemill.dsl.serdes import StringSerde, java_text
 from tidemill.errors import ColumnsResultError
+from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import Headers
 from tidemill.printable import said_by
 from tidemill.steps.rows.codecs_wire import as_it_came
@@ -105,22 +106,30 @@ def _why(serde: Serde, data: bytes | None) -> str:
     return ""
 
 
-def source_bytes(
-    arrived: Sequence[DecodedRows], topic: str, partition: int, offset: int | None
-) -> tuple[bytes | None, bytes | None]:
-    """Key and value of the record that came from there: as in the topic, or, behind functions of columns, as these have made
-    them; nothing where it is not among these rows."""
-    for found in arrived if offset is not None else ():
-        places = zip(found.topics(), found.parts, found.offsets, strict=True)
-        at = next((at for at, place in enumerate(places) if place == (topic, partition, offset)), None)
-        if at is not None:
-            row, entry = found.table.slice(at, 1), found.entry
-            if entry.source is not None:
-                return row.column("key")[0].as_py(), row.column("value")[0].as_py()
-            key, value = side_bytes(row, "key", entry.key_serde)[0], side_bytes(row, "value", entry.value_serde)[0]
-            by_key, by_value = entry.letter_serdes
-            return as_it_came(by_key, entry.key_serde, key), as_it_came(by_value, entry.value_serde, value)
-    return None, None
+class SourceBytes:
+    """Key and value of the records that have arrived: as in the topic, or, behind functions of columns, as these made them."""
+
+    def __init__(self, arrived: Sequence[DecodedRows]) -> None:
+        self._arrived = arrived
+        self._places: dict[tuple[str, int, int | None], tuple[DecodedRows, int]] = {}
+
+    def of(self, origin: RecordMetadata) -> tuple[bytes | None, bytes | None]:
+        """Nothing for a record that is not among those that have arrived."""
+        if origin.offset is None:
+            return None, None
+        if not self._places:  # only now: most batches have no record that fails
+            for rows in self._arrived:
+                for at, place in enumerate(zip(rows.topics(), rows.parts.tolist(), rows.offsets, strict=True)):
+                    self._places.setdefault(place, (rows, at))
+        found, at = self._places.get((origin.topic, origin.partition, origin.offset), (None, 0))
+        if found is None:
+            return None, None
+        row, entry = found.table.slice(at, 1), found.entry
+        if entry.source is not None:
+            return row.column("key")[0].as_py(), row.column("value")[0].as_py()
+        key, value = side_bytes(row, "key", entry.key_serde)[0], side_bytes(row, "value", entry.value_serde)[0]
+        by_key, by_value = entry.letter_serdes
+        return as_it_came(by_key, entry.key_serde, key), as_it_came(by_value, entry.value_serde, value)
 
 
 def _texts(column: pa.ChunkedArray) -> list[object]:

@@ -66,10 +66,11 @@ class Records:
         return None if self.headers is None else self.headers[at]
 
     def since(self, begin: int) -> Records:
-        return self.without(range(begin))
+        return self.only(range(begin, len(self)))
 
     def without(self, places: Collection[int]) -> Records:
-        return self.only([at for at in range(len(self)) if at not in places])
+        left_out = set(places)
+        return self.only([at for at in range(len(self)) if at not in left_out])
 
     def only(self, places: Sequence[int]) -> Records:
         """The records at these places, in their order; a place may come several times."""

@@ -126,12 +126,20 @@ def _address(to: Destination, records: Records, at: int) -> Headers:
         case ToTopic(name):
             return [("topic", name.encode())]
         case ToDeadLetters(topic):
-            return [("letters", topic.encode())]
+            return [("letters", topic.encode()), ("partition", _chosen(records, at))]
         case ToSink(name, topic):
-            partition = None if records.partitions is None else _INT.pack(records.partitions[at])
-            return [("sink", name.encode()), ("topic", None if topic is None else topic.encode()), ("partition", partition)]
+            chosen = ("partition", _chosen(records, at))
+            return [("sink", name.encode()), ("topic", None if topic is None else topic.encode()), chosen]
         case ToNode(name):
             raise AssertionError(f"rows that have left {name} belong to a later layer, not to the producer")
+
+
+def _chosen(records: Records, at: int) -> bytes | None:
+    return None if records.partitions is None else _INT.pack(records.partitions[at])
+
+
+def _unpacked_partition(packed_partition: bytes | None) -> int | None:
+    return None if packed_partition is None else int(_INT.unpack(packed_partition)[0])
 
 
 def _addressed(headers: Headers) -> tuple[Destination, int | None, Headers]:
@@ -141,9 +149,10 @@ def _addressed(headers: Headers) -> tuple[Destination, int | None, Headers]:
     if kind == "topic":
         return ToTopic(name.decode()), None, rest
     if kind == "letters":
-        return ToDeadLetters(name.decode()), None, rest
+        (_, partition), *own = rest
+        return ToDeadLetters(name.decode()), _unpacked_partition(partition), own
     (_, topic), (_, partition), *own = rest
-    chosen = None if partition is None else _INT.unpack(partition)[0]
+    chosen = _unpacked_partition(partition)
     return ToSink(name.decode(), None if topic is None else topic.decode()), chosen, own
 
 

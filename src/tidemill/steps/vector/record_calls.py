@@ -49,11 +49,13 @@ def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Bas
     """Passes over a record that the node's function fails on, if the handler says so; else raises."""
     offset = records.offsets[at]
     topic = topic_of(node.topics, records.sequences[at], offset)
+    key, value = records.keys[at], records.values[at]
+    by_key, by_value = node.letter_serdes
     context = ErrorContext(
         task=task, node=node.name, topic=topic, partition=task.partition, offset=-1 if offset is None else offset,
         timestamp=records.timestamps[at], headers=tuple(records.header(at) or ()),
+        source_raw_key=as_it_came(by_key, node.key_serde, key), source_raw_value=as_it_came(by_value, node.value_serde, value),
     )  # fmt: skip
-    key, value = records.keys[at], records.values[at]
     sides = as_handlers_get_it(node.key_serde, key), as_handlers_get_it(node.value_serde, value)
     try:
         record = Record(*sides, context.timestamp, context.headers)
@@ -63,8 +65,7 @@ def refuse(node: NodeSpec, task: TaskId, records: Records, at: int, problem: Bas
     if refused is None:
         raise failed_on(node, task, records, at, problem) from problem
     state.dropped += 1
-    by_key, by_value = node.letter_serdes
-    state.passed_over.add(refused, as_it_came(by_key, node.key_serde, key), as_it_came(by_value, node.value_serde, value))
+    state.passed_over.add(refused)
 
 
 def failed_on(node: NodeSpec, task: TaskId, records: Records, at: int, problem: BaseException) -> RecordError:
