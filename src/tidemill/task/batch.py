@@ -169,6 +169,9 @@ class BatchRequest:
     incarnation: int = 0
     fences: int = 0
     """The number of times that the driver has fenced the thread's own producer: a worker discards one from before."""
+    created_again: int = 0
+    """The number of times that the driver has found topics that were deleted and created again: consumers from before may never
+    read them."""
     last_committed_batch: int = 0
     """Id of the last committed batch, 0 before the first. Workers discard in-memory state that derives from any other."""
     globals: Positions = field(default_factory=dict)

@@ -80,12 +80,16 @@ class ThreadReader:
         self._watermarks_at = 0.0
         self._limits: Mapping[TopicPartition, int] = {}
         self._at_limit: dict[TopicPartition, int] = {}
+        self._created_again = 0
         self.is_full = False
         """The last read ended because it had as many bytes as a batch may."""
         self.has_read_sources = False
 
     def place(self, request: BatchRequest) -> None:
         """Holds exactly the request's partitions, at its positions, each with the consumer of its kind."""
+        if request.created_again != self._created_again:
+            self.close()
+            self._created_again = request.created_again
         wanted: dict[ReadKind, dict[TopicPartition, int]] = {kind: {} for kind in ReadKind}
         wanted[ReadKind.GLOBAL].update(request.globals)
         wanted[ReadKind.CHANGELOG].update(request.changelogs)
