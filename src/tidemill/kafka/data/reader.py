@@ -228,6 +228,10 @@ class ThreadReader:
         """Partitions whose position the broker doesn't have: read no further until the next placing."""
         return tuple(sorted(tp for consumer in self._consumers.values() for tp in consumer.out_of_range))
 
+    def truncated(self) -> dict[TopicPartition, int]:
+        """Those of them of which a leader has lost the end: up to where its records are those that were read, -1 if unknown."""
+        return {tp: at for consumer in self._consumers.values() for tp, at in consumer.truncated.items()}
+
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Once a second; in between nothing."""
         now = time.monotonic()
