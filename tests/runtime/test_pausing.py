@@ -69,6 +69,7 @@ def batches(tasks: Any, *, is_paused: bool, global_topics: tuple[str, ...] = ())
         registry=tasks,
         local=tasks,
         global_topics=GlobalTopics(global_topics, brokers),  # type: ignore[arg-type]
+        created_again=lambda _request: 0,
         fence=lambda: None,
         is_paused=lambda: is_paused,
     )

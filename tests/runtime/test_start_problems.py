@@ -151,7 +151,7 @@ def test_an_offset_of_a_repartition_topic_that_is_out_of_range_stops_whatever_th
     with place.running(counting(place)) as streams:
         assert place.received("out", 1)
         [thread] = streams.threads
-        thread._offsets.reset([partition])  # a consumer's late word on a position that it has left: the committed offset exists
+        thread._offsets.reset([partition], {})  # a consumer's late word on a position that it has left
     make_the_committed_offset_unreadable(place, partition)
     with place.application(counting(place), **{"auto.offset.reset": "earliest"}) as streams:
         message = ended(streams)

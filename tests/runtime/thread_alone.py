@@ -103,7 +103,7 @@ class ThreadAlone:
             "thread",
             StreamsConfig.read_slice(ThreadConfig, {}),
             replace(TOPOLOGY, has_stores=frozenset(has_stores)),
-            admin=unused,
+            admin=SimpleNamespace(topic_ids=lambda topics, timeout_s: {}),  # type: ignore[arg-type]
             local_state=LocalState(directory, lock, logged=(), reporter="thread"),
             global_topics=GlobalTopics((), unused) if global_topics is None else global_topics,
             place=GroupPlace(identity=IDENTITY, leader=unused, make_member=lambda group: member),

@@ -29,6 +29,9 @@ class LogReader:
     def global_ends(self) -> dict[TopicPartition, int]:
         return {}
 
+    def truncated(self) -> dict[TopicPartition, int]:
+        return {}
+
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return ()
 

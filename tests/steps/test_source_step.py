@@ -44,6 +44,9 @@ class Reader:
     def global_ends(self) -> Mapping[TopicPartition, int]:
         return {}
 
+    def truncated(self) -> dict[TopicPartition, int]:
+        return {}
+
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return (IN,)
 

@@ -110,6 +110,13 @@ def test_stores_that_lack_records_which_are_gone_are_wiped_empty_ones_lack_none(
     assert reported(fetched(new_task(), bounds), position)[TASK].wipe is wiped
 
 
+def test_a_restoring_task_whose_changelog_was_truncated_is_restored_from_its_beginning() -> None:
+    """Its end is known, and may be behind the stores by now; they have rows that it lacks."""
+    restoring = reported(fetched(new_task()), 4)
+    after = reported(restoring, None, Outcome.LOST, out_of_range=(LOG,), truncated={LOG: 2})[TASK]
+    assert (after.phase, after.needs_bounds, after.stores, after.wipe) == (Phase.CREATED, True, None, True)
+
+
 def test_a_restoring_task_whose_changelog_is_out_of_range_fetches_its_bounds_again() -> None:
     restoring = reported(fetched(new_task()), 4)
     out_of_range = reported(restoring, None, Outcome.LOST, out_of_range=(LOG,))[TASK]

@@ -96,6 +96,14 @@ def test_a_refused_batch_has_followed_its_changelogs_all_the_same() -> None:
     assert request(reported(following(4), 8, Outcome.REFUSED)).standbys == {LOG: 8}
 
 
+def test_a_standby_of_a_truncated_changelog_begins_again_however_long_that_is_by_now() -> None:
+    standbys = reported(following(), 4, Outcome.LOST, out_of_range=(LOG,), truncated={LOG: 2})
+    assert (standbys[TASK].wipe, standbys[TASK].needs_bounds) == (True, True)
+    [run] = request(standbys).tasks
+    assert run.wipe
+    assert request(reported(fetched(standbys), 0)).standbys == {LOG: 0}
+
+
 def test_a_changelog_that_is_out_of_range_is_looked_at_again() -> None:
     standbys = reported(following(), None, Outcome.LOST, out_of_range=(LOG,))
     assert standbys[TASK].needs_bounds

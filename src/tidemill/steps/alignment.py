@@ -169,6 +169,9 @@ class AlignedReader:
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return self.reader.out_of_range()
 
+    def truncated(self) -> Mapping[TopicPartition, int]:
+        return self.reader.truncated()
+
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
         return self.reader.high_watermarks()
 

@@ -106,7 +106,8 @@ def _run_if_whole(
     assert marker is not None
     if marker.out_of_range:
         problem = f"offsets out of range: {', '.join(map(str, marker.out_of_range))}"
-        return replace(_lost_report(request, context, problem, is_misfit=True), out_of_range=marker.out_of_range)
+        lost = _lost_report(request, context, problem, is_misfit=True)
+        return replace(lost, out_of_range=marker.out_of_range, truncated=marker.truncated)
     problem = context.graphs.shared.begin(request)
     if problem is not None:
         return _lost_report(request, context, problem, is_misfit=False)

@@ -43,6 +43,8 @@ class SourceReader(Protocol):
 
     def out_of_range(self) -> tuple[TopicPartition, ...]: ...
 
+    def truncated(self) -> Mapping[TopicPartition, int]: ...
+
     def high_watermarks(self) -> Mapping[TopicPartition, int]: ...
 
     @property
@@ -110,6 +112,7 @@ def _marker(
         chunks=chunks,
         rows=rows,
         out_of_range=reader.out_of_range() if reads else (),
+        truncated=reader.truncated() if reads else {},
         high_watermarks=reader.high_watermarks(),
         global_ends=reader.global_ends() if request.globals else {},
         partition_stats=arriving.partition_stats,

@@ -169,6 +169,9 @@ class BatchRequest:
     incarnation: int = 0
     fences: int = 0
     """The number of times that the driver has fenced the thread's own producer: a worker discards one from before."""
+    created_again: int = 0
+    """The number of times that the driver has found topics that were deleted and created again: consumers from before may never
+    read them."""
     last_committed_batch: int = 0
     """Id of the last committed batch, 0 before the first. Workers discard in-memory state that derives from any other."""
     globals: Positions = field(default_factory=dict)
@@ -193,6 +196,8 @@ class Marker:
     chunks: int
     rows: int
     out_of_range: tuple[TopicPartition, ...] = ()
+    truncated: Positions = field(default_factory=dict)
+    """Those of them of which a leader has lost the end: up to where its records are those that were read, -1 if unknown."""
     high_watermarks: Positions = field(default_factory=dict)
     global_ends: Positions = field(default_factory=dict)
     partition_stats: Mapping[TopicPartition, PartitionStats] = field(default_factory=dict)
@@ -236,6 +241,7 @@ class BatchReport:
     ends: Positions = field(default_factory=dict)
     changelog_ends: Positions = field(default_factory=dict)
     out_of_range: tuple[TopicPartition, ...] = ()
+    truncated: Positions = field(default_factory=dict)
     high_watermarks: Positions = field(default_factory=dict)
     stores: tuple[StorePositions, ...] = ()
     """Positions of the stores of every task in the request; one that is behind must restore before it runs again."""

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tidemill.ids import TaskId, TopicPartition
-from tidemill.task.batch import BatchReport, BatchRequest, Outcome, StorePositions, TaskRun, times_after
+from tidemill.task.batch import BatchReport, BatchRequest, Outcome, Positions, StorePositions, TaskRun, times_after
 from tidemill.task.partition_time import PartitionTime, Times, keeping
 
 
@@ -134,7 +134,7 @@ def reported(tasks: Tasks, report: BatchReport) -> dict[TaskId, ActiveTask]:
     stores = {at.task: at for at in report.stores}
     gone = frozenset(report.out_of_range)
     after = {
-        name: _without_bounds(task, gone, _with_stores(task, stores[name]) if name in stores else task)
+        name: _without_bounds(task, gone, report.truncated, _with_stores(task, stores[name]) if name in stores else task)
         for name, task in tasks.items()
     }
     if report.outcome is Outcome.LOST:
@@ -144,10 +144,15 @@ def reported(tasks: Tasks, report: BatchReport) -> dict[TaskId, ActiveTask]:
     return after
 
 
-def _without_bounds(before: ActiveTask, gone: frozenset[TopicPartition], task: ActiveTask) -> ActiveTask:
-    """If a changelog was read out of range, its bounds have changed: they are fetched again."""
+def _without_bounds(
+    before: ActiveTask, gone: frozenset[TopicPartition], truncated: Positions, task: ActiveTask
+) -> ActiveTask:
+    """If a changelog was read out of range, its bounds have changed: they are fetched again. If it was truncated, the stores have
+    rows that it lacks."""
     if before.phase is Phase.RUNNING or gone.isdisjoint(task.changelogs.values()):
         return task
+    if not truncated.keys().isdisjoint(task.changelogs.values()):
+        return replace(task, phase=Phase.CREATED, bounds=None, stores=None, wipe=True)
     return replace(task, phase=Phase.CREATED, bounds=None)
 
 

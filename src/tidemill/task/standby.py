@@ -160,6 +160,8 @@ def _after(
     standby: StandbyTask, at: StorePositions | None, gone: frozenset[TopicPartition], report: BatchReport
 ) -> StandbyTask:
     was_unknown = standby.stores is None
+    if not report.truncated.keys().isdisjoint(standby.changelogs.values()):  # the stores have rows that it lacks
+        return replace(standby, stores=None, bounds=None, wipe=True)
     if at is not None:
         standby = replace(standby, stores=dict(at.changelog), wipe=False)
     if report.outcome not in (Outcome.COMMITTED, Outcome.REFUSED, Outcome.TRIED):

@@ -106,6 +106,9 @@ class GivenReader:
     def global_ends(self) -> Mapping[TopicPartition, int]:
         return {tp: at for tp, at in self._ends.items() if tp in self._globals}
 
+    def truncated(self) -> dict[TopicPartition, int]:
+        return {}
+
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         return ()
 

@@ -90,3 +90,29 @@ def test_an_offset_that_is_gone_behind_what_was_set_aside_is_out_of_range(
     assert consumer.ends() == {cut: BEGIN}
     consumer.place({cut: 2 * RECORDS})
     assert consumer.read(RECORDS, 0) == []
+
+
+TRUNCATED = (
+    "Partition log truncation detected at offset {at} (leader epoch 0): broker end offset is 20 (offset leader epoch 0). Reset "
+    "to INVALID.: Local: Partition log truncation detected (broker 2)"
+)
+UNKNOWN = (
+    "No epoch found less or equal to offset 0 (leader epoch 0): broker end offset is -1 (offset leader epoch -1). Reset using "
+    "configured policy.: Local: Partition log truncation detected (broker 2)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [(TRUNCATED.format(at=0), 20), (TRUNCATED.format(at=50), None), (UNKNOWN, -1)],
+    ids=["at its position", "at one that was left", "without an epoch"],
+)  # fmt: skip
+def test_a_truncated_log_is_told_with_where_it_was_truncated(
+    consumer: PartitionConsumer, cut: TopicPartition, text: str, found: int | None
+) -> None:
+    """The texts are those of librdkafka 2.16 on three brokers after an unclean election."""
+    consumer.place({cut: 0})
+    consumer._is_out_of_range(cut, None if text != UNKNOWN else 0, text)
+    assert consumer.truncated == ({} if found is None else {cut: found})
+    assert consumer.out_of_range == consumer.truncated.keys()
+    consumer.place({cut: BEGIN})
+    assert consumer.truncated == {}

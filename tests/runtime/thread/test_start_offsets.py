@@ -200,7 +200,7 @@ def test_an_offset_that_is_gone_is_replaced_by_the_policy_and_committed_and_what
 ) -> None:
     brokers = Brokers({} if committed is None else {at("a"): committed})
     brokers.metadata = "" if committed is None else brokers.metadata
-    offsets_of(brokers, policy).reset({at("a"): position})
+    offsets_of(brokers, policy).reset({at("a"): position}, {})
     assert brokers.made_known == {at("a"): int(said.split()[1].removeprefix("to="))}
     assert f"event=offset-out-of-range partition=a-0 {said}" in caplog.text
 
@@ -210,14 +210,45 @@ def test_what_a_consumer_says_of_a_position_that_it_has_left_resets_nothing(
     committed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     brokers = Brokers({at("a"): committed})
-    offsets_of(brokers, "none").reset({at("a"): 5})
+    offsets_of(brokers, "none").reset({at("a"): 5}, {})
     assert (brokers.made_known, caplog.text) == ({}, "")
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest", "by_duration:PT1H"])
+@pytest.mark.parametrize("committed", [60, 400], ids=["grown again", "beyond its end"])
+def test_a_truncated_topic_is_read_on_from_where_it_was_truncated_whatever_the_policy(
+    policy: str, committed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    brokers = Brokers({at("a"): committed})
+    offsets_of(brokers, policy).reset({at("a"): committed}, {at("a"): 30})
+    assert brokers.made_known == {at("a"): 30}
+    assert f"event=log-truncated partition=a-0 from={committed} to=30 " in caplog.text
+    assert "offset-out-of-range" not in caplog.text
+
+
+def test_what_was_committed_before_the_place_where_a_topic_was_truncated_stays() -> None:
+    brokers = Brokers({at("a"): 20})
+    offsets_of(brokers, "earliest").reset({at("a"): 60}, {at("a"): 30})
+    assert brokers.made_known == {}
+
+
+def test_where_it_is_not_known_where_a_topic_was_truncated_the_policy_decides() -> None:
+    brokers = Brokers({at("a"): 60})
+    offsets_of(brokers, "earliest").reset({at("a"): 60}, {at("a"): -1})
+    assert brokers.made_known == {at("a"): 10}
+
+
+def test_with_none_a_truncated_topic_stops() -> None:
+    brokers = Brokers({at("a"): 60})
+    with pytest.raises(StopError, match=r"a-0: the committed offset is out of range: 60 is to be read next.*10 to 30\."):
+        offsets_of(brokers, "none").reset({at("a"): 60}, {at("a"): 30})
+    assert brokers.made_known == {}
 
 
 def test_with_none_a_committed_offset_that_is_gone_stops() -> None:
     brokers = Brokers({at("a"): 5})
     with pytest.raises(StopError, match=r"a-0: the committed offset is out of range: 5 is to be read next.*10 to 90\.") as caught:
-        offsets_of(brokers, "none").reset({at("a"): 5})
+        offsets_of(brokers, "none").reset({at("a"): 5}, {})
     assert "or set auto.offset.reset to another value than none" in str(caught.value)
     assert brokers.made_known == {}
 
@@ -242,7 +273,7 @@ def test_records_of_a_repartition_topic_that_are_gone_stop_whatever_the_policy(c
     brokers: Any = Brokers({} if committed is None else {partition: committed})
     offsets = StartOffsets(task_topology(builder.build(), "app"), OffsetReset.EARLIEST, brokers, brokers, lambda: None)
     with pytest.raises(StopError, match=said):
-        offsets.reset({partition: 5})
+        offsets.reset({partition: 5}, {})
     assert brokers.made_known == {}
 
 

@@ -15,6 +15,7 @@ bootstrap.servers again (its issue 5301). It says so once, and what comes after 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Collection, Mapping
 from typing import TypeGuard, cast
@@ -39,6 +40,7 @@ _LOST_S = 3.0
 """Time without a record after which a client that lost its last broker has not found one by itself, or has read all."""
 
 _OUT_OF_RANGE = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+_TRUNCATED = re.compile(r"truncation detected at offset (\d+).*broker end offset is (\d+)")
 _DAMAGED = {KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG}
 """The client goes on to ask for the same records, or leaves them out."""
 
@@ -62,6 +64,9 @@ class PartitionConsumer:
         """Added by the last placing, and neither a record nor an end has come of them; kept where the consumer tells ends."""
         self._topics: frozenset[str] = frozenset()
         self.out_of_range: set[TopicPartition] = set()
+        self.truncated: dict[TopicPartition, int] = {}
+        """Those of them of which a leader has lost the end, after an unclean election: up to where its records are those that
+        were read, -1 if that is not known. There may be others behind that by now, at the position as well."""
         self._aside: list[FetchedRecord] = []
         """Taken out of the client's queue and not read yet."""
 
@@ -97,6 +102,7 @@ class PartitionConsumer:
         now = self.ends()
         stale = [tp for tp in self._placed if positions.get(tp) != now[tp] or tp in self.out_of_range]
         self.out_of_range.clear()
+        self.truncated.clear()
         self.unheard.clear()
         if stale:
             self._consumer.incremental_unassign([ClientPartition(tp.topic, tp.partition) for tp in stale])
@@ -211,11 +217,7 @@ class PartitionConsumer:
             self.unheard.discard(tp)
             self._has_come()
         elif error.code() in _OUT_OF_RANGE:
-            tp = _partition_of(message)
-            at = message.offset()
-            if at is None or at < 0 or at == self._fetched_up_to().get(tp):  # else of a position that was left since
-                self.out_of_range.add(tp)
-                self.unheard.discard(tp)
+            self._is_out_of_range(_partition_of(message), message.offset(), error.str())
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             topic = message.topic()
             topics = [topic] if topic else sorted({tp.topic for tp in self._placed})
@@ -230,6 +232,18 @@ class PartitionConsumer:
         elif error.fatal():
             raise BatchLostError(f"the consumer failed: {error.str()}")
         return False
+
+    def _is_out_of_range(self, tp: TopicPartition, at: int | None, text: str) -> None:
+        """``text``: the client's, which alone says where a log was truncated, and of which position that was found."""
+        found = _TRUNCATED.search(text)
+        if found is not None:
+            at = int(found[1])
+        if at is not None and at >= 0 and at != self._fetched_up_to().get(tp):  # of a position that was left since
+            return
+        self.out_of_range.add(tp)
+        self.unheard.discard(tp)
+        if "truncation" in text:
+            self.truncated[tp] = -1 if found is None else int(found[2])
 
     def ends(self) -> dict[TopicPartition, int]:
         """Positions of the reads, past the transaction markers that were skipped (rule 3)."""

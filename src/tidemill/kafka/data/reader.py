@@ -80,12 +80,16 @@ class ThreadReader:
         self._watermarks_at = 0.0
         self._limits: Mapping[TopicPartition, int] = {}
         self._at_limit: dict[TopicPartition, int] = {}
+        self._created_again = 0
         self.is_full = False
         """The last read ended because it had as many bytes as a batch may."""
         self.has_read_sources = False
 
     def place(self, request: BatchRequest) -> None:
         """Holds exactly the request's partitions, at its positions, each with the consumer of its kind."""
+        if request.created_again != self._created_again:
+            self.close()
+            self._created_again = request.created_again
         wanted: dict[ReadKind, dict[TopicPartition, int]] = {kind: {} for kind in ReadKind}
         wanted[ReadKind.GLOBAL].update(request.globals)
         wanted[ReadKind.CHANGELOG].update(request.changelogs)
@@ -223,6 +227,10 @@ class ThreadReader:
     def out_of_range(self) -> tuple[TopicPartition, ...]:
         """Partitions whose position the broker doesn't have: read no further until the next placing."""
         return tuple(sorted(tp for consumer in self._consumers.values() for tp in consumer.out_of_range))
+
+    def truncated(self) -> dict[TopicPartition, int]:
+        """Those of them of which a leader has lost the end: up to where its records are those that were read, -1 if unknown."""
+        return {tp: at for consumer in self._consumers.values() for tp, at in consumer.truncated.items()}
 
     def high_watermarks(self) -> dict[TopicPartition, int]:
         """Once a second; in between nothing."""

@@ -271,7 +271,7 @@ class BatchRunner:
         if report.outcome is Outcome.FENCED:
             self._fenced(report)
             return
-        are_reset = not report.out_of_range or self._offsets.reset(report.out_of_range)
+        are_reset = not report.out_of_range or self._offsets.reset(report.out_of_range, report.truncated)
         before = self._registry.now
         self._registry.handle(BatchReported(report=report))
         has_changed = is_other_phase(before, self._registry.now)

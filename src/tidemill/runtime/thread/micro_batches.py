@@ -68,12 +68,13 @@ class MicroBatches:
         registry: TaskRegistry,
         local: LocalTasks,
         global_topics: GlobalTopics,
+        created_again: Callable[[BatchRequest], int],
         fence: Callable[[], None],
         is_paused: Callable[[], bool],
     ) -> None:
         self._thread, self._config, self._topology = thread, config, topology
         self._registry, self._local, self._globals = registry, local, global_topics
-        self._fence, self._is_paused = fence, is_paused
+        self._created_again, self._fence, self._is_paused = created_again, fence, is_paused
         self._fencing, self._fences = threading.Lock(), 0
         self._failures = self._deaths = self._batch_id = self._counted = 0
         self._wait_ms = _PUNCTUATING_WAIT_MS if topology.punctuates else _IDLE_WAIT_MS
@@ -201,6 +202,7 @@ class MicroBatches:
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
         request = self._globals.extend(replace(request, last_committed_batch=self._counted, fences=self._fences))
+        request = replace(request, created_again=self._created_again(request))
         if self._deaths < _DEATHS_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))

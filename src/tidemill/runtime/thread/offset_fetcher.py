@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tidemill.deadline import Deadline
 from tidemill.errors import BatchLostError, RetriableError
@@ -79,7 +79,7 @@ class OffsetFetcher:
             return False
         return True
 
-    def reset(self, partitions: Iterable[TopicPartition]) -> bool:
+    def reset(self, partitions: Iterable[TopicPartition], truncated: Mapping[TopicPartition, int]) -> bool:
         """Inputs that are out of range begin where their policy says; a changelog's bounds are fetched again in any case. False
         if the brokers could not be asked: the next batch finds the same, and comes here again."""
         gone = frozenset(partitions)
@@ -88,7 +88,7 @@ class OffsetFetcher:
         if not positions:
             return True
         try:
-            self._start_offsets.reset(positions)
+            self._start_offsets.reset(positions, truncated)
         except (RetriableError, BatchLostError) as problem:
             log.warning(LogEvent("offsets-not-reset", thread=self._thread, problem=problem))
             return False

@@ -95,22 +95,31 @@ class StartOffsets:
         found = self._member.committed(sources, require_stable=False) if sources else {}
         return _processed(sources, found)
 
-    def reset(self, positions: Mapping[TopicPartition, int]) -> None:
+    def reset(self, positions: Mapping[TopicPartition, int], truncated: Mapping[TopicPartition, int]) -> None:
         """Commits the offsets that the reset policy gives, so that every later start agrees, and says what is lost by that;
         nothing where the committed offset exists after all, since a consumer may speak of a position that it has left since.
-        ``positions``: where each was to be read next. The partition's time stays, as in Kafka Streams.
+        ``positions``: where each was to be read next. The partition's time stays, as in Kafka Streams. Where a leader has lost
+        the end of its log (``truncated``), reading continues there, whatever is behind it by now, as with Java's consumer.
 
         Raises StopError where no policy may decide.
         """
         stored = self._stable(list(positions))
         committed = {**{tp: OffsetAndMetadata(at) for tp, at in positions.items()}, **stored}
         begins, ends = self._admin.beginning_offsets(positions), self._admin.end_offsets(positions)
-        gone = [tp for tp, at in committed.items() if not begins[tp] <= at.offset <= ends[tp]]
-        for tp in gone:
+        cut = {tp: at for tp, at in truncated.items() if tp in positions and begins[tp] <= at <= ends[tp]}
+        short = {tp: at for tp, at in cut.items() if at < committed[tp].offset}
+        gone = [
+            tp for tp, at in committed.items() if tp not in cut and (tp in truncated or not begins[tp] <= at.offset <= ends[tp])
+        ]
+        for tp in [*gone, *short]:
             is_internal = tp.topic in self._topology.internal_topics
-            if is_internal or self._policy_of(tp) is OffsetReset.NONE:
-                there = f"{committed[tp].offset} is to be read next, and there are {begins[tp]} to {ends[tp]}"
+            if (is_internal and tp in gone) or self._policy_of(tp) is OffsetReset.NONE:
+                there = f"{committed[tp].offset} is to be read next, and there are {begins[tp]} to {short.get(tp, ends[tp])}"
                 raise StopError(f"{tp}: {_why_gone(there, is_internal=is_internal, is_committed=tp in stored)}")
+        if short:
+            self._member.commit({tp: replace(committed[tp], offset=at) for tp, at in short.items()})
+            for tp, at in short.items():
+                log.warning(LogEvent("log-truncated", partition=tp, from_=committed[tp].offset, to=at, note=_TRUNCATED))
         if not gone:
             return
         found = self._policy(gone)
@@ -207,6 +216,11 @@ def _why_gone(there: str, *, is_internal: bool, is_committed: bool) -> str:
         f"{_OTHERWISE[is_internal]}"
     )
 
+
+_TRUNCATED = (
+    "its leader has not got the records that were read from there on (an unclean leader election): reading continues there, with "
+    "what was written since"
+)
 
 _OTHERWISE = {
     True: "reset the application to compute its results again: tidemill reset APP.py --execute --local-state",

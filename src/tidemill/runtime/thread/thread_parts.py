@@ -31,6 +31,7 @@ from tidemill.runtime.thread.task_changes import TaskChanges
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.runtime.thread.task_topology import TaskTopology
 from tidemill.runtime.thread.thread_membership import ThreadMembership
+from tidemill.runtime.thread.topic_watch import TopicWatch
 from tidemill.task.tasks import TaskLayout, no_tasks
 
 
@@ -104,7 +105,7 @@ def thread_parts(
     member.on_heartbeat, member.on_event = observers.metrics.heartbeat, control.hurry
     batches = MicroBatches(
         name, config, topology, registry=registry, local=local, global_topics=global_topics, fence=control.fence,
-        is_paused=control.is_paused,
+        created_again=TopicWatch(name, admin).created_again, is_paused=control.is_paused,
     )  # fmt: skip
     commits = OffsetCommitter(name, member, config.commit_interval_ms)
     start_offsets = StartOffsets(topology, config.auto_offset_reset, member, admin, batches.fence)
