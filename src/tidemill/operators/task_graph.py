@@ -199,14 +199,18 @@ class TaskGraph:
         else:
             self.process(source, record, origin)
 
-    def process(self, node: str, record: Record, origin: RecordMetadata) -> None:
-        """Hands a decoded record to ``node`` (a source passes it on), then runs the punctuators that are due by stream time."""
+    def process(self, node: str, record: Record, origin: RecordMetadata, *, is_last: bool = True) -> None:
+        """Hands a decoded record to ``node`` (a source passes it on), then runs the punctuators that are due by stream time.
+
+        ``is_last``: False if the next record is of the same source record, as behind a flat map, or on its way to another node.
+        Punctuators run between source records, so they wait for the last one.
+        """
         self.origin = origin
         timestamp = record[2]
         if timestamp > self.stream_time:
             self.stream_time = min(timestamp, self.latest_time)
         self._enter[node](record)
-        if self.by_stream_time.due and not self.defers:
+        if is_last and self.by_stream_time.due and not self.defers:
             self._punctuate_stream_time()
 
     def advance_stream_time(self, timestamp: int) -> None:

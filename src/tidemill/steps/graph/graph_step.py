@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 
 from tidemill.errors import SerdeError, StopError
 from tidemill.ids import TaskId
@@ -112,15 +113,15 @@ def _run_task(graph: TaskGraph, task: TaskId, merged: Merged, output: GraphOutpu
     nodes, keys, values, timestamps = merged.nodes, merged.keys, merged.values, merged.timestamps
     headers, offsets, topics, sequences = merged.headers, merged.offsets, merged.topics, merged.sequences
     process, take_produced, take_handed_over, put = graph.process, graph.take_produced, graph.take_handed_over, output.put
-    if output.spec.writes_alone:
-        for at in merged.of(partition):
-            record = Record(keys[at], values[at], timestamps[at], headers[at])
-            process(nodes[at], record, RecordMetadata(topics[at], partition, offsets[at]))
-        return
-    for at in merged.of(partition):
-        offset = offsets[at]
+    writes_alone = output.spec.writes_alone
+    places = merged.of(partition)
+    for at, following in zip_longest(places, places[1:]):
+        offset, topic = offsets[at], topics[at]
+        is_last = following is None or offset is None or offsets[following] != offset or topics[following] != topic
         record = Record(keys[at], values[at], timestamps[at], headers[at])
-        process(nodes[at], record, RecordMetadata(topics[at], partition, offset))
+        process(nodes[at], record, RecordMetadata(topic, partition, offset), is_last=is_last)
+        if writes_alone:
+            continue
         produced, handed_over = take_produced(), take_handed_over()
         if produced or handed_over:
             put(task, produced, handed_over, sequences[at], offset)
