@@ -7,8 +7,10 @@ value is skipped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from tidemill.dsl.arguments import serde_or_none
@@ -82,24 +84,24 @@ class Aggregators:
 
     @staticmethod
     def min(serde: Serde, of: Of | None = None) -> Aggregator:
-        """The least value, null before the first; ``serde`` is that of the values."""
+        """The least value, null before the first; ``serde`` is that of the values. NaN is the greatest number, as in Spark."""
         return _made(_serde_of(serde, "min"), None, _least, _least, of)
 
     @staticmethod
     def max(serde: Serde, of: Of | None = None) -> Aggregator:
-        """The greatest value, null before the first; ``serde`` is that of the values."""
+        """The greatest value, null before the first; ``serde`` is that of the values. NaN is the greatest number, as in Spark."""
         return _made(_serde_of(serde, "max"), None, _greatest, _greatest, of)
 
     @staticmethod
     def mean(of: Of | None = None) -> Aggregator:
-        """A struct of ``count`` (bigint), ``sum`` and ``mean`` (double, null where count is 0)."""
+        """A struct of ``count`` (bigint), ``sum`` and ``mean`` (double, null where count is 0), of numbers or Decimals."""
         return _made(
             Serdes.json("count bigint, sum double, mean double"),
             {"count": 0, "sum": 0.0, "mean": None},
-            lambda so_far, value: _mean(so_far["count"] + 1, so_far["sum"] + value),
+            lambda so_far, value: _mean(so_far["count"] + 1, so_far["sum"] + _number(value)),
             lambda first, second: _mean(first["count"] + second["count"], first["sum"] + second["sum"]),
             of,
-            lambda so_far, value: _mean(so_far["count"] - 1, so_far["sum"] - value),
+            lambda so_far, value: _mean(so_far["count"] - 1, so_far["sum"] - _number(value)),
         )
 
     @staticmethod
@@ -203,13 +205,22 @@ def _plus(first: Value, second: Value) -> Value:
 def _least(first: Value, second: Value) -> Value:
     if first is None or second is None:
         return second if first is None else first
-    return second if second < first else first
+    return second if second < first or _is_nan(first) else first
 
 
 def _greatest(first: Value, second: Value) -> Value:
     if first is None or second is None:
         return second if first is None else first
-    return second if second > first else first
+    return second if second > first or _is_nan(second) else first
+
+
+def _is_nan(value: Value) -> bool:
+    """NaN is the greatest number, as in Spark's min and max: with Python's comparisons the order of the values would decide."""
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _number(value: Value) -> Value:
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _mean(count: int, total: float) -> dict[str, float | None]:
