@@ -8,10 +8,8 @@ value is skipped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
 
 from tidemill.dsl.arguments import serde_or_none
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
@@ -24,22 +22,32 @@ Of = Callable[[Value], Value]
 """The part of a value that goes in: ``lambda order: order["amount"]``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregator:
-    """An initializer and an aggregator, which unpacking gives; ``merger`` is for sessions, ``subtractor`` for grouped tables.
+class Aggregator(tuple[Initializer, PerRecord]):
+    """The pair of initializer and aggregator, to be unpacked; ``merger`` is for sessions, ``subtractor`` for grouped tables.
 
     With ``total = Aggregators.sum(...)``: ``group.windowed_by(sessions).aggregate(*total, total.merger)`` and
-    ``grouped_table.aggregate(*total, total.subtractor)``.
+    ``grouped_table.aggregate(*total, total.subtractor)``. It is a tuple, so that a type checker knows how many these are.
     """
 
-    initializer: Initializer
-    aggregator: PerRecord
     merger: Merger
-    _subtractor: AggregatorFunction | None = None
+    _subtractor: AggregatorFunction | None
 
-    def __iter__(self) -> Iterator[Any]:
-        yield self.initializer
-        yield self.aggregator
+    def __new__(
+        cls, initializer: Initializer, aggregator: PerRecord, merger: Merger, subtractor: AggregatorFunction | None = None
+    ) -> Aggregator:
+        made = super().__new__(cls, (initializer, aggregator))
+        made.merger, made._subtractor = merger, subtractor
+        return made
+
+    @property
+    def initializer(self) -> Initializer:
+        """Makes the aggregate that the first value is added to."""
+        return self[0]
+
+    @property
+    def aggregator(self) -> PerRecord:
+        """Adds a value."""
+        return self[1]
 
     @property
     def subtractor(self) -> AggregatorFunction:
@@ -194,7 +202,7 @@ def _made(
         initializer=lambda: start,
         aggregator=PerRecord(applied(added), serde),
         merger=lambda _key, first, second: together(first, second),
-        _subtractor=None if removed is None else applied(removed),
+        subtractor=None if removed is None else applied(removed),
     )
 
 
