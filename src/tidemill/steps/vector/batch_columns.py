@@ -236,7 +236,7 @@ def _column(column: Any, records: GivenRecords, kind: NanType) -> list[Any]:
         return column.to_pylist(maps_as_pydicts="strict")
     is_time = isinstance(kind, ScalarType) and kind.ddl == "timestamp"
     if is_time and isinstance(column, np.ndarray) and column.dtype.kind == "M" and column.ndim == 1:
-        return pa.array(column.astype("datetime64[us]"), _ARROW["timestamp"], from_pandas=True).to_pylist()  # UTC, as it was given
+        return pa.array(column.astype("datetime64[us]"), _ARROW["timestamp"], from_pandas=True).to_pylist()  # UTC, as given
     found = _items(column, records.count)
     if len(found) != records.count:
         return found
