@@ -140,7 +140,7 @@ def test_functions_of_a_file_travel_by_value(write: Write) -> None:
     ("def f():\n    return 1 / 0\nf()", ConfigError, r"app\.py, line 2: ZeroDivisionError"),
     ("from pyspark.sql.functions import col\nlarge = col('n') > 100", ConfigError,
      r"app\.py, line 2: AssertionError: PySpark makes Columns only where .* in the functions that operators get .*in: large"),
-    ("from pyspark.sql.functions import udf\n@udf('bigint')\ndef f(v): return v", ConfigError, "type of its results as an object"),
+    ("from pyspark.sql.functions import udf\n@udf('bigint')\ndef f(v): return v", ConfigError, "its results as an object"),
     ("x = (\n", ConfigError, r"app\.py, line 1: '\(' was never closed"),
     ("raise SystemExit(3)", ConfigError, r"app\.py, line 1: SystemExit: 3"),
     ("import re\nre.compile('(')", ConfigError, r"app\.py, line 2: "),
