@@ -58,6 +58,9 @@ from tidemill.testing.topics import TestOutputTopic
 
 STREAM = StreamsBuilder().stream("in")
 TABLE = StreamsBuilder().table("in")
+GROUPED = STREAM.group_by_key()
+SESSIONS = GROUPED.windowed_by(SessionWindows.of_inactivity_gap(1))
+GROUPED_TABLE = TABLE.group_by(lambda key, value: (key, value))
 
 
 @pytest.mark.parametrize(("asked", "name", "said"), [
@@ -87,6 +90,14 @@ TABLE = StreamsBuilder().table("in")
     (TABLE, "withColumn", r"write map_values\(lambda value: ...\), as with value.withField\(name, column\)$"),
     (STREAM, "unionByName", "KStream has no unionByName: write merge$"),
     (TABLE, "unionByName", "KTable has no unionByName; it has filter, "),
+    (STREAM, "window", r"KStream has no window: write group_by_key\(\).windowed_by\(windows\)$"),
+    (STREAM, "printSchema", "KStream has no printSchema: write key_serde and value_serde$"),
+    (STREAM, "avg", r"write group_by_key\(\) or group_by\(...\), and then aggregate\(\*Aggregators...\)$"),
+    (GROUPED, "agg", r"write aggregate\(\*Aggregators.sum\(Serdes.double\(\), lambda value: ...\)\)$"),
+    (GROUPED, "count_distinct", r"write aggregate\(\*Aggregators.approx_count_distinct\(lambda value: ...\)\)$"),
+    (SESSIONS, "avg", r"write aggregate\(\*total, total.merger\), with total = Aggregators.mean\(lambda value: ...\)$"),
+    (GROUPED_TABLE, "sum", r"write aggregate\(\*total, total.subtractor\), with total = Aggregators.sum\("),
+    (GROUPED_TABLE, "max", "KGroupedTable has no max; it has aggregate, "),
     (Serdes, "serdeFrom", "Serdes has no serdeFrom: write an object of your own with name, sql_type, serialize and deserialize$"),
     (TABLE, "to", r"KTable has no to: to is a method of KStream, which .*table.to_stream\(\) give$"),
     (STREAM, "count", r": count is a method of KGroupedStream, which stream.group_by_key\(\) and"),

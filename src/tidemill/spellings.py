@@ -75,7 +75,7 @@ _RENAMED = {
     "with_store_type": "persistent=",
     "with_dsl_store_suppliers": "persistent=",
     "query": "store, window_store, session_store or versioned_store, whose methods are the queries",
-    "window": "start and end",
+    "Windowed.window": "start and end",
     "topic": "record_metadata.topic",
     "partition": "record_metadata.partition",
     "offset": "record_metadata.offset",
@@ -89,7 +89,7 @@ _RENAMED = {
     "empty_position": "Position()",
     "from_map": "Position({partition: offset})",
     "get_partition_positions": "offsets",
-    "is_empty": "not position.offsets",
+    "Position.is_empty": "not position.offsets",
     "is_running_or_rebalancing": "state in (State.RUNNING, State.REBALANCING)",
     "is_shutting_down": "state in (State.PENDING_SHUTDOWN, State.PENDING_ERROR)",
     "has_completed_shutdown": "state in (State.NOT_RUNNING, State.ERROR)",
@@ -135,8 +135,28 @@ _OF_DATAFRAMES = {
     "transform_with_state": "process(supplier)",
     "dtypes": "key_serde and value_serde",
     "schema": "key_serde and value_serde",
+    "print_schema": "key_serde and value_serde",
+    "explode": "flat_map_values(lambda value: ...), whose function gives an array",
+    "window": "group_by_key().windowed_by(windows)",
+    "distinct": "process(supplier), with a store of what was seen",
+    "to_pandas": "foreach_batch(function), which gets DataFrames",
+    "collect": "foreach_batch(function), which gets DataFrames",
+    "dropna": "filter(lambda key, value: value.isNotNull())",
+    "fillna": "map_values(lambda value: F.coalesce(value, F.lit(...)))",
+    **dict.fromkeys(("sum", "min", "max", "avg", "mean"), "group_by_key() or group_by(...), and then aggregate(*Aggregators...)"),
 }
 """Methods of Spark's DataFrames, and what does the same with a KStream or KTable."""
+_AGGREGATORS = {
+    "agg": "sum(Serdes.double(), lambda value: ...)",
+    **{name: f"{name}(Serdes.double(), lambda value: ...)" for name in ("sum", "min", "max")},
+    **dict.fromkeys(("avg", "mean"), "mean(lambda value: ...)"),
+    "collect_list": 'collect("string", lambda value: ...)',
+    "collect_set": 'collect("string", lambda value: ..., distinct=True)',
+    **dict.fromkeys(("count_distinct", "approx_count_distinct"), "approx_count_distinct(lambda value: ...)"),
+}
+"""Methods and functions of Spark for grouped DataFrames, and the ready-made aggregator that does the same."""
+_WITH = {"KGroupedTable": ", total.subtractor", "SessionWindowedKStream": ", total.merger"}
+"""What ``aggregate`` of a class takes after the aggregator."""
 _MADE_BY = {"with_": ("key", "value", "other_value", "partitioner", "other_partitioner"), "as_": ("name",)}
 """Java's factories of descriptions, and which arguments of the class are in their place."""
 _WRITES = ("put", "put_all", "put_if_absent", "delete", "remove")
@@ -186,7 +206,12 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
         return ": write of_inactivity_gap"
     if cls.__name__ in ("KStream", "KTable") and (alike := _OF_DATAFRAMES.get(plain)) and re.split(r"\W", alike)[0] in own:
         return f": write {alike}"
-    renamed = _RENAMED.get(name) or _RENAMED.get(plain)
+    takes_out = cls.__name__ != "KGroupedTable" or plain in ("agg", "sum", "avg", "mean")
+    if plain in _AGGREGATORS and takes_out and {"aggregate", "reduce"}.issubset(own):
+        made = f"Aggregators.{_AGGREGATORS[plain]}"
+        second = _WITH.get(cls.__name__)
+        return f": write aggregate(*total{second}), with total = {made}" if second else f": write aggregate(*{made})"
+    renamed = _RENAMED.get(name) or _RENAMED.get(plain) or _RENAMED.get(f"{cls.__name__}.{plain}")
     if renamed is not None and (renamed in own or not renamed.isidentifier()):
         return f": write {renamed}"
     if cls.__name__.startswith("ReadOnly") and plain in _WRITES:

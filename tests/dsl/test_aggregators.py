@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -33,6 +35,22 @@ def test_each_aggregates_what_it_is_named_after() -> None:
     assert over(Aggregators.mean(), 1, 2) == {"count": 2, "sum": 3.0, "mean": 1.5}
     assert over(Aggregators.collect("string", limit=2), "a", "a", "b") == {"values": ["a", "a"]}
     assert over(Aggregators.collect("string", distinct=True), "a", "b", "a") == {"values": ["a", "b"]}
+
+
+def test_nan_is_the_greatest_number_wherever_it_comes() -> None:
+    nan = float("nan")
+    for values in ([nan, 2.0, 1.0], [2.0, nan, 1.0], [2.0, 1.0, nan]):
+        assert over(Aggregators.min(DOUBLE), *values) == 1.0
+        assert math.isnan(over(Aggregators.max(DOUBLE), *values))
+    assert math.isnan(over(Aggregators.min(DOUBLE), nan, nan))
+    assert math.isnan(Aggregators.max(DOUBLE).merger("k", nan, 1.0))
+
+
+def test_a_mean_of_decimals_is_a_double() -> None:
+    mean = Aggregators.mean(lambda payment: payment["amount"])
+    paid = over(mean, {"amount": Decimal("1.25")}, {"amount": Decimal("2.75")})
+    assert paid == {"count": 2, "sum": 4.0, "mean": 2.0}
+    assert mean.subtractor("k", {"amount": Decimal("2.75")}, paid) == {"count": 1, "sum": 1.25, "mean": 1.25}
 
 
 def test_of_says_what_goes_in_and_nulls_are_passed_over() -> None:

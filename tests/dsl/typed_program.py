@@ -16,6 +16,7 @@ from tidemill import (
     ProcessorContext,
     Record,
     Serdes,
+    SessionWindows,
     Stores,
     StreamsBuilder,
     TimeWindows,
@@ -102,6 +103,9 @@ customers.group_by(lambda key, row: (row["customer"], row)).count()
 by_customer.reduce(of_columns(lambda total, order: total + order))
 by_customer.aggregate(lambda: 0, lambda key, order, count: count + 1, value=Serdes.long())
 by_customer.windowed_by(TimeWindows.of_size(10)).aggregate(*Aggregators.sum(Serdes.double(), lambda order: order["amount"]))
+amounts = Aggregators.mean(lambda order: order["amount"])
+by_customer.windowed_by(SessionWindows.of_inactivity_gap(10)).aggregate(*amounts, amounts.merger, store="sessions")
+customers.group_by(lambda key, row: (row["customer"], row)).aggregate(*amounts, amounts.subtractor, store="means")
 
 orders.peek(lambda order: str(order).strip())  # type: ignore[arg-type, misc]
 orders.process(Doubling)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from tidemill.config.secrets import has_credentials, is_secret, without_credenti
 from tidemill.dsl.builder import StreamsBuilder
 from tidemill.dsl.processor_topology import TopologyBuilder
 from tidemill.errors import ColumnMistakeError, ConfigError, TopologyError
+from tidemill.operators.function_failures import has_no_session
 from tidemill.topology.nodes import Topology
 
 Defined = TypeVar("Defined")
@@ -99,6 +100,13 @@ def _run(file: Path) -> dict[str, object]:
     return module.__dict__
 
 
+_NO_SESSION = (
+    "PySpark makes Columns only where a Spark session runs, and none does while the file is read: make them in the functions "
+    "that operators get (lambda value: ...), and give a udf the type of its results as an object, such as LongType()"
+)
+"""Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
+
+
 def _failed(file: Path, error: BaseException) -> Exception:
     """The error for an application file that raised one: where in the file, what, and the line's text, unless a secret may be
     in it."""
@@ -112,6 +120,8 @@ def _failed(file: Path, error: BaseException) -> Exception:
         said = str(error)
     except Exception:  # a sentence of the program's own that can't be made
         said = ""
+    if isinstance(error, Exception) and has_no_session(error):
+        said = _NO_SESSION
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     text = linecache.getline(str(file), line or 0).strip()
     is_shown = text and not is_secret(text) and not has_credentials(text)

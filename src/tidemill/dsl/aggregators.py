@@ -7,9 +7,9 @@ value is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable
+from decimal import Decimal
 
 from tidemill.dsl.arguments import serde_or_none
 from tidemill.dsl.function_types import AggregatorFunction, Initializer, Merger
@@ -22,22 +22,32 @@ Of = Callable[[Value], Value]
 """The part of a value that goes in: ``lambda order: order["amount"]``."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregator:
-    """An initializer and an aggregator, which unpacking gives; ``merger`` is for sessions, ``subtractor`` for grouped tables.
+class Aggregator(tuple[Initializer, PerRecord]):
+    """The pair of initializer and aggregator, to be unpacked; ``merger`` is for sessions, ``subtractor`` for grouped tables.
 
     With ``total = Aggregators.sum(...)``: ``group.windowed_by(sessions).aggregate(*total, total.merger)`` and
-    ``grouped_table.aggregate(*total, total.subtractor)``.
+    ``grouped_table.aggregate(*total, total.subtractor)``. It is a tuple, so that a type checker knows how many these are.
     """
 
-    initializer: Initializer
-    aggregator: PerRecord
     merger: Merger
-    _subtractor: AggregatorFunction | None = None
+    _subtractor: AggregatorFunction | None
 
-    def __iter__(self) -> Iterator[Any]:
-        yield self.initializer
-        yield self.aggregator
+    def __new__(
+        cls, initializer: Initializer, aggregator: PerRecord, merger: Merger, subtractor: AggregatorFunction | None = None
+    ) -> Aggregator:
+        made = super().__new__(cls, (initializer, aggregator))
+        made.merger, made._subtractor = merger, subtractor
+        return made
+
+    @property
+    def initializer(self) -> Initializer:
+        """Makes the aggregate that the first value is added to."""
+        return self[0]
+
+    @property
+    def aggregator(self) -> PerRecord:
+        """Adds a value."""
+        return self[1]
 
     @property
     def subtractor(self) -> AggregatorFunction:
@@ -82,24 +92,24 @@ class Aggregators:
 
     @staticmethod
     def min(serde: Serde, of: Of | None = None) -> Aggregator:
-        """The least value, null before the first; ``serde`` is that of the values."""
+        """The least value, null before the first; ``serde`` is that of the values. NaN is the greatest number, as in Spark."""
         return _made(_serde_of(serde, "min"), None, _least, _least, of)
 
     @staticmethod
     def max(serde: Serde, of: Of | None = None) -> Aggregator:
-        """The greatest value, null before the first; ``serde`` is that of the values."""
+        """The greatest value, null before the first; ``serde`` is that of the values. NaN is the greatest number, as in Spark."""
         return _made(_serde_of(serde, "max"), None, _greatest, _greatest, of)
 
     @staticmethod
     def mean(of: Of | None = None) -> Aggregator:
-        """A struct of ``count`` (bigint), ``sum`` and ``mean`` (double, null where count is 0)."""
+        """A struct of ``count`` (bigint), ``sum`` and ``mean`` (double, null where count is 0), of numbers or Decimals."""
         return _made(
             Serdes.json("count bigint, sum double, mean double"),
             {"count": 0, "sum": 0.0, "mean": None},
-            lambda so_far, value: _mean(so_far["count"] + 1, so_far["sum"] + value),
+            lambda so_far, value: _mean(so_far["count"] + 1, so_far["sum"] + _number(value)),
             lambda first, second: _mean(first["count"] + second["count"], first["sum"] + second["sum"]),
             of,
-            lambda so_far, value: _mean(so_far["count"] - 1, so_far["sum"] - value),
+            lambda so_far, value: _mean(so_far["count"] - 1, so_far["sum"] - _number(value)),
         )
 
     @staticmethod
@@ -192,7 +202,7 @@ def _made(
         initializer=lambda: start,
         aggregator=PerRecord(applied(added), serde),
         merger=lambda _key, first, second: together(first, second),
-        _subtractor=None if removed is None else applied(removed),
+        subtractor=None if removed is None else applied(removed),
     )
 
 
@@ -203,13 +213,22 @@ def _plus(first: Value, second: Value) -> Value:
 def _least(first: Value, second: Value) -> Value:
     if first is None or second is None:
         return second if first is None else first
-    return second if second < first else first
+    return second if second < first or _is_nan(first) else first
 
 
 def _greatest(first: Value, second: Value) -> Value:
     if first is None or second is None:
         return second if first is None else first
-    return second if second > first else first
+    return second if second > first or _is_nan(second) else first
+
+
+def _is_nan(value: Value) -> bool:
+    """NaN is the greatest number, as in Spark's min and max: with Python's comparisons the order of the values would decide."""
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _number(value: Value) -> Value:
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _mean(count: int, total: float) -> dict[str, float | None]:

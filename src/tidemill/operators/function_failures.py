@@ -50,7 +50,7 @@ def says_where(problem: BaseException) -> bool:
 
 def function_failure(node: str, problem: BaseException, where: str = "") -> str:
     """Names the node, the exception's class and its text; ``where``: more about the place."""
-    said = _MADE_COLUMNS if _has_no_session(problem) else said_by(problem)
+    said = _MADE_COLUMNS if has_no_session(problem) else said_by(problem)
     return f"the function of {node} failed{where}: {type(problem).__name__}: {said}{instead_of(problem)}"
 
 
@@ -87,7 +87,7 @@ def _taken_by(cls: type, method: str) -> str:
     return ", or ".join(f"{name}{signature_of(getattr(cls, name))}" for name in (method, *longer))
 
 
-def _has_no_session(problem: BaseException) -> bool:
+def has_no_session(problem: BaseException) -> bool:
     """True if PySpark has raised it for want of a Spark session, which no worker has."""
     files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(problem.__traceback__)]
     is_told = isinstance(problem, AssertionError) or "SESSION_OR_CONTEXT_NOT_EXISTS" in said_by(problem)

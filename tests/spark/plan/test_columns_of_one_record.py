@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession, Window
 from pyspark.sql import functions as F
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, of_columns
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.compiled_topology import compile_topology
 from tidemill.topology.key_value_serdes import KeyValueSerdes
@@ -98,6 +98,34 @@ def test_text_with_a_star_and_nulls_in_it_is_text(spark: SparkSession) -> None:
     mapped(spark, lambda v: F.concat(v, F.lit("* NULLS FIRST"), (F.length(v) * 2).cast("string")))
     with pytest.raises(TopologyError, match=r"Spark can't compute what the function gives.*DATATYPE_MISMATCH"):
         mapped(spark, lambda v: F.concat(v, F.lit("(*)")) + F.array(v))
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda orders: orders.filter(lambda key, order: order["tags"] == "x"),
+    lambda orders: orders.map(lambda key, order: (key, order["tags"] == "x")),
+    lambda orders: orders.flat_map_values(lambda order: F.array(order["tags"] == "x")),
+])  # fmt: skip
+def test_an_error_of_types_names_the_parameters_and_not_how_the_record_is_read(
+    spark: SparkSession, wrong: Callable[[Any], Any]
+) -> None:
+    """A time in JSON is read by a long expression, and functions above would be written out as well."""
+    builder = StreamsBuilder()
+    stream = builder.stream("in", key=TEXT, value=Serdes.json("at timestamp, tags array<string>"))
+    later = stream.map_values(lambda order: order.withField("at", order["at"] + F.expr("interval 1 day")))
+    wrong(later).to("out")
+    with pytest.raises(TopologyError, match=r'Cannot resolve "\(order\.tags = x\)" due to data type mismatch'):
+        compiled(spark, builder)
+
+
+def test_a_reduce_that_gives_another_type_is_refused_as_other_functions_are(spark: SparkSession) -> None:
+    payment = Serdes.json("amount decimal(12,2)")
+    builder = StreamsBuilder()
+    payments = builder.stream("in", key=TEXT, value=payment)
+    total = of_columns(lambda total, paid: F.struct((total["amount"] + paid["amount"]).alias("amount")))
+    payments.group_by_key().reduce(total, store="totals").to_stream().to("out")
+    made = r"makes a struct<amount:decimal\(13,2\)> of two values of type struct<amount:decimal\(12,2\)>.*\.cast\("
+    with pytest.raises(TopologyError, match=rf"^reduce KSTREAM-REDUCE-0000000001 \(.*, line \d+\): .*{made}"):
+        compiled(spark, builder)
 
 
 @pytest.mark.parametrize(("schema", "policy"), [("at timestamp", "LEGACY"), ("days array<date>", "legacy")])

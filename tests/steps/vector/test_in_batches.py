@@ -122,6 +122,20 @@ def test_missing_values_of_pandas_are_null() -> None:
     ]
 
 
+def test_times_of_numpy_have_no_zone_and_are_utc_both_ways() -> None:
+    serde = Serdes.json("t timestamp, n timestamp_ntz, d date")
+    at = datetime(1960, 2, 29, 23, 59, 59, 999999)
+    given = [{"t": at.replace(tzinfo=timezone.utc), "n": at, "d": at.date()}]
+
+    def same(fields: dict[str, np.ndarray[Any, Any]]) -> Any:
+        assert fields["t"].dtype == fields["n"].dtype == np.dtype("datetime64[us]")
+        return fields
+
+    assert mapped(per_batch(same), serde, serde, given) == given
+    rounded = per_batch(lambda fields: {"t": fields["t"].astype("datetime64[D]")}, form="numpy")
+    assert mapped(rounded, serde, serde, given) == [{"t": datetime(1960, 2, 29, tzinfo=timezone.utc), "n": None, "d": None}]
+
+
 def test_nulls_that_numpy_has_as_nan_are_null_again() -> None:
     serde = Serdes.json("n double")
     given = [{"n": 1.5}, {"n": None}]

@@ -15,12 +15,13 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, IntegralType, NullType
 
 from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, functions_of
+from tidemill.columns.mistakes import parameters_of
 from tidemill.columns.sentences import where
 from tidemill.errors import TopologyError
 from tidemill.spark.batch_failures import errors_unlogged, one_line
@@ -264,9 +265,29 @@ def computed(use: ColumnFunction) -> Iterator[None]:
     except UserColumnError as error:
         raise TopologyError(f"{where(use)}: {error}") from error
     except AnalysisException as error:
-        raise TopologyError(f"{where(use)}: {_sentence(error)}") from error
+        raise TopologyError(f"{where(use)}: {_sentence(_by_parameters(use, error))}") from error
     except (CapturedException, Py4JJavaError) as error:
         raise TopologyError(f"{where(use)}: {_CANT_COMPUTE}: {one_line(error)}") from error
+
+
+def _by_parameters(use: ColumnFunction, error: AnalysisException) -> AnalysisException:
+    """The same error as Spark has it of columns that are called as the function's parameters.
+
+    That of the plan itself writes out what these are computed from: how the record is read, and all functions above this one.
+    """
+    session = SparkSession.getActiveSession()
+    if session is None or None in use.types:
+        return error
+    typed = zip(parameters_of(use), use.types, strict=True)
+    try:
+        frame = session.range(0).select(*(F.lit(None).cast(str(kind)).alias(name) for name, kind in typed))
+        made = called(use, *(frame[name] for name in frame.columns))
+        frame.select(*(_column(use, column) for column in (made if isinstance(made, tuple | list) else [made])))
+    except AnalysisException as named:
+        return named if named.getCondition() == error.getCondition() else error
+    except Exception:  # the function, or Spark, says another thing here: the first error is what counts
+        return error
+    return error
 
 
 def _sentence(error: AnalysisException) -> str:

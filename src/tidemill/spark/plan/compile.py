@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 
 from tidemill.columns.check import called
 from tidemill.columns.functions import ColumnFunction, Otherwise
+from tidemill.columns.sentences import where
 from tidemill.errors import TopologyError
 from tidemill.operators.operation_table import functions_of
 from tidemill.spark.plan.changes import Changes, KeyValue, Wave, by_tag, exploded
@@ -340,22 +341,21 @@ class Compiler:
 
     def _merging(self, changes: Changes, name: str, at: KeyValue, key: Encoded) -> Merging:
         key_serde, value_serde = self.serdes.entering[name].settled
-        if not can_be_grouped_by(key):
-            raise TopologyError(
-                f"{name}: keys of {key_serde.name} can't be grouped in the JVM, to which 0.0 and -0.0 are one: "
-                "reduce with a plain Python function"
-            )
         function = self._merges[name]
         types = (at.value_type.simpleString(),) * 2
-        use = ColumnFunction(
-            node=name, operator="reduce", function=function, names=("aggregate", "value"), types=types, otherwise=Otherwise.PLAIN
-        )
+        node, names = name.partition("|")[0], ("aggregate", "value")  # the program's name of it
+        use = ColumnFunction(node=node, operator="reduce", function=function, names=names, types=types, otherwise=Otherwise.PLAIN)
+        if not can_be_grouped_by(key):
+            raise TopologyError(
+                f"{where(use)}: keys of {key_serde.name} can't be grouped in the JVM, to which 0.0 and -0.0 are one: "
+                "reduce with a plain Python function"
+            )
         with wall_clock_functions(), computed(use):
             made = type_of(changes.frame, called(use, at.value, at.value))
         if made.simpleString() != at.value_type.simpleString():  # what may be null is no matter
             raise TopologyError(
-                f"{name}: the function of reduce makes a {made.simpleString()} of two values of type "
-                f"{at.value_type.simpleString()}: it must give their type, since it also merges what it has made"
+                f"{where(use)}: the function makes a {made.simpleString()} of two values of type {types[0]}: it must give their "
+                "type and names of fields, since it also merges what it has made; convert what it gives: .cast(...), .alias(...)"
             )
         return Merging(self.tags.arrived(name), function, value_serde, at.value_type)
 

@@ -35,7 +35,9 @@ _WITH_NULLS = {
 }  # fmt: skip
 """pandas' types that have nulls, by Arrow's."""
 NanType = JsonType | None
-"""A type of which values of ``double`` and ``float`` may be NaN; None: a value has none, or it stands for null."""
+"""A type of which values of ``double`` and ``float`` may be NaN; None: nothing is known of it."""
+_WITHOUT_NAN = ScalarType("number")
+"""In place of ``double`` and ``float`` where a NaN stands for null."""
 
 
 _parsed = cache(parse_type)
@@ -78,8 +80,23 @@ def arrow_type(kind: JsonType) -> pa.DataType:
 
 
 def nan_type(serde: Any) -> NanType:
-    """Says where values of a serde may be NaN."""
-    return None if type(serde) in (JsonSerde, JsonClassSerde) else _parsed(in_transit(serde).sql_type)
+    """The type of a serde's values, and where they may be NaN."""
+    kind = _parsed(in_transit(serde).sql_type)
+    return _without_nan(kind) if type(serde) in (JsonSerde, JsonClassSerde) else kind
+
+
+def _without_nan(kind: JsonType) -> JsonType:
+    match kind:
+        case StructType(fields):
+            return StructType(tuple((name, _without_nan(inner)) for name, inner in fields))
+        case ArrayType(inner):
+            return ArrayType(_without_nan(inner))
+        case MapType(inner):
+            return MapType(_without_nan(inner))
+        case ScalarType("double" | "float"):
+            return _WITHOUT_NAN
+        case _:
+            return kind
 
 
 def _for_arrow(value: Any, kind: JsonType) -> Any:
@@ -217,6 +234,9 @@ def _rows(columns: Mapping[str, list[Any]], count: int) -> list[Any]:
 def _column(column: Any, records: GivenRecords, kind: NanType) -> list[Any]:
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column.to_pylist(maps_as_pydicts="strict")
+    is_time = isinstance(kind, ScalarType) and kind.ddl == "timestamp"
+    if is_time and isinstance(column, np.ndarray) and column.dtype.kind == "M" and column.ndim == 1:
+        return pa.array(column.astype("datetime64[us]"), _ARROW["timestamp"], from_pandas=True).to_pylist()  # UTC, as given
     found = _items(column, records.count)
     if len(found) != records.count:
         return found
