@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 
 from tests.operators.harness import start
 from tidemill import Aggregators, Serdes, SessionWindows, StreamsBuilder, per_record
@@ -51,6 +52,12 @@ def test_a_mean_of_decimals_is_a_double() -> None:
     paid = over(mean, {"amount": Decimal("1.25")}, {"amount": Decimal("2.75")})
     assert paid == {"count": 2, "sum": 4.0, "mean": 2.0}
     assert mean.subtractor("k", {"amount": Decimal("2.75")}, paid) == {"count": 1, "sum": 1.25, "mean": 1.25}
+
+
+def test_an_aggregator_can_be_sent_to_a_worker_with_a_function_that_refers_to_it() -> None:
+    total = Aggregators.sum(Serdes.long())
+    sent = cloudpickle.loads(cloudpickle.dumps(total))
+    assert (sent.initializer(), sent.aggregator("k", 2, 3), sent.merger("k", 2, 3), sent.subtractor("k", 2, 3)) == (0, 5, 5, 1)
 
 
 def test_of_says_what_goes_in_and_nulls_are_passed_over() -> None:

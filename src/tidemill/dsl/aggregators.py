@@ -39,6 +39,10 @@ class Aggregator(tuple[Initializer, PerRecord]):
         made.merger, made._subtractor = merger, subtractor
         return made
 
+    def __getnewargs__(self) -> tuple[Initializer, PerRecord, Merger, AggregatorFunction | None]:
+        """What ``__new__`` takes: a function that is sent to a worker may refer to an aggregator."""
+        return *self, self.merger, self._subtractor
+
     @property
     def initializer(self) -> Initializer:
         """Makes the aggregate that the first value is added to."""
