@@ -136,6 +136,17 @@ def test_times_of_numpy_have_no_zone_and_are_utc_both_ways() -> None:
     assert mapped(rounded, serde, serde, given) == [{"t": datetime(1960, 2, 29, tzinfo=timezone.utc), "n": None, "d": None}]
 
 
+def test_times_of_numpy_are_of_one_type_whether_or_not_a_null_is_among_them() -> None:
+    serde = Serdes.json("t timestamp, n timestamp_ntz, d date")
+    at = datetime(2026, 11, 30, 23, 59, 59, 5)
+    given = [{"t": at.replace(tzinfo=timezone.utc), "n": at, "d": at.date()}, {"t": None, "n": None, "d": None}]
+    later = per_batch(lambda fields: {name: column + np.timedelta64(1, "D") for name, column in fields.items()}, form="numpy")
+    moved = at.replace(month=12, day=1)
+    whole = {"t": moved.replace(tzinfo=timezone.utc), "n": moved, "d": moved.date()}
+    assert mapped(later, serde, serde, given) == [whole, given[1]]
+    assert mapped(later, serde, serde, given[:1]) == [whole]
+
+
 def test_nulls_that_numpy_has_as_nan_are_null_again() -> None:
     serde = Serdes.json("n double")
     given = [{"n": 1.5}, {"n": None}]

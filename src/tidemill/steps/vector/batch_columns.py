@@ -140,8 +140,8 @@ def _fields(array: pa.StructArray) -> list[tuple[str, pa.Array]]:
 
 
 def _ndarray(array: pa.Array) -> np.ndarray[Any, Any]:
-    if pa.types.is_temporal(array.type) and not array.null_count:
-        return array.to_numpy(zero_copy_only=False)
+    if pa.types.is_temporal(array.type):
+        return array.to_numpy(zero_copy_only=False)  # null is NaT
     is_plain = pa.types.is_floating(array.type) or pa.types.is_integer(array.type) or pa.types.is_boolean(array.type)
     if is_plain and not array.null_count:
         return array.to_numpy(zero_copy_only=False)
