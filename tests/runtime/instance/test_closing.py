@@ -270,8 +270,8 @@ def test_a_listener_that_closes_its_instance_does_not_wait_whichever_thread_tell
     """A thread that ends waits until the state may change, which is when the listener has returned."""
     answers: list[bool] = []
     streams = scene.streams
-    streams.start()
     streams.set_state_listener(lambda new, old: answers.append(streams.close()) if new is State.RUNNING else None)
+    streams.start()
     scene.ends = streams._thread_changed
     scene.may_end.set()
     with streams._state.changed:  # as a thread that was added or removed makes it do
@@ -285,14 +285,28 @@ def test_a_listener_that_closes_its_instance_does_not_wait_whichever_thread_tell
 def test_a_listener_that_hears_of_a_failure_and_closes_does_not_wait_either(scene: Scene) -> None:
     answers: list[bool] = []
     streams = scene.streams
-    streams.start()
     streams.set_state_listener(lambda new, old: answers.append(streams.close()) if new is State.PENDING_ERROR else None)
+    streams.start()
     scene.ends = streams._thread_changed
     scene.may_end.set()
     streams._end_in_error(StopError("no thread could be started"))
     assert answers == [False]
     assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR
     assert scene.happened == ["thread told to stop", "thread ended", "parts closed"]
+
+
+def test_there_is_one_listener_and_it_is_set_before_the_start(scene: Scene) -> None:
+    """As in Kafka Streams: one that is set later would have missed transitions without a word."""
+    first: list[State] = []
+    second: list[State] = []
+    scene.streams.set_state_listener(lambda new, old: first.append(new))
+    scene.streams.set_state_listener(lambda new, old: second.append(new))
+    scene.may_end.set()
+    scene.streams.start()
+    with pytest.raises(StopError, match=r"this instance is REBALANCING: the state listener is set before start\(\)"):
+        scene.streams.set_state_listener(lambda new, old: None)
+    assert scene.streams.close()
+    assert (first, second) == ([], [State.REBALANCING, State.PENDING_SHUTDOWN, State.NOT_RUNNING])
 
 
 @pytest.mark.parametrize("raised", [BrokenPipeError("the screen is gone"), SystemExit("the screen is gone")])
@@ -401,11 +415,11 @@ def test_an_instance_in_error_has_ended_its_parts_whichever_thread_closes_them(s
 
     streams._parts._closing = cast("Any", Contended())
     scene.while_starting = lambda: streams._parts.opened("a slow part", close_slowly)
-    streams.start()
     closer: list[tuple[threading.Thread, list[object]]] = []
     streams.set_state_listener(
         lambda new, old: closer.append(in_background(streams._parts.close)) if new is State.PENDING_ERROR else None
     )
+    streams.start()
     scene.may_end.set()
     streams._end_in_error(StopError("no thread could be started"))
     assert streams.wait(State.ERROR, timeout=LIMIT_S) is State.ERROR

@@ -233,8 +233,10 @@ class KafkaStreams(Spelled):
 
     def set_state_listener(self, listener: StateListener) -> None:
         """``listener(new, old)`` is called at each transition, on the thread that causes it; it must not block. An exception
-        that it raises is logged and changes nothing."""
-        self._state.listeners.append(function_of(listener, ("new", "old"), "set_state_listener"))
+        that it raises is logged and changes nothing. It takes the place of one that was set before. StopError once it was
+        started."""
+        self._require_created("the state listener is set")
+        self._state.listeners = [function_of(listener, ("new", "old"), "set_state_listener")]
 
     def set_state_restore_listener(self, listener: StateRestoreListener) -> None:
         """Kafka Streams' setGlobalStateRestoreListener: called for the restoring of every active task's stores here. StopError
