@@ -18,15 +18,13 @@ from tidemill.ids import TopicPartition
 from tidemill.kafka.admin.client import Admin
 from tidemill.kafka.data.absent_topics import HEARD_OF_LIMIT_S
 from tidemill.log_format import LogEvent
+from tidemill.runtime.thread.topic_watch import TopicIds
 from tidemill.task.batch import BatchReport, BatchRequest
 from tidemill.topology.nodes import SourceNode, Topology
 
 log = logging.getLogger("tidemill.thread")
 
 _RETRY_PAUSE_S = 1.0
-_LOOK_PAUSE_S = 10.0
-"""Between two looks whether the topics are still those that were read."""
-_LOOK_LIMIT_S = 1.0
 _CREATED_AGAIN = "they were deleted and created again: the global stores are emptied and read again, and tasks wait meanwhile"
 
 
@@ -45,9 +43,8 @@ class GlobalTopics:
     ) -> None:
         self._topics, self._admin, self._now_s, self._several_copies = topics, admin, now_s, several_copies
         self._not_before_s = 0.0
-        self._look_at_s = 0.0
+        self._ids = TopicIds(admin, now_s)
         self._missing_since_s: float | None = None
-        self._topic_ids: dict[str, str] = {}
         self._positions: dict[TopicPartition, int] | None = None
         self._begins: dict[TopicPartition, int] = {}
         self._ends: dict[TopicPartition, int] = {}
@@ -97,14 +94,7 @@ class GlobalTopics:
 
     def _look(self) -> None:
         """Reads the topics again from their beginnings if one was deleted and created again; looks once in a while."""
-        if not self._ends or self._now_s() < self._look_at_s:
-            return
-        self._look_at_s = self._now_s() + _LOOK_PAUSE_S
-        try:
-            now = self._admin.topic_ids(self._topics, timeout_s=_LOOK_LIMIT_S)
-        except RetriableError:  # batches say so if the brokers are away
-            return
-        again = sorted(topic for topic, topic_id in now.items() if self._topic_ids.get(topic, topic_id) != topic_id)
+        again = self._ids.created_again(self._topics) if self._ends else []
         if again:
             log.warning(LogEvent("global-topics-created-again", topics=again, note=_CREATED_AGAIN))
             self._positions, self._ends = None, {}
@@ -129,8 +119,7 @@ class GlobalTopics:
                 raise RetriableError(f"the brokers do not know the topic {missing[0]} yet")
             raise ConfigError(f"the topic {missing[0]} of a global store does not exist: create it and start again")
         self._missing_since_s = None
-        self._topic_ids = self._admin.topic_ids(self._topics)  # before the ends, which are those of this topic or of a later one
-        self._look_at_s = self._now_s() + _LOOK_PAUSE_S
+        self._ids.learn(self._topics)  # before the ends, which are those of this topic or of a later one
         partitions = [TopicPartition(topic, number) for topic in self._topics for number in range(counts[topic] or 0)]
         self._begins = dict(self._admin.beginning_offsets(partitions))
         self._ends = dict(self._admin.stable_end_offsets(partitions))

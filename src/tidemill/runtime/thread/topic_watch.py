@@ -24,30 +24,45 @@ _LOOK_LIMIT_S = 1.0
 _NOTE = "they were deleted and created again: they are read by new clients, at the positions that were reached"
 
 
-class TopicWatch:
-    """Called by the stream thread only."""
+class TopicIds:
+    """The ids of topics, compared once in a while with those that they had. Called by the stream thread only."""
 
-    def __init__(self, thread: str, admin: Admin, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._thread, self._admin, self._now_s = thread, admin, now_s
+    def __init__(self, admin: Admin, now_s: Callable[[], float]) -> None:
+        self._admin, self._now_s = admin, now_s
         self._look_at_s = 0.0
-        self._topic_ids: dict[str, str] = {}
-        self._count = 0
+        self._known: dict[str, str] = {}
 
-    def created_again(self, request: BatchRequest) -> int:
-        """How many looks have found that a topic which was read is another one by now; looks once in a while."""
-        read = {tp.topic for kind in (request.inputs, request.changelogs, request.standbys, request.globals) for tp in kind}
-        if read and self._now_s() >= self._look_at_s:
-            self._look_at_s = self._now_s() + _LOOK_PAUSE_S
-            self._look(read)
-        return self._count
+    def learn(self, topics: Collection[str]) -> None:
+        """The ids of right now are what later looks compare with. RetriableError if the brokers do not answer."""
+        self._known.update(self._admin.topic_ids(topics))
+        self._look_at_s = self._now_s() + _LOOK_PAUSE_S
 
-    def _look(self, topics: Collection[str]) -> None:
+    def created_again(self, topics: Collection[str]) -> list[str]:
+        """Those which are others by now, sorted; each once, and nothing before the next look is due."""
+        if not topics or self._now_s() < self._look_at_s:
+            return []
+        self._look_at_s = self._now_s() + _LOOK_PAUSE_S
         try:
             now = self._admin.topic_ids(topics, timeout_s=_LOOK_LIMIT_S)
         except RetriableError:  # batches say so if the brokers are away
-            return
-        again = sorted(topic for topic, topic_id in now.items() if self._topic_ids.get(topic, topic_id) != topic_id)
-        self._topic_ids.update(now)
+            return []
+        again = sorted(topic for topic, topic_id in now.items() if self._known.get(topic, topic_id) != topic_id)
+        self._known.update(now)
+        return again
+
+
+class TopicWatch:
+    """Counts for the workers of a stream thread how often a topic that is read has been found to be another one."""
+
+    def __init__(self, thread: str, admin: Admin, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._thread, self._ids = thread, TopicIds(admin, now_s)
+        self._count = 0
+
+    def created_again(self, request: BatchRequest) -> int:
+        """How many looks have found one so far."""
+        kinds = (request.inputs, request.changelogs, request.standbys, request.globals)
+        again = self._ids.created_again({tp.topic for kind in kinds for tp in kind})
         if again:
             self._count += 1
             log.warning(LogEvent("topics-created-again", thread=self._thread, topics=again, note=_NOTE))
+        return self._count
