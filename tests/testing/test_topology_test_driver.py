@@ -638,6 +638,25 @@ def test_the_error_of_a_function_of_columns_has_the_operator_and_the_record(topo
     assert driver.create_output_topic("out", TEXT, LONG).read_key_values() == [("k", 1)]
 
 
+def test_the_error_of_a_reduce_of_columns_has_the_operator(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    highest = (1 << 63) - 1
+    sums = builder.stream("in", key=TEXT, value=LONG).group_by_key().reduce(of_columns(lambda sum_, v: sum_ + v), store="sums")
+    sums.to_stream().to("out", key=TEXT, value=LONG)
+    driver = topology_test_driver(builder)
+    with pytest.raises(StopError, match=r"in-0 at offset \d: a function of Columns, of KSTREAM-REDUCE-\d+, failed: .*overflow"):
+        driver.create_input_topic("in", TEXT, LONG).pipe_records([TestRecord("k", highest, 1)] * 2, batch=None)
+
+
+def test_the_error_of_a_tables_function_of_columns_has_the_operator(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    table = builder.table("in", key=TEXT, value=TEXT)
+    table.map_values(lambda text: text.cast("bigint"), store="numbers", name="to-numbers").to_stream().to("out", value=LONG)
+    driver = topology_test_driver(builder)
+    with pytest.raises(StopError, match=r"in-0 at offset 0: a function of Columns, of to-numbers, failed: .*'x'"):
+        driver.create_input_topic("in", TEXT, TEXT).pipe_input("k", "x")
+
+
 def test_sources_by_a_pattern_read_the_topics_that_are_named(topology_test_driver: Any) -> None:
     builder = StreamsBuilder()
     builder.stream(re.compile("in-.*"), key=TEXT, value=TEXT).to("out", key=TEXT, value=TEXT)

@@ -60,7 +60,7 @@ class Compiler:
         merges: Mapping[str, UserFunction],
     ) -> None:
         self.topology, self.stages, self.tags, self.lookups = topology, plan, Tags(topology), lookups
-        self._merges = merges
+        self.merges = merges
         self.serdes = SerdeInference(topology, plan, default_serdes)
         self.summed_sinks = plan.summed_sinks if presum else frozenset()
         self._last_tag = rows.FRESH
@@ -312,7 +312,7 @@ class Compiler:
         if isinstance(node, ProcessorNode) and name not in self.stages.part_of and functions_of(node.operation):
             with self._calling(changes.frame, tag):
                 at = applied(changes, node, at)  # the step keeps what they give
-        if name in self._merges:
+        if name in self.merges:
             at = at.passing(at.key.isNotNull() & at.value.isNotNull(), lost=DROPPED_COUNT)
         key, value = self.serdes.enter(name, at)
         if value is None:
@@ -328,7 +328,7 @@ class Compiler:
             if name in self.summed_sinks and self._may_sum(key):
                 changes.sum_where(tag, at.value.isNotNull())
                 combinable.append(name)
-            if name in self._merges:
+            if name in self.merges:
                 self._mergings[name] = self._merging(changes, name, at, key)
                 combinable.append(name)
         changes.arrive(tag, self.tags.arrived(name), at)
@@ -341,7 +341,7 @@ class Compiler:
 
     def _merging(self, changes: Changes, name: str, at: KeyValue, key: Encoded) -> Merging:
         key_serde, value_serde = self.serdes.entering[name].settled
-        function = self._merges[name]
+        function = self.merges[name]
         types = (at.value_type.simpleString(),) * 2
         node, names = name.partition("|")[0], ("aggregate", "value")  # the program's name of it
         use = ColumnFunction(node=node, operator="reduce", function=function, names=names, types=types, otherwise=Otherwise.PLAIN)

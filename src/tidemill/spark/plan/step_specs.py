@@ -151,20 +151,21 @@ class StepSpecs:
         )
 
     def _columns_below(self, source: str) -> tuple[str, ...]:
-        """The nodes between a source and its sub-topology's ends that run in the JVM, in the topology's order."""
+        """The nodes between a source and its sub-topology's ends of which functions of Columns run, in the topology's order."""
         below, ahead = set(), [source]
         while ahead:
             fresh = [child for child in self._topology.children(ahead.pop()) if child not in below]
             below.update(fresh)
             ahead += fresh
-        return tuple(
-            name
+        found = [
+            name.partition("|")[0]  # the program's name of it
             for name, node in self._topology.nodes.items()
             if name in below
             and isinstance(node, ProcessorNode)
-            and name not in self._stages.step_of
+            and (name not in self._stages.step_of or name in self._compiler.merges or _calls_columns(node.operation))
             and not only_forwards(self._topology, name)
-        )
+        ]
+        return tuple(dict.fromkeys(found))
 
     def _node(self, name: str) -> NodeSpec:
         topology, part = self._topology, self._subtopology_of[name]
@@ -306,4 +307,8 @@ def _in_step(operation: Operation) -> Operation:
     """The operation as its vectorised step gets it. A table's function of Columns has been called in the layer above, and its
     results are kept: the function stays in the driver, since what it calls, such as a UDF, may be nothing that can be sent."""
     store = kept_store(operation)
-    return TableSource(store) if store is not None and functions_of(operation) and works_on_columns(operation) else operation
+    return TableSource(store) if store is not None and _calls_columns(operation) else operation
+
+
+def _calls_columns(operation: Operation) -> bool:
+    return bool(functions_of(operation)) and works_on_columns(operation)
