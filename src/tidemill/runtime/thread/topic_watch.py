@@ -37,9 +37,14 @@ class TopicIds:
         self._known.update(self._admin.topic_ids(topics))
         self._look_at_s = self._now_s() + _LOOK_PAUSE_S
 
+    @property
+    def are_due(self) -> bool:
+        """It is time for the next look."""
+        return self._now_s() >= self._look_at_s
+
     def created_again(self, topics: Collection[str]) -> list[str]:
         """Those which are others by now, sorted; each once, and nothing before the next look is due."""
-        if not topics or self._now_s() < self._look_at_s:
+        if not topics or not self.are_due:
             return []
         self._look_at_s = self._now_s() + _LOOK_PAUSE_S
         try:
@@ -60,6 +65,8 @@ class TopicWatch:
 
     def created_again(self, request: BatchRequest) -> int:
         """How many looks have found one so far."""
+        if not self._ids.are_due:  # before each micro-batch, which may have a thousand partitions
+            return self._count
         kinds = (request.inputs, request.changelogs, request.standbys, request.globals)
         again = self._ids.created_again({tp.topic for kind in kinds for tp in kind})
         if again:
