@@ -164,6 +164,7 @@ class StepSpecs:
             and isinstance(node, ProcessorNode)
             and (name not in self._stages.step_of or name in self._compiler.merges or _calls_columns(node.operation))
             and not only_forwards(self._topology, name)
+            and not isinstance(node.operation, TableSource)  # without a store: it makes changes of records
         ]
         return tuple(dict.fromkeys(found))
 
