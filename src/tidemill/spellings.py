@@ -206,8 +206,8 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
         return ": write of_inactivity_gap"
     if cls.__name__ in ("KStream", "KTable") and (alike := _OF_DATAFRAMES.get(plain)) and re.split(r"\W", alike)[0] in own:
         return f": write {alike}"
-    takes_out = cls.__name__ != "KGroupedTable" or plain in ("agg", "sum", "avg", "mean")
-    if plain in _AGGREGATORS and takes_out and {"aggregate", "reduce"}.issubset(own):
+    has_subtractor = plain in ("agg", "sum", "avg", "mean")
+    if plain in _AGGREGATORS and (has_subtractor or cls.__name__ != "KGroupedTable") and {"aggregate", "reduce"}.issubset(own):
         made = f"Aggregators.{_AGGREGATORS[plain]}"
         second = _WITH.get(cls.__name__)
         return f": write aggregate(*total{second}), with total = {made}" if second else f": write aggregate(*{made})"

@@ -109,6 +109,15 @@ def test_a_paused_task_without_stores_needs_no_batch() -> None:
     assert not batches(tasks, is_paused=True).are_needed
 
 
+def test_the_worker_is_told_of_topics_of_any_kind_that_were_created_again() -> None:
+    going = batches(held(), is_paused=False, global_topics=("names",))
+    assert going.next().request.created_again == 0
+    going._created_again = lambda _request: 2
+    assert going.next().request.created_again == 2
+    going._globals.created_again = 1
+    assert going.next().request.created_again == 3
+
+
 @pytest.mark.parametrize("is_paused", [True, False])
 def test_global_stores_are_kept_up_in_any_case(is_paused: bool) -> None:
     going = batches(held(), is_paused=is_paused, global_topics=("names",))

@@ -100,6 +100,15 @@ _Reader = tuple[Callable[[bytes | None], Key], Callable[[bytes | None], Value], 
 """What a source needs to read: key, value, timestamp extractor, and whether it is global."""
 
 
+SourceBytesOf = Callable[[RecordMetadata], "tuple[bytes | None, bytes | None]"]
+"""Gives key and value of a source record as they came."""
+
+
+def no_source_bytes(_origin: RecordMetadata) -> tuple[None, None]:
+    """Where they are not at hand."""
+    return None, None
+
+
 class TaskGraph:
     """The operators of ``nodes`` (default: all) of one task, and their stores, made at their first use by ``rows(name)``.
 
@@ -146,8 +155,8 @@ class TaskGraph:
         self.take_many: Callable[[list[Produced]], None] | None = None
         """Gets what has reached sinks as soon as it is much, if its caller needs no more order than its own: one record may close
         100,000 windows."""
-        self.source_bytes: Callable[[RecordMetadata], tuple[bytes | None, bytes | None]] = lambda _origin: (None, None)
-        """Gives key and value of a source record as they came, for exception handlers."""
+        self.source_bytes: SourceBytesOf = no_source_bytes
+        """For exception handlers. Of a batch, which it keeps in memory: its caller takes it away at the end."""
         self._handed_over: list[HandedOver] = []
         self._refused: list[Refused] = []
         inside = topology.nodes.keys() if nodes is None else set(nodes)

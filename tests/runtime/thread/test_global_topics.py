@@ -161,6 +161,7 @@ def test_a_topic_that_was_deleted_and_created_again_is_read_from_its_beginning()
     topics.reported(report(rates=10))
     clock.now_s += 10.5
     assert topics.extend(REQUEST) == replace(REQUEST, globals={RATES: 10}), "once"
+    assert topics.created_again == 1
 
 
 @pytest.mark.parametrize("what", ["away", "deleted", "brokers without ids"])

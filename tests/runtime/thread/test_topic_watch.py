@@ -11,15 +11,15 @@ from tidemill.ids import TopicPartition
 from tidemill.runtime.thread.topic_watch import TopicWatch
 from tidemill.task.batch import BatchRequest
 
-IN, LOG, COPIED, RATES = (TopicPartition(topic, 0) for topic in ("in", "log", "copied", "rates"))
-ALL = BatchRequest(batch_id=1, inputs={IN: 0}, changelogs={LOG: 0}, standbys={COPIED: 0}, globals={RATES: 0})
+IN, LOG, COPIED = (TopicPartition(topic, 0) for topic in ("in", "log", "copied"))
+ALL = BatchRequest(batch_id=1, inputs={IN: 0}, changelogs={LOG: 0}, standbys={COPIED: 0})
 
 
 class Brokers:
     """Topics by their ids."""
 
     def __init__(self) -> None:
-        self.ids = {tp.topic: f"first {tp.topic}" for tp in (IN, LOG, COPIED, RATES)}
+        self.ids = {tp.topic: f"first {tp.topic}" for tp in (IN, LOG, COPIED)}
         self.asked = list[set[str]]()
         self.are_away = False
 
@@ -42,7 +42,7 @@ def made() -> tuple[TopicWatch, Brokers, Clock]:
     return TopicWatch("thread", brokers, clock), brokers, clock  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("topic", ["in", "log", "copied", "rates"])
+@pytest.mark.parametrize("topic", ["in", "log", "copied"])
 def test_a_topic_of_any_kind_that_is_another_one_by_now_is_said_and_counted(topic: str, caplog: pytest.LogCaptureFixture) -> None:
     watch, brokers, clock = made()
     assert watch.created_again(ALL) == 0

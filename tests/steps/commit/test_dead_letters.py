@@ -11,6 +11,7 @@ from tests.operators.step_harness import StepRun
 from tidemill import ProcessorContext, PunctuationType, Record, Serdes, StreamsBuilder, per_record
 from tidemill.errors import RecordTooLargeError
 from tidemill.operators.exception_handlers import FAILING, DeadLetter, ErrorContext, ExceptionHandlers, ExceptionResponse
+from tidemill.operators.task_graph import TaskGraph, no_source_bytes
 from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.task.raw_records import RecordColumns
@@ -90,6 +91,15 @@ def test_letters_of_a_handlers_own_go_where_it_says_with_the_batch_also_from_an_
         "reasons": [None, b"invalid literal for int() with base 10: 'one'", 7, (("why", b"no number"),)],
     }
     assert (report.skipped, report.dropped) == (1, 1)
+
+
+def test_a_graph_that_is_kept_holds_no_records_of_its_last_batch() -> None:
+    """They would stay in memory until the next batch comes."""
+    run = run_of(counting_numbers(), ASIDE)
+    run.pipe(sent(b"1", b"one"))
+    kept = [one.graph for one in run.workers[-1].graphs._kept.values() if isinstance(one.graph, TaskGraph)]
+    assert kept
+    assert {graph.source_bytes for graph in kept} == {no_source_bytes}
 
 
 def test_a_letter_for_a_partition_that_there_is_not_ends_the_thread() -> None:

@@ -44,6 +44,8 @@ class GlobalTopics:
         self._topics, self._admin, self._now_s, self._several_copies = topics, admin, now_s, several_copies
         self._not_before_s = 0.0
         self._ids = TopicIds(admin, now_s)
+        self.created_again = 0
+        """How many looks have found that a topic was deleted and created again."""
         self._missing_since_s: float | None = None
         self._positions: dict[TopicPartition, int] | None = None
         self._begins: dict[TopicPartition, int] = {}
@@ -97,6 +99,7 @@ class GlobalTopics:
         again = self._ids.created_again(self._topics) if self._ends else []
         if again:
             log.warning(LogEvent("global-topics-created-again", topics=again, note=_CREATED_AGAIN))
+            self.created_again += 1
             self._positions, self._ends = None, {}
 
     def _fetch_ends(self) -> bool:

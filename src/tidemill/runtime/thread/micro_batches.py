@@ -202,7 +202,9 @@ class MicroBatches:
         )
         request = standby.with_standbys(request, standbys.values(), max_records=self._config.standby_max_records)
         request = self._globals.extend(replace(request, last_committed_batch=self._counted, fences=self._fences))
-        request = replace(request, created_again=self._created_again(request))
+        created_again = self._created_again(request) + self._globals.created_again
+        if created_again:
+            request = replace(request, created_again=created_again)
         if self._deaths < _DEATHS_BEFORE_INSPECTION:
             return request
         return replace(request, tasks=tuple(replace(run, inspect=True) for run in request.tasks))

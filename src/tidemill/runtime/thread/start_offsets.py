@@ -106,11 +106,15 @@ class StartOffsets:
         stored = self._stable(list(positions))
         committed = {**{tp: OffsetAndMetadata(at) for tp, at in positions.items()}, **stored}
         begins, ends = self._admin.beginning_offsets(positions), self._admin.end_offsets(positions)
-        cut = {tp: at for tp, at in truncated.items() if tp in positions and begins[tp] <= at <= ends[tp]}
-        short = {tp: at for tp, at in cut.items() if at < committed[tp].offset}
-        gone = [
-            tp for tp, at in committed.items() if tp not in cut and (tp in truncated or not begins[tp] <= at.offset <= ends[tp])
-        ]
+        gone: list[TopicPartition] = []
+        short: dict[TopicPartition, int] = {}
+        for tp, stored_at in committed.items():
+            cut = truncated.get(tp)
+            if cut is not None and begins[tp] <= cut <= ends[tp]:
+                if cut < stored_at.offset:
+                    short[tp] = cut
+            elif cut is not None or not begins[tp] <= stored_at.offset <= ends[tp]:
+                gone.append(tp)
         for tp in [*gone, *short]:
             is_internal = tp.topic in self._topology.internal_topics
             if (is_internal and tp in gone) or self._policy_of(tp) is OffsetReset.NONE:

@@ -64,10 +64,10 @@ class TopicWatch:
         self._count = 0
 
     def created_again(self, request: BatchRequest) -> int:
-        """How many looks have found one so far."""
+        """How many looks have found one so far, other than the topics of global stores, which ``GlobalTopics`` looks at."""
         if not self._ids.are_due:  # before each micro-batch, which may have a thousand partitions
             return self._count
-        kinds = (request.inputs, request.changelogs, request.standbys, request.globals)
+        kinds = (request.inputs, request.changelogs, request.standbys)
         again = self._ids.created_again({tp.topic for kind in kinds for tp in kind})
         if again:
             self._count += 1

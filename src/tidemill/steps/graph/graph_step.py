@@ -17,7 +17,7 @@ from tidemill.errors import SerdeError, StopError
 from tidemill.ids import TaskId
 from tidemill.operators.context import RecordMetadata
 from tidemill.operators.record import LATEST_TIME, UNKNOWN_TIME, Record
-from tidemill.operators.task_graph import TaskGraph
+from tidemill.operators.task_graph import TaskGraph, no_source_bytes
 from tidemill.steps.graph.graph_output import GraphOutput
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.rows.decoded import DecodedRows, SourceBytes
@@ -46,6 +46,7 @@ def run_graph(
         graph = kept.shared.graph(spec, request.now_ms)
         graph.source_bytes = source_bytes
         _keep_global(graph, merged, state)
+        graph.source_bytes = no_source_bytes
         return output
     for task, owner in running.items():
         if task.subtopology != spec.subtopology:
@@ -66,7 +67,7 @@ def run_graph(
             graph.flush()
             if spec.writes_alone:
                 output.put_all(task, graph.take_produced())
-            graph.take_many = None
+            graph.take_many, graph.source_bytes = None, no_source_bytes
             state.dropped += graph.dropped - before
             for refused in graph.take_refused():
                 state.passed_over.add(refused)
