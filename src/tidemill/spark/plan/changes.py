@@ -29,7 +29,7 @@ class KeyValue:
     """Key and value of a wave as typed columns. ``conditions``: which of its rows are still there, and as what the others go.
 
     ``is_plain``: both are columns of the frame, not expressions that the projection in the making computes. ``made``: the
-    names of the columns among them that a layer has made.
+    names of the columns among them that a layer has made. ``time``: with which timestamp they arrive, if not with their rows'.
     """
 
     key: Column
@@ -39,11 +39,17 @@ class KeyValue:
     conditions: tuple[tuple[Column, int], ...] = ()
     is_plain: bool = True
     made: frozenset[str] = frozenset()
+    time: Column | None = None
 
     @staticmethod
     def typed(frame: DataFrame, key: Column, value: Column) -> KeyValue:
         schema = frame.select(key.alias("key"), value.alias("value")).schema
         return KeyValue(key, schema["key"].dataType, value, schema["value"].dataType)
+
+    def merged_as(self, frame: DataFrame, name: str) -> KeyValue:
+        """With value and timestamp of the frame's column of that name, which a merge has made."""
+        value = _column(name)["v"]
+        return replace(self, value=value, value_type=type_of(frame, value), time=_column(name)["ts"], made=self.made | {name})
 
     def kept(self, key: str, value: str) -> KeyValue:
         """The same as columns of the frame with these names."""
@@ -109,6 +115,8 @@ class Changes:
     def arrive(self, tag: int, at_tag: int, at: KeyValue) -> None:
         """The rows of ``tag`` that are still there wait as ``at_tag``."""
         self._node.append((tag, at.tagged(F.lit(at_tag))))
+        if at.time is not None:
+            self._columns.setdefault("ts", []).append((tag, at.time))
 
     def keep(self, tag: int, at: KeyValue) -> KeyValue:
         """Makes columns of the wave's expressions, for the next projection to read."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeGuard
 
 from pyspark.sql import Column, SparkSession
@@ -23,7 +24,7 @@ from tidemill.errors import TopologyError
 from tidemill.spark.plan import json_columns
 from tidemill.spark.plan.json_columns import json_type, read_column, written_column
 from tidemill.spark.plan.row_columns import row
-from tidemill.steps.rows.codecs_wire import LENGTH_SIZE, PairSerde, Physical, TransitJson, in_transit, physical
+from tidemill.steps.rows.codecs_wire import LENGTH_SIZE, EntriesSerde, PairSerde, Physical, TransitJson, in_transit, physical
 from tidemill.topology.values import Serde
 
 _TIME_PARSER = "spark.sql.legacy.timeParserPolicy"
@@ -57,6 +58,8 @@ def has_times(serde: Serde) -> bool:
     """True if it reads or writes times as JSON."""
     if isinstance(serde, PairSerde):
         return has_times(serde.left) or has_times(serde.right)
+    if isinstance(serde, EntriesSerde):
+        return has_times(serde.of)
     transit = in_transit(serde)
     return is_json(transit) and json_columns.has_times(transit.type)
 
@@ -68,6 +71,8 @@ def decoded(serde: Serde, side: str) -> Column:
     column = row(side + kind.value)
     if isinstance(serde, PairSerde):
         return _opened(serde, column)
+    if isinstance(serde, EntriesSerde):
+        return F.transform(F.split(column.cast("string"), ","), partial(_entry, serde))
     if kind is Physical.NUMBER or serde.sql_type == "float":
         return column.cast(serde.sql_type)
     return column if kind is Physical.DOUBLE else _read(serde, column)
@@ -96,6 +101,12 @@ def _side(serde: Serde, column: Column) -> Column:
     serde = in_transit(serde)
     is_number = physical(serde.sql_type) is not Physical.BYTES
     return column.cast("string").try_cast(serde.sql_type) if is_number else _read(serde, column)
+
+
+def _entry(entries: EntriesSerde, text: Column) -> Column:
+    at, value = F.substring_index(text, ":", 1), F.substring_index(text, ":", -1)
+    read = _side(entries.of, value if entries.is_of_numbers else F.unhex(value))
+    return F.struct(at.try_cast("bigint").alias("ts"), read.alias("v"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,9 +2,11 @@
 
     a count     one row for each key, which says of how many it is the sum             (``presummed``)
     a reduce    layer   one row for each key: the merge of its records, in their order  (``merged``)
-                step    with each row, before it, what the store holds of its key     (``HeldAggregates``)
-                layer   one row for each key: the merge of both
+                step    one row for each key: what the store holds, and all that came   (``HeldAggregates``)
+                layer   the merge of what is in each row                                (``fold``)
                 step    written to the store, and passed on                             (``MergedAggregates``)
+
+Both sums and the first merge need the end of the input, so a standing run does without them: rows pass to the step one by one.
 
 Decides what one row represents; which rows may be combined, and as what, is ``compile``'s. All other rows keep themselves apart
 by what combined rows leave null. A function of a reduce must be associative, since it is applied to merges.
@@ -97,7 +99,7 @@ def merged(frame: DataFrame, mergings: Sequence[Merging]) -> DataFrame:
         *[F.max(row(name)).alias(own(name)) for name in ("key_dbl", "value_dbl", "ts", "wall")],
         *[_in_order(F.collect_list(F.col(f"`entry:{at}`")), of).alias(f"entries:{at}") for at, of in enumerate(mergings)],
     )
-    results = {f"result:{at}": _folded(F.col(f"`entries:{at}`"), merging) for at, merging in enumerate(mergings)}
+    results = {f"result:{at}": fold(F.col(f"`entries:{at}`"), merging.function) for at, merging in enumerate(mergings)}
     with_results = grouped.withColumns(results)
     return with_results.withColumns(_columns(mergings))
 
@@ -123,13 +125,13 @@ def _has_map(kind: DataType) -> bool:
     return isinstance(kind, MapType)
 
 
-def _folded(entries: Column, merging: Merging) -> Column:
-    """(value, timestamp) of all entries, one after the other."""
+def fold(entries: Column, function: UserFunction) -> Column:
+    """(v, ts) of all entries, one after the other."""
     first = F.get(entries, F.lit(0))
 
     def step(so_far: Column, entry: Column) -> Column:
         begins = so_far["v"].isNull()  # deleted by what came before: the next value is the first again
-        value = F.when(begins, entry["v"]).otherwise(merging.function(so_far["v"], entry["v"]))
+        value = F.when(begins, entry["v"]).otherwise(function(so_far["v"], entry["v"]))
         at = F.when(begins, entry["ts"]).otherwise(F.greatest(so_far["ts"], entry["ts"]))
         return F.struct(value.alias("v"), at.alias("ts"))
 

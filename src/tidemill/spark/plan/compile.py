@@ -27,7 +27,7 @@ from tidemill.spark.plan.changes import Changes, KeyValue, Wave, by_tag, explode
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, check_times, decoded
 from tidemill.spark.plan.column_nodes import applied, choices, chosen, computed, multiplied, multiplies
-from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, merged, presummed
+from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, fold, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.planned_topology import only_forwards
@@ -38,6 +38,7 @@ from tidemill.spark.plan.stages import Stages, outer_targets, runs_vectorised
 from tidemill.spark.plan.udf_calls import udf_calls
 from tidemill.spark.plan.user_columns import type_of
 from tidemill.steps.rows import schema as rows
+from tidemill.steps.rows.codecs_wire import EntriesSerde
 from tidemill.steps.rows.schema import DROPPED, DROPPED_COUNT, Tags
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.key_value_serdes import KeyValueSerdes
@@ -68,16 +69,15 @@ class Compiler:
         """Numbers of the layers that make several rows of one."""
         self._mergings: dict[str, Merging] = {}
         self.has_sums = False
-        """Rows of some layer may be summed in the JVM."""
+        """Rows of some layer may be summed or merged in the JVM."""
         self._sums = False
         self.has_udfs = False
         """Functions of Columns call UDFs of PySpark."""
 
     @property
     def can_stand(self) -> bool:
-        """True if the JVM's part gives a row as soon as it has got one: rows that are merged there, and those in the buffers of
-        UDFs, wait for the last one."""
-        return not self._mergings and not self.has_udfs
+        """True if the JVM's part gives a row as soon as it has got one: those in the buffers of UDFs wait for the last one."""
+        return not self.has_udfs
 
     @property
     def has_columns(self) -> bool:
@@ -129,7 +129,7 @@ class Compiler:
         self, root: DataFrame, source: ArrowStep, steps: list[ArrowStep], pin: Callable[[str], None], *, sums: bool
     ) -> DataFrame:
         """The plan: ``source``, which ``root`` with its one partition sets off, then for each of ``steps`` the JVM layer before
-        it and the step; ``pin`` names each worker. Not ``sums``: rows that may be summed pass one by one."""
+        it and the step; ``pin`` names each worker. Not ``sums``: rows that may be summed or merged pass one by one."""
         self._sums = sums
         pin("source")
         frame = map_in_arrow(root, source, rows.SCHEMA)
@@ -147,7 +147,7 @@ class Compiler:
     def _layer(self, frame: DataFrame, entries: list[str], number: int) -> DataFrame:
         passed, frame = frame, in_layer(frame)
         combinable: list[str] = []
-        left = [Wave(self.tags.leaving(name), name, _typed(frame, self.serdes.leaving[name])) for name in entries]
+        frame, left = self._left(frame, entries)
         entering = [
             Wave(self.tags.arrived(name), name, _typed(frame, self.serdes.from_parts[name]))
             for part in self.stages.parts
@@ -181,6 +181,20 @@ class Compiler:
         if merging:
             frame = merged(frame, merging)
         return out_of_layer(frame.filter(row("node") != DROPPED))
+
+    def _left(self, frame: DataFrame, entries: list[str]) -> tuple[DataFrame, list[Wave]]:
+        """The waves of nodes whose rows enter the layer. What a reduce merges becomes a column first: two of its fields are read,
+        and it is to be computed once."""
+        waves: list[Wave] = []
+        for name in entries:
+            tag, serdes = self.tags.leaving(name), self.serdes.leaving[name]
+            at = _typed(frame, serdes)
+            if isinstance(serdes.value, EntriesSerde):
+                merge = f"merge:{tag}"
+                frame = frame.withColumn(merge, F.when(row("node") == tag, fold(at.value, self.merges[name])))
+                at = at.merged_as(frame, merge)
+            waves.append(Wave(tag, name, at))
+        return frame, waves
 
     def _sink_tags(self, names: list[str]) -> list[int]:
         return [self.tags.arrived(name) for name in names if isinstance(self.topology.nodes[name], SinkNode)]
@@ -330,11 +344,12 @@ class Compiler:
                 combinable.append(name)
             if name in self.merges:
                 self._mergings[name] = self._merging(changes, name, at, key)
-                combinable.append(name)
+                if self._may_sum(key):
+                    combinable.append(name)
         changes.arrive(tag, self.tags.arrived(name), at)
 
     def _may_sum(self, key: Encoded) -> bool:
-        """True if rows are summed here; notes that they could be."""
+        """True if rows of a key become one here; notes that they could."""
         could = can_be_grouped_by(key)
         self.has_sums |= could
         return could and self._sums

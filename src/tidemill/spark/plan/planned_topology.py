@@ -191,11 +191,11 @@ def _is_shared(topology: Topology, store: str, table: str) -> bool:
 
 
 def merge_functions(topology: Topology) -> dict[str, UserFunction]:
-    """Functions of Columns of reduces, by the nodes of the planned topology that call them."""
+    """Functions of Columns of reduces, by the nodes of the planned topology whose records they merge."""
     found: dict[str, UserFunction] = {}
     for name, reduce in operations_of(topology, Reduce).items():
         if isinstance(reduce.reducer, OfColumns):
-            found[name] = found[name + _HELD] = reduce.reducer.function
+            found[name + _HELD] = reduce.reducer.function
     return found
 
 

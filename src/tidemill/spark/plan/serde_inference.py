@@ -41,11 +41,11 @@ from tidemill.spark.plan.serde_rules import (
     writes_the_same,
 )
 from tidemill.spark.plan.stages import Stages, outer_targets, runs_vectorised, targets
-from tidemill.steps.rows.codecs_wire import PairSerde, before_it_is_written, in_transit, transit_of
+from tidemill.steps.rows.codecs_wire import EntriesSerde, PairSerde, before_it_is_written, in_transit, transit_of
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
 from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, parents_first, processor_node
-from tidemill.topology.spark_operations import makes_pairs
+from tidemill.topology.spark_operations import HeldAggregates, makes_pairs
 from tidemill.topology.values import Serde
 
 
@@ -155,6 +155,8 @@ class SerdeInference:
                 f"or per_batch(f, serde=...) as its function, {side}= in the .to(...) or group below it), "
                 f"or set default.{side}.serde"
             )
+        if isinstance(node.operation, HeldAggregates):
+            return replace(found, value=EntriesSerde(found.settled[1]))
         return found
 
     def entries_of(self, part: GraphPart) -> PartEntries | None:
@@ -338,7 +340,10 @@ class SerdeInference:
         own = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
         if name in self.leaving:
             letters = self._letters_left(name) if isinstance(node, ProcessorNode) else NO_SERDES
-            return own.otherwise(letters).otherwise(self.leaving[name])
+            left = self.leaving[name]
+            if isinstance(left.value, EntriesSerde):  # of which functions of Columns get one
+                left = replace(left, value=left.value.of)
+            return own.otherwise(letters).otherwise(left)
         if not isinstance(node, ProcessorNode):
             return own
         came = self._of_parents(name, known)

@@ -2,14 +2,16 @@
 
 Numbers of fixed width are the bigint and double columns of ``schema``. A serde that Catalyst does not know (Avro, a UUID, one of
 the user's) is replaced by the native one of its Spark type, which Python steps write on the way in and read on the way out.
-The pair that a join forwards is one value of bytes (``PairSerde``).
+The pair that a join forwards is one value of bytes (``PairSerde``); so is all that a function of Columns merges
+(``EntriesSerde``).
 """
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Mapping
+from binascii import hexlify
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cache, partial
@@ -128,7 +130,7 @@ def transit_of(serde: Serde) -> Serde | None:
     Raises:
         TopologyError: no native serde has its Spark type.
     """
-    if type(serde) in (*_NATIVE, PairSerde, TransitJson):
+    if type(serde) in (*_NATIVE, PairSerde, EntriesSerde, TransitJson):
         return None
     if serde.sql_type in _BY_TYPE:
         return _BY_TYPE[serde.sql_type]()
@@ -286,6 +288,46 @@ class PairSerde:
         return b"%010d%b%b%b" % (-1 if left is None else len(left), b"-" if right is None else b"+", left or b"", right or b"")
 
 
+@dataclass(frozen=True, slots=True)
+class EntriesSerde:
+    """The values of one key that a function of Columns merges, each with its timestamp; only written here, and opened in the JVM
+    (``codecs``).
+
+    ``timestamp:value,timestamp:value,...``: numbers as text, for the reason above, and all else in hexadecimal digits.
+    """
+
+    of: Serde
+    name: ClassVar[str] = "entries"
+    _form: Callable[[bytes | None], bytes | None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_form", _form_of_side(self.of))
+
+    @property
+    def is_of_numbers(self) -> bool:
+        return fixed_width(self.of.sql_type) is not None
+
+    @property
+    def sql_type(self) -> str:
+        return f"array<struct<ts:bigint,v:{in_transit(self.of).sql_type}>>"
+
+    def serialize(self, value: Iterable[tuple[int, object]]) -> bytes:
+        return self.of_bytes([(timestamp, self.of.serialize(each)) for timestamp, each in value])
+
+    def deserialize(self, _data: bytes | None) -> list[tuple[int, object]] | None:
+        raise AssertionError("entries are opened in the JVM (codecs), not in Python")
+
+    def of_bytes(self, entries: Iterable[tuple[int, bytes | None]]) -> bytes:
+        """The entries of what the serde has written."""
+        form, is_text = self._form, self.is_of_numbers
+        forms = [(timestamp, form(data)) for timestamp, data in entries]
+        return b",".join(
+            b"%d:%b" % (timestamp, _NONE if data is None else data if is_text else hexlify(data)) for timestamp, data in forms
+        )
+
+
+_NONE = b"-"
+"""No number, and no hexadecimal digits: null in the JVM."""
 LENGTH_SIZE = 10
 """Bytes of the length field in front of a pair's left side."""
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from tidemill.errors import StopError, StoredBytesError
 from tidemill.ids import TaskId
 from tidemill.operators.stored_serdes import StoredSerde
-from tidemill.steps.rows.codecs_wire import PairSerde
-from tidemill.steps.rows.records import Records, in_order
+from tidemill.steps.rows.codecs_wire import EntriesSerde, PairSerde
+from tidemill.steps.rows.records import Records
 from tidemill.steps.step_spec import NodeSpec, StoreSpec
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector.record_calls import refuse
@@ -23,8 +23,6 @@ from tidemill.topology.operations import Aggregate, Count, Reduce, TableFilter, 
 from tidemill.topology.spark_operations import ChangedValues, HeldAggregates, MergedAggregates
 
 _LONG = struct.Struct(">q")
-_HELD = Records([0], [None], [None], [0], [None], [-1])
-"""Origin of a record that a store holds: from before the batch."""
 _pack, _unpack = _LONG.pack, _LONG.unpack_from
 
 
@@ -179,21 +177,26 @@ def _fold(node: NodeSpec, store: str, records: Records, state: StepState, fold: 
 
 
 def with_held(node: NodeSpec, operation: HeldAggregates, records: Records, state: StepState) -> Records:
-    """The records, and for each of their keys what the store holds, as a record before all others; null keys and values are
-    dropped."""
-    store = operation.store
-    found = Records.empty()
-    usable: list[int] = []
+    """For each key what the store holds and the batch's values, as one value for the JVM, which merges them, in the place of the
+    last record; null keys and values are dropped."""
+    entries = node.out_value_serde
+    assert isinstance(entries, EntriesSerde)
+    out = Records.empty()
     for task, indexes in _by_task(node, records.parts).items():
-        mine = [at for at in indexes if records.keys[at] is not None and records.values[at] is not None]
-        state.dropped += len(indexes) - len(mine)
-        usable += mine
-        distinct = sorted({key for at in mine if (key := records.keys[at]) is not None})
-        for key, row in zip(distinct, state.get_many(task, store, distinct), strict=True):
-            if row is not None:
-                _forward(found, task, key, row[8:], _unpack(row)[0], _HELD, 0)
-    dropped = set(range(len(records))).difference(usable)
-    return in_order([found, records.without(dropped) if dropped else records]) if len(found) else records.without(dropped)
+        came: dict[bytes, list[int]] = {}
+        for at in indexes:
+            key = records.keys[at]
+            if key is None or records.values[at] is None:
+                state.dropped += 1
+            else:
+                came.setdefault(key, []).append(at)
+        distinct = sorted(came)
+        for key, row in zip(distinct, state.get_many(task, operation.store, distinct), strict=True):
+            held = [] if row is None else [(_unpack(row)[0], row[8:])]
+            values = entries.of_bytes(held + [(records.timestamps[at], records.values[at]) for at in came[key]])
+            last = came[key][-1]
+            _forward(out, task, key, values, records.timestamps[last], records, last)
+    return out
 
 
 def keep_latest(
