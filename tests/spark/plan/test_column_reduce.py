@@ -33,7 +33,7 @@ def test_the_plan_looks_up_in_one_step_and_writes_in_the_next() -> None:
     assert NODE in planned(topology).nodes
     assert plan.step_of[NODE + "|held"] == 1
     assert plan.step_of[NODE] == plan.last == 2
-    assert set(merge_functions(topology)) == {NODE, NODE + "|held"}
+    assert set(merge_functions(topology)) == {NODE + "|held"}
     assert stages(program(python=True).build()).last == 1
     assert planned(planned(topology)) == planned(topology)
 
