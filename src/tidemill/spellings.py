@@ -142,7 +142,8 @@ _OF_DATAFRAMES = {
     **dict.fromkeys(
         (
             "to_pandas", "to_arrow", "pandas_api", "collect", "to_local_iterator", "order_by", "sort", "sort_within_partitions",
-            "rdd", "spark_session", "foreach_partition", "summary", "stat", "approx_quantile", "corr", "cov", "crosstab", "freq_items",
+            "rdd", "spark_session", "foreach_partition", "summary", "stat", "approx_quantile", "corr", "cov", "crosstab",
+            "freq_items",
             "create_temp_view", "create_or_replace_temp_view", "create_global_temp_view", "create_or_replace_global_temp_view",
         ),
         "foreach_batch(function), which gets DataFrames, one for each micro-batch",
