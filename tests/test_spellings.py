@@ -100,6 +100,7 @@ GROUPED_TABLE = TABLE.group_by(lambda key, value: (key, value))
     (STREAM, "explain", "KStream has no explain: write tidemill explain-plan app.py, in a shell$"),
     (STREAM, "cache", r"KStream has no cache: write to_table\(store=...\)"),
     (TABLE, "cache", "KTable has no cache(: did you mean|; it has)"),
+    (TABLE, "transform", r"KTable has no transform: write transform_values\(supplier\)$"),
     (TABLE, "show", r"KTable has no show: write to_stream\(\).print\(\)$"),
     (TABLE, "agg", "KTable has no agg[:;] (?!write to_stream)"),
     (GROUPED, "first", r"KGroupedStream has no first: write reduce\(lambda first, value: first\)$"),

@@ -45,6 +45,7 @@ _RENAMED = {
     "describe": "describe() of the Topology that build() gives",
     "through": "repartition(), or to(topic) and builder.stream(topic)",
     "transform": "process(supplier)",
+    "KTable.transform": "transform_values(supplier)",
     "flat_transform": "process(supplier)",
     "transform_values": "process_values(supplier)",
     "flat_transform_values": "process_values(supplier)",
@@ -263,7 +264,7 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
         made = f"Aggregators.{_AGGREGATORS[plain]}"
         second = _WITH.get(cls.__name__)
         return f": write aggregate(*total{second}), with total = {made}" if second else f": write aggregate(*{made})"
-    renamed = _RENAMED.get(name) or _RENAMED.get(plain) or _RENAMED.get(f"{cls.__name__}.{plain}")
+    renamed = _RENAMED.get(f"{cls.__name__}.{plain}") or _RENAMED.get(name) or _RENAMED.get(plain)
     if renamed is not None and (renamed in own or not renamed.isidentifier()):
         return f": write {renamed}"
     if cls.__name__.startswith("ReadOnly") and plain in _WRITES:
