@@ -45,6 +45,7 @@ _RENAMED = {
     "describe": "describe() of the Topology that build() gives",
     "through": "repartition(), or to(topic) and builder.stream(topic)",
     "transform": "process(supplier)",
+    "KTable.transform": "transform_values(supplier)",
     "flat_transform": "process(supplier)",
     "transform_values": "process_values(supplier)",
     "flat_transform_values": "process_values(supplier)",
@@ -128,7 +129,7 @@ _OF_DATAFRAMES = {
     "show": "print()",
     "agg": "group_by_key() or group_by(...), and then count, reduce or aggregate",
     "with_watermark": "group_by_key().windowed_by(windows), with their grace=",
-    "write_stream": "to(topic), or foreach_batch(function)",
+    **dict.fromkeys(("write_stream", "write", "write_to", "merge_into"), "to(topic), or foreach_batch(function)"),
     "map_in_arrow": "map(per_batch(function)), or map_values of one",
     "map_in_pandas": "map(per_batch(function)), or map_values of one",
     "apply_in_pandas_with_state": "process(supplier)",
@@ -138,14 +139,60 @@ _OF_DATAFRAMES = {
     "print_schema": "key_serde and value_serde",
     "explode": "flat_map_values(lambda value: ...), whose function gives an array",
     "window": "group_by_key().windowed_by(windows)",
-    "distinct": "process(supplier), with a store of what was seen",
-    "to_pandas": "foreach_batch(function), which gets DataFrames",
-    "collect": "foreach_batch(function), which gets DataFrames",
+    **dict.fromkeys(("distinct", "drop_duplicates_within_watermark"), "process(supplier), with a store of what was seen"),
+    **dict.fromkeys(
+        (
+            "to_pandas", "to_arrow", "pandas_api", "collect", "to_local_iterator", "order_by", "sort", "sort_within_partitions",
+            "rdd", "spark_session", "foreach_partition", "summary", "stat", "approx_quantile", "corr", "cov", "crosstab",
+            "freq_items",
+            "create_temp_view", "create_or_replace_temp_view", "create_global_temp_view", "create_or_replace_global_temp_view",
+        ),
+        "foreach_batch(function), which gets DataFrames, one for each micro-batch",
+    ),
+    **dict.fromkeys(
+        ("limit", "head", "take", "first", "tail", "offset", "zip_with_index"), "process(supplier), with a store that counts"
+    ),
+    **dict.fromkeys(
+        ("sample", "sample_by", "random_split"),
+        "filter(lambda key, value: F.pmod(F.xxhash64(key), F.lit(100)) < 10), the same if a batch runs again",
+    ),
+    **dict.fromkeys(
+        ("with_column_renamed", "with_columns_renamed", "to_df"),
+        'map_values(lambda value: ...), as with F.struct(value["old"].alias("new"))',
+    ),
+    **dict.fromkeys(
+        ("cache", "persist", "checkpoint", "local_checkpoint"), "to_table(store=...), which keeps the last value of each key"
+    ),
+    **dict.fromkeys(("unpivot", "melt"), "flat_map_values(lambda value: ...), whose function gives an array"),
+    **dict.fromkeys(
+        ("cube", "rollup", "grouping_sets"), "flat_map(lambda key, value: ...), with a key for each group, and group_by_key()"
+    ),
+    **dict.fromkeys(("except_all", "subtract"), "left_join with a table, and filter of what has no row there"),
+    **dict.fromkeys(("intersect", "intersect_all"), "join with a table"),
+    **dict.fromkeys(("cross_join", "lateral_join"), "join with a table, or join_dataframe(frame, joiner, on=...)"),
+    "coalesce": "repartition(partitions=...)",
+    "columns": "key_serde and value_serde",
+    "to_json": "to(topic, value=Serdes.json(schema)), or map_values(lambda value: F.to_json(value))",
+    "replace": "map_values(lambda value: F.when(value == old, new).otherwise(value))",
+    "explain": "tidemill explain-plan app.py, in a shell",
+    "alias": "name= of the operator",
+    "na": "filter(lambda key, value: value.isNotNull()), or map_values(lambda value: F.coalesce(value, F.lit(...)))",
     "dropna": "filter(lambda key, value: value.isNotNull())",
     "fillna": "map_values(lambda value: F.coalesce(value, F.lit(...)))",
     **dict.fromkeys(("sum", "min", "max", "avg", "mean"), "group_by_key() or group_by(...), and then aggregate(*Aggregators...)"),
 }
 """Methods of Spark's DataFrames, and what does the same with a KStream or KTable."""
+_GROUPED = ("KGroupedStream", "TimeWindowedKStream", "SessionWindowedKStream")
+_OF_GROUPED = {
+    "first": "reduce(lambda first, value: first)",
+    "last": "reduce(lambda first, value: value)",
+    "pivot": "aggregate(initializer, aggregator), whose aggregate has a field for each",
+    **dict.fromkeys(
+        ("apply_in_pandas", "apply_in_arrow", "apply_in_pandas_with_state", "transform_with_state"),
+        "aggregate(initializer, aggregator), or before the group map_values(per_batch(function))",
+    ),
+}
+"""Methods of Spark's grouped DataFrames, and what does the same with a grouped stream."""
 _AGGREGATORS = {
     "agg": "sum(Serdes.double(), lambda value: ...)",
     **{name: f"{name}(Serdes.double(), lambda value: ...)" for name in ("sum", "min", "max")},
@@ -204,14 +251,20 @@ def _instead(cls: type, name: str, own: list[str]) -> str:
         return f": write {cls.__name__}({', '.join(f'{each}=...' for each in taken)})"
     if cls.__name__ == "SessionWindows" and plain == "with":
         return ": write of_inactivity_gap"
-    if cls.__name__ in ("KStream", "KTable") and (alike := _OF_DATAFRAMES.get(plain)) and re.split(r"\W", alike)[0] in own:
+    if cls.__name__ in ("KStream", "KTable") and (alike := _OF_DATAFRAMES.get(plain)):
+        method = re.split(r"\W", alike)[0]
+        if method in own or method in ("tidemill", "name"):
+            return f": write {alike}"
+        if method not in ("group_by_key", "to_table", "merge"):  # these do something else with a table's changes
+            return f": write to_stream().{alike}"
+    if cls.__name__ in _GROUPED and (alike := _OF_GROUPED.get(plain)) and re.split(r"\W", alike)[0] in own:
         return f": write {alike}"
     has_subtractor = plain in ("agg", "sum", "avg", "mean")
     if plain in _AGGREGATORS and (has_subtractor or cls.__name__ != "KGroupedTable") and {"aggregate", "reduce"}.issubset(own):
         made = f"Aggregators.{_AGGREGATORS[plain]}"
         second = _WITH.get(cls.__name__)
         return f": write aggregate(*total{second}), with total = {made}" if second else f": write aggregate(*{made})"
-    renamed = _RENAMED.get(name) or _RENAMED.get(plain) or _RENAMED.get(f"{cls.__name__}.{plain}")
+    renamed = _RENAMED.get(f"{cls.__name__}.{plain}") or _RENAMED.get(name) or _RENAMED.get(plain)
     if renamed is not None and (renamed in own or not renamed.isidentifier()):
         return f": write {renamed}"
     if cls.__name__.startswith("ReadOnly") and plain in _WRITES:

@@ -241,12 +241,24 @@ def test_typed_records_are_answered_one_by_one_and_a_wrong_one_is_told(
     assert out.rstrip().endswith("k    0     10000  1")
 
 
-@pytest.mark.spark
-def test_a_wrong_line_spoils_the_file_before_anything_runs(spark: SparkSession, program: Path, tmp_path: Path) -> None:
+def test_a_wrong_line_spoils_the_file_before_spark_starts(program: Path, tmp_path: Path) -> None:
     (tmp_path / "records.txt").write_text("lines: fine\nwrong\n")
     code, text, errors = cli("try", str(program), str(tmp_path / "records.txt"))
     assert (code, text) == (2, "")
     assert "records.txt, line 2: the program reads lines, names" in errors
+    assert "starting Spark" not in errors
+
+
+def test_a_program_without_a_topic_to_read_is_told_before_spark_starts(in_folder: Path) -> None:
+    (in_folder / "app.py").write_text(
+        "import re\nfrom tidemill import Serdes, StreamsBuilder\nbuilder = StreamsBuilder()\n"
+        "builder.stream(re.compile('a.*'), key=Serdes.string(), value=Serdes.string()).to('out')\n"
+    )
+    (in_folder / "records.txt").write_text("a: fine\n")
+    code, _, errors = cli("try", "app.py", "records.txt")
+    assert code == 2
+    assert "the program names no topic to read (a pattern of topics needs a broker: tidemill run)" in errors
+    assert "starting Spark" not in errors
 
 
 @pytest.mark.spark

@@ -113,7 +113,8 @@ def test_what_can_not_be_written_is_not_called_by_the_name_of_what_is_expected(v
 
 
 @pytest.mark.parametrize(("value", "problem"), [
-    ({"x": 1}, "has the field 'x', which its schema struct<a:int,d:double> lacks"),
+    ({"x": 1}, "has the field 'x', which its schema struct<a:int,d:double> lacks: leave it out, or add it"),
+    ({"A": 1}, "has the field 'A', which its schema struct<a:int,d:double> lacks: write 'a', or leave it out"),
     ({"a": "1"}, "value.a is of type str, expected int"),
     ({"a": 2**31}, "does not fit in its type int"),
     ({"d": float("nan")}, "NaN and infinite numbers have no form in JSON"),

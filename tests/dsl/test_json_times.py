@@ -50,8 +50,10 @@ def test_what_is_no_date_or_time_is_refused_with_what_was_expected(field: str, t
 
 
 @pytest.mark.parametrize(("value", "problem"), [
-    ({"d": datetime(2026, 1, 31)}, "value.d is of type datetime.datetime, expected date"),
-    ({"d": "2026-01-31"}, "value.d is of type str, expected date"),
+    ({"d": datetime(2026, 1, 31)}, "type datetime.datetime, expected date as in the schema; write value.date\\(\\)$"),
+    ({"d": "2026-01-31"}, r"value.d is of type str, expected date as in the schema; write date\.fromisoformat\(value\)$"),
+    ({"t": "2026-01-31"}, r"expected timestamp as in the schema; write datetime\.fromisoformat\(value\)$"),
+    ({"t": date(2026, 1, 31)}, r"expected timestamp .*; write datetime\.combine\(value, time\(\), timezone\.utc\)$"),
     ({"t": datetime(2026, 1, 31)}, "value.t is 2026-01-31 00:00:00, a time of no zone, expected one that knows its offset"),
     ({"t": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=1)))}, "which is beyond the years 1 to 9999 in UTC"),
     ({"l": datetime(2026, 1, 31, tzinfo=UTC)}, "which has an offset, expected a time of no zone"),

@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -146,6 +147,18 @@ def test_a_wrong_length_is_refused_with_both_lengths(serde: Serde, expected: int
     (Serdes.json("n bigint"), {"n": np.int64(3)}, r"type numpy.int64, expected bigint as in the schema; write value.item\(\)$"),
     (Serdes.json("n bigint"), 3, "type int, expected struct<n:bigint> as in the schema; give the operator or the topic the"),
     (Serdes.double(), 10**400, "too large for a double"),
+    (Serdes.double(), 2**53 + 1, r"9007199254740993 is beyond the whole numbers that a double has; write float\(value\), which"),
+    (Serdes.float(), -(2**24) - 1, r"-16777217 is beyond the whole numbers that a float has; .* or use Serdes\.long\(\)"),
+    (Serdes.json("d double"), {"d": 2**53 + 1}, r"value\.d is 9007199254740993, .* its type double has: write float\(value\)"),
+    (Serdes.json("f array<float>"), {"f": [2**24 + 1]}, r"value\.f\[0\] is 16777217, which is beyond .* its type float has"),
+    (Serdes.long(), 1.0, r'expected int; write int\(value\), of a column of pandas astype\("Int64"\), or give the operator'),
+    (Serdes.string(), 1, r"expected str; write str\(value\), or give the operator"),
+    (Serdes.json("m map<string,int>"), {"m": [("a", 1)]}, r"expected map<string,int> .*; write dict\(value\), or of pyarrow"),
+    (Serdes.json("m map<string,int>"), {"m": {1: 1}}, r"is of type dict, expected map<string,int> as in the schema$"),
+    (Serdes.json("n array<int>"), {"n": {1, 2}}, r"is of type set, expected array<int> as in the schema; write list\(value\)$"),
+    (Serdes.json("n bigint"), {"n": pd.NA}, r"NAType, expected bigint as in the schema; write None$"),
+    (Serdes.json("s string"), {"s": b"a"}, r"expected string as in the schema; write value\.decode\(\)$"),
+    (Serdes.json("n decimal(9,2)"), {"n": 1.5}, r"expected decimal\(9,2\) as in the schema; write Decimal\(str\(value\)\)$"),
 ])
 def test_a_value_of_another_type_is_refused(serde: Serde, value: Any, message: str) -> None:
     with pytest.raises(SerdeError, match=message):
@@ -175,6 +188,18 @@ def test_an_unknown_serde_is_refused_with_the_nearest() -> None:
 def test_bytes_of_something_else_are_refused(serde: Serde, data: bytes) -> None:
     with pytest.raises(SerdeError, match=serde.name):
         serde.deserialize(data)
+
+
+@given(st.integers(-(2**70), 2**70) | st.integers(-(2**60), 2**60).map(lambda number: number * 2**40) | st.just(10**200))
+def test_a_whole_number_is_written_whole_or_refused(number: int) -> None:
+    json = Serdes.json("d double, f float")
+    for serde, field in ((Serdes.double(), ""), (Serdes.float(), ""), (json, "d"), (json, "f")):
+        try:
+            read = serde.deserialize(serde.serialize({field: number} if field else number))
+        except SerdeError:
+            assert abs(number) > 2**24
+        else:
+            assert (read[field] if field else read) == number  # type: ignore[index]
 
 
 def test_a_float_that_is_too_large_is_refused_and_nan_is_javas() -> None:

@@ -35,6 +35,9 @@ customers = builder.table("customers", key=Serdes.string(), value=ORDER)
 everywhere = builder.global_table("everywhere", key=Serdes.string(), value=ORDER)
 by_customer = orders.group_by(lambda key, order: order["customer"], key=Serdes.string(), value=ORDER)
 
+orders.to(lambda key, order, record: record.topic + "-late" if record.offset > 0 else f"to-{record.partition}")
+orders.to(lambda key, order, record: record.timestamp)  # type: ignore[arg-type, return-value]
+
 # --- functions of Columns ---
 
 orders.map_values(lambda order: order["amount"] + 1).map_values(F.upper).map_values(lambda value: 1)

@@ -346,11 +346,12 @@ ITEM = {"size": 1.5, "tags": {"a": None}}
 
 
 @pytest.mark.parametrize(("value", "message"), [
-    ({"items": [], "last": None, "note": "lost"}, r"the value has the field 'note', which its schema R lacks"),
+    ({"items": [], "last": None, "note": "lost"}, r"the value has the field 'note', which its schema R lacks; leave it out"),
     ({"items": [ITEM, {**ITEM, "Size": 1}], "last": None}, r"the value\.items\[\] has the field 'Size', which its schema Item"),
     ({"items": [], "last": {**ITEM, "-type": "Item"}}, r"the value\.last has the field '-type'"),
     ({"items": [{**ITEM, "size": 1e300}], "last": None}, r"the value\.items\[\]\.size is too large for its type float"),
     ({"items": [], "last": {**ITEM, "tags": {"a": 10**40}}}, r"the value\.last\.tags\['a'\] is too large for its type float"),
+    ({"items": [{**ITEM, "size": 2**24 + 1}], "last": None}, r"the value\.items\[\]\.size is 16777217, which is beyond"),
 ])  # fmt: skip
 def test_no_part_of_a_value_is_left_out_or_made_infinite(value: Any, message: str) -> None:
     with pytest.raises(SerdeError, match=f"avro: can't write a value: ValueError: {message}"):

@@ -297,3 +297,16 @@ def test_a_number_that_is_too_large_for_a_float_is_not_made_infinite() -> None:
     for value in ({"a": 1e300}, {"l": [1, 10**40]}):
         with pytest.raises(SerdeError, match=r"p\.M\.[al]: the number is too large for a float"):
             passed(message, message, value)
+
+
+def test_a_whole_number_is_not_rounded_to_one_that_a_double_or_float_has() -> None:
+    message = made(("d", 1, "double"), ("f", 2, "float", 3))
+    assert passed(message, message, {"d": 2**60, "f": [2**24]}) == {"d": 2.0**60, "f": [2.0**24]}
+    for value, said in (({"d": 2**53 + 1}, "M.d: 9007199254740993"), ({"f": [2**24 + 1]}, "M.f: 16777217")):
+        with pytest.raises(SerdeError, match=rf"p\.{said} is beyond the whole numbers that a (double|float) has; write float"):
+            passed(message, message, value)
+
+
+def test_the_pairs_that_pyarrow_makes_of_a_map_are_refused_with_what_to_write() -> None:
+    with pytest.raises(SerdeError, match=r"shop\.Order\.stock: the map is of type list, expected a dict; write dict\(value\)"):
+        SchemaRegistry("mock://pairs").protobuf(message("Order")).serialize({**VALUE, "stock": [("a", 1)]})

@@ -55,20 +55,29 @@ def try_program(
     if text is None and not sys.stdin.isatty():
         text = _piped()
     lines = None if text is None else text.split("\n")
+    source, own = str(records or "standard input"), {name: value for name, value in merged.items() if name not in _NEEDLESS}
+    from tidemill.testing.driver import TopologyTestDriver, source_topics_of
+
+    known = source_topics_of(topology, own)
+    if known is not None:
+        _check_there_are(known, app)
+        list(records_of(lines or (), known, source))  # a mistake is found before Spark starts
     with status_line() as say:
         say("starting Spark")
-        from tidemill.testing.driver import TopologyTestDriver
-
-        driver = TopologyTestDriver(topology, {name: value for name, value in merged.items() if name not in _NEEDLESS})
+        driver = TopologyTestDriver(topology, own)
     with driver:
         topics = driver.source_topics
-        if not topics:
-            raise ConfigError(f"{app}: the program names no topic to read (a pattern of topics needs a broker: tidemill run)")
+        _check_there_are(topics, app)
         if lines is not None:
-            _pipe(driver, records_of(lines, topics, str(records or "standard input")))
+            _pipe(driver, records_of(lines, topics, source))
         else:
             _converse(driver, topics, sys.stdin)
         typer.echo("\n\n".join(tables(driver)) or "Nothing was written, and no store has a row.")
+
+
+def _check_there_are(topics: Mapping[str, tuple[Serde, Serde]], app: Path) -> None:
+    if not topics:
+        raise ConfigError(f"{app}: the program names no topic to read (a pattern of topics needs a broker: tidemill run)")
 
 
 def _piped() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Iterable, Sequence
 
 from tidemill.config.values import KafkaExtractor, offset_reset
@@ -21,6 +22,16 @@ _ROW_BY_ROW_UDFS = (100, 101)
 """PySpark's eval types of UDFs that get single values: pickled (SQL_BATCHED_UDF) and by Arrow."""
 
 _OF_SEVERAL_RESULTS = ("flat_map", "flat_map_values")
+
+
+def place_of_call() -> str:
+    """File and line of the program's that called the operator, ``orders.py, line 12``; empty if no program did."""
+    frame = sys._getframe(1)
+    while frame.f_globals.get("__name__", "").partition(".")[0] == __package__.partition(".")[0]:
+        if frame.f_back is None:
+            return ""
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}"
 
 
 def function_of(

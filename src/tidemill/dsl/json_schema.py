@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from typing import Any
 
-from tidemill.dsl.value_types import as_python, type_name
+from tidemill.dsl.value_types import type_name, written_as
 from tidemill.errors import SerdeError, TopologyError
 
 _CONTEXT = Context(prec=80, traps=[])
@@ -133,10 +133,13 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
 
     @staticmethod
     def of_type(value: Any, kind: JsonType) -> Misfit:
-        instead = as_python(value)
-        return Misfit(
-            f"is of type {type_name(value)}, expected {kind.ddl} as in the schema" + (f"; write {instead}" if instead else "")
-        )
+        return Misfit(f"is of type {type_name(value)}, expected {kind.ddl} as in the schema")
+
+    @staticmethod
+    def of_unwritable(value: Any, kind: JsonType) -> Misfit:
+        """The same of a value that a program gives, with what to write instead."""
+        instead, misfit = written_as(value, kind.ddl), Misfit.of_type(value, kind)
+        return Misfit(f"{misfit.problem}; write {instead}") if instead else misfit
 
     @staticmethod
     def of_null(name: str) -> Misfit:
@@ -149,6 +152,14 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
         if isinstance(value, int) and kind.ddl not in ("float", "double") and abs(value) < 10**25:
             return Misfit(f"is {value}, which does not fit in its type {kind.ddl}")
         return Misfit(f"is too large for its type {kind.ddl}")
+
+    @staticmethod
+    def of_digits(value: int, kind: JsonType) -> Misfit:
+        """A whole number has more digits than its type."""
+        return Misfit(
+            f"is {value}, which is beyond the whole numbers that its type {kind.ddl} has: write float(value), which rounds it, or"
+            " give the schema the type bigint"
+        )
 
     @staticmethod
     def of_value(value: object, expected: tuple[object, ...]) -> Misfit:

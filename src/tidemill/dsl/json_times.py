@@ -85,14 +85,14 @@ def _offset(zone: str) -> timedelta:
 def date_text(value: Value) -> str:
     """JSON text of a ``datetime.date``."""
     if not isinstance(value, date) or isinstance(value, datetime):
-        raise Misfit.of_type(value, _TYPES["date"])
+        raise Misfit.of_unwritable(value, _TYPES["date"])
     return f'"{value.isoformat()}"'
 
 
 def instant_text(value: Value) -> str:
     """JSON text of a ``datetime`` that knows its offset: the time in UTC."""
     if not isinstance(value, datetime):
-        raise Misfit.of_type(value, _TYPES["timestamp"])
+        raise Misfit.of_unwritable(value, _TYPES["timestamp"])
     if value.utcoffset() is None:
         raise Misfit(
             f"is {value}, a time of no zone, expected one that knows its offset as its type timestamp needs: give it a tzinfo"
@@ -108,7 +108,7 @@ def instant_text(value: Value) -> str:
 def local_time_text(value: Value) -> str:
     """JSON text of a ``datetime`` without an offset."""
     if not isinstance(value, datetime):
-        raise Misfit.of_type(value, _TYPES["timestamp_ntz"])
+        raise Misfit.of_unwritable(value, _TYPES["timestamp_ntz"])
     if value.utcoffset() is not None:
         raise Misfit(f"is {value}, which has an offset, expected a time of no zone as its type timestamp_ntz is")
     return f'"{value.isoformat(timespec="microseconds")}"'

@@ -8,9 +8,10 @@ since keys are compared by their bytes, of whichever writer. Numbers that JSON h
 from __future__ import annotations
 
 import base64
+import difflib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
@@ -165,10 +166,10 @@ def _struct(kind: StructType, fields: tuple[tuple[str, Writer], ...]) -> Writer:
     def write(value: Value) -> str:
         given = value if value.__class__ is dict else members_of(value)
         if given is None:
-            raise Misfit.of_type(value, kind)
+            raise Misfit.of_unwritable(value, kind)
         if not given.keys() <= known:
             field = min(map(str, given.keys() - known))
-            raise Misfit(f"has the field {field!r}, which its schema {kind.ddl} lacks")
+            raise Misfit(f"has the field {field!r}, which its schema {kind.ddl} lacks: {_instead_of(field, known)}")
         written, name = [], ""
         try:
             for name, prefix, inner in quoted:
@@ -185,10 +186,15 @@ def _struct(kind: StructType, fields: tuple[tuple[str, Writer], ...]) -> Writer:
     return write
 
 
+def _instead_of(field: str, known: Collection[str]) -> str:
+    near = [name for name in known if name.lower() == field.lower()] or difflib.get_close_matches(field, known, n=1)
+    return f"write {near[0]!r}, or leave it out" if near else "leave it out, or add it to the schema"
+
+
 def _array(kind: ArrayType, element: Writer) -> Writer:
     def write(value: Value) -> str:
         if not isinstance(value, (list, tuple)):
-            raise Misfit.of_type(value, kind)
+            raise Misfit.of_unwritable(value, kind)
         return _items_text(value, element)
 
     return write
@@ -207,7 +213,7 @@ def _items_text(items: Sequence[Value], element: Writer) -> str:
 def _map(kind: MapType, inner: Writer) -> Writer:
     def write(value: Value) -> str:
         if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
-            raise Misfit.of_type(value, kind)
+            raise Misfit.of_unwritable(value, kind)
         return _members_text(value, inner)
 
     return write
@@ -238,7 +244,7 @@ def _text(value: Value) -> str:
     elif isinstance(value, UUID):
         value = str(value)
     if not isinstance(value, str):
-        raise Misfit.of_type(value, ScalarType("string"))
+        raise Misfit.of_unwritable(value, ScalarType("string"))
     return quoted_text(value)
 
 
@@ -256,13 +262,13 @@ def _one_of(values: tuple[object, ...], writer: Writer) -> Writer:
 
 def _boolean(value: Value) -> str:
     if not isinstance(value, bool):
-        raise Misfit.of_type(value, ScalarType("boolean"))
+        raise Misfit.of_unwritable(value, ScalarType("boolean"))
     return "true" if value else "false"
 
 
 def _binary(value: Value) -> str:
     if not isinstance(value, (bytes, bytearray)):
-        raise Misfit.of_type(value, ScalarType("binary"))
+        raise Misfit.of_unwritable(value, ScalarType("binary"))
     return f'"{base64.b64encode(value).decode("ascii")}"'
 
 
@@ -271,7 +277,7 @@ def _whole(kind: ScalarType, bits: int) -> Writer:
 
     def write(value: Value) -> str:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Misfit.of_type(value, kind)
+            raise Misfit.of_unwritable(value, kind)
         if not low <= value <= high:
             raise Misfit.of_size(value, kind)
         return str(int(value))
@@ -282,7 +288,7 @@ def _whole(kind: ScalarType, bits: int) -> Writer:
 def _decimal(kind: DecimalType) -> Writer:
     def write(value: Value) -> str:
         if not isinstance(value, (int, Decimal)) or isinstance(value, bool):
-            raise Misfit.of_type(value, kind)
+            raise Misfit.of_unwritable(value, kind)
         return str(kind.fitted(Decimal(value)))  # as Java's BigDecimal.toString
 
     return write
@@ -293,7 +299,7 @@ def _number(kind: ScalarType, *, non_finite: bool) -> Writer:
 
     def write(value: Value) -> str:
         if not isinstance(value, (int, float)) or isinstance(value, bool):
-            raise Misfit.of_type(value, kind)
+            raise Misfit.of_unwritable(value, kind)
         try:
             number = float(value)
         except OverflowError:
@@ -302,7 +308,10 @@ def _number(kind: ScalarType, *, non_finite: bool) -> Writer:
             if non_finite:
                 return '"NaN"' if number != number else '"Infinity"' if number > 0 else '"-Infinity"'
             raise Misfit.of_no_number()
-        return java_float(rounded(number)) if is_single else java_double(number)
+        written = rounded(number) if is_single else number
+        if isinstance(value, int) and written != value:
+            raise Misfit.of_digits(value, kind)
+        return java_float(written) if is_single else java_double(written)
 
     return write
 

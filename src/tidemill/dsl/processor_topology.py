@@ -13,6 +13,7 @@ from tidemill.dsl.arguments import (
     names_of,
     offset_reset_or_none,
     pattern_text,
+    place_of_call,
     python_function,
     serde_or_none,
     supplier_of,
@@ -109,6 +110,7 @@ class TopologyBuilder(Spelled):
         self._given.take(name, (extractor, partitioner))
         self._draft.add(SinkNode(
             name=node_name(name, "a sink"), topic=target, topic_extractor=extractor, partitioner=partitioner,
+            written_at=place_of_call(),
             key_serde=serde_or_none(key, f"add_sink {name!r}: key"),
             value_serde=serde_or_none(value, f"add_sink {name!r}: value"),
         ), names_of(parents, f"add_sink {name!r}: parents"))

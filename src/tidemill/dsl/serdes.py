@@ -20,7 +20,7 @@ from tidemill.dsl.json_schema import declared
 from tidemill.dsl.json_writing import utf8
 from tidemill.dsl.serdes_json import JsonClassSerde, JsonDocumentSerde, JsonSerde
 from tidemill.dsl.stateful_serde import StatefulSerde
-from tidemill.dsl.value_types import as_python, type_name
+from tidemill.dsl.value_types import type_name, written_as
 from tidemill.errors import ConfigError, SerdeError
 from tidemill.spellings import Spelled
 from tidemill.topology.values import Serde
@@ -113,7 +113,7 @@ class WholeNumberSerde(StatefulSerde):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DoubleSerde(StatefulSerde):
-    """An IEEE 754 double of 8 bytes, big-endian; every NaN is written as Java's canonical one."""
+    """An IEEE 754 double of 8 bytes, big-endian; every NaN is written as Java's canonical one, and no whole number is rounded."""
 
     name: ClassVar[str] = "double"
     sql_type: ClassVar[str] = "double"
@@ -127,6 +127,8 @@ class DoubleSerde(StatefulSerde):
             number = float(value)
         except OverflowError:
             raise SerdeError("double: the whole number is too large for a double") from None
+        if number != value == value:
+            raise SerdeError(f"double: {value} is beyond the whole numbers that a double has; {_ROUND}")
         return _CANONICAL_NAN if number != number else struct.pack(">d", number)
 
     def deserialize(self, data: bytes | None) -> float | None:
@@ -139,7 +141,7 @@ class DoubleSerde(StatefulSerde):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FloatSerde(StatefulSerde):
-    """An IEEE 754 float of 4 bytes, big-endian; every NaN is written as Java's canonical one."""
+    """An IEEE 754 float of 4 bytes, big-endian; every NaN is written as Java's canonical one, and no whole number is rounded."""
 
     name: ClassVar[str] = "float"
     sql_type: ClassVar[str] = "float"
@@ -152,9 +154,12 @@ class FloatSerde(StatefulSerde):
         if value != value:
             return _CANONICAL_FLOAT_NAN
         try:
-            return struct.pack(">f", value)
-        except OverflowError:
+            data = struct.pack(">f", value)
+        except (OverflowError, struct.error):  # the second of a whole number that no double has
             raise SerdeError(f"float: {value} is too large for 4 bytes; use a double") from None
+        if isinstance(value, int) and struct.unpack(">f", data)[0] != value:
+            raise SerdeError(f"float: {value} is beyond the whole numbers that a float has; {_ROUND}")
+        return data
 
     def deserialize(self, data: bytes | None) -> float | None:
         if data is None:
@@ -236,6 +241,7 @@ class VoidSerde(StatefulSerde):
             raise SerdeError(f"void: found {len(data)} bytes, expected null; the topic holds other data than this serde's")
 
 
+_ROUND = "write float(value), which rounds it, or use Serdes.long()"
 _CANONICAL_NAN = bytes.fromhex("7ff8000000000000")
 _CANONICAL_FLOAT_NAN = bytes.fromhex("7fc00000")
 _FLOAT, _BOOLEAN, _UUID, _VOID = FloatSerde(), BooleanSerde(), UUIDSerde(), VoidSerde()
@@ -377,8 +383,12 @@ def serde_by_name(text: str) -> Serde:
     )
 
 
+_CONVERTED = {"str": "string", "bytes": "binary", "int": "bigint", "float": "double"}
+"""The Spark type of what a serde expected, of which values of other types can be made."""
+
+
 def _wrong_type(name: str, value: object, expected: str) -> SerdeError:
-    instead = as_python(value)
+    instead = written_as(value, _CONVERTED.get(expected, ""))
     found = f"{name}: can't write a value of type {type_name(value)}, expected {expected};"
     if isinstance(value, Windowed):
         serde = "WindowedSerdes.time_windowed_serde_from(...), or session_windowed_serde_from(...)"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import overload
 
-from tidemill.dsl.arguments import function_of, python_function, serde_or_none, supplier_of
+from tidemill.dsl.arguments import function_of, place_of_call, python_function, serde_or_none, supplier_of
 from tidemill.dsl.batch_functions import filter_by, flat_map_by, flat_map_values_by, look_by, map_by, map_values_by, select_key_by
 from tidemill.dsl.branches import BranchedKStream
 from tidemill.dsl.dataframe_join import dataframe_join
@@ -198,7 +198,7 @@ class KStream(Spelled):
         made = self.recorder.node_name("KSTREAM-SINK-", name)
         self.recorder.add(LogicalNode(name=made, effect=Sink(
             topic=target, key_serde=key or self.key_serde, value_serde=value or self.value_serde,
-            topic_extractor=extractor, partitioner=partitioner,
+            topic_extractor=extractor, partitioner=partitioner, written_at=place_of_call(),
         )), self.node)
 
     # --- processors ---

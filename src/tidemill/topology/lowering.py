@@ -102,6 +102,7 @@ def _write(draft: Draft, node: LogicalNode, parents: tuple[str, ...], *, keeps_n
             draft.add(SinkNode(
                 name=node.name, topic=sink.topic, key_serde=sink.key_serde, value_serde=sink.value_serde,
                 topic_extractor=sink.topic_extractor, partitioner=sink.partitioner, partitioning=sink.partitioning,
+                written_at=sink.written_at,
             ), parents)
 
 

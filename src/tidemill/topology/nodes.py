@@ -149,7 +149,7 @@ class SinkNode:
 
     ``topic_extractor(key, value, record)`` names the topic of each record instead, and ``topic`` is empty;
     ``partitioner(topic, key, value, partitions)`` names its partition, or several (KIP-837). Both get Python values.
-    ``partitioning``: how partitions are chosen without one.
+    ``partitioning``: how partitions are chosen without one. ``written_at``: file and line in the program, for messages.
     """
 
     name: str
@@ -159,6 +159,7 @@ class SinkNode:
     partitioning: Partitioning = Partitioning.BY_KEY
     key_serde: Serde | None = None
     value_serde: Serde | None = None
+    written_at: str = field(default="", compare=False, repr=False)
 
 
 Node = SourceNode | ProcessorNode | SinkNode

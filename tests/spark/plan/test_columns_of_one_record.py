@@ -157,5 +157,6 @@ def test_a_column_without_a_serde_is_refused_with_the_place_where_one_is_needed(
 ) -> None:
     builder = StreamsBuilder()
     builder.stream("in", key=TEXT, value=TEXT).map_values(function).to("out")
-    with pytest.raises(TopologyError, match=rf"into KSTREAM-SINK-0000000002 \(topic out\), {why}"):
+    here = r"\S+test_columns_of_one_record\.py, line \d+"
+    with pytest.raises(TopologyError, match=rf"into KSTREAM-SINK-0000000002 \(topic out; {here}\), {why}"):
         compile_topology(spark, builder.build(), "app", presum=True)

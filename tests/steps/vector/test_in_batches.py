@@ -23,6 +23,7 @@ from tidemill import Serdes, per_batch, per_record_async
 from tidemill.errors import RecordError, StopError
 from tidemill.operators.exception_handlers import ErrorContext, ExceptionHandlers, ExceptionResponse
 from tidemill.operators.record import Record
+from tidemill.steps.rows.codecs_wire import transit_of
 from tidemill.steps.step_state import StepState
 from tidemill.steps.vector import async_calls
 from tidemill.steps.vector.in_batches import filter_in_batches, map_values_in_batches, peek_in_batches
@@ -178,6 +179,41 @@ def test_a_nan_is_null_only_in_a_record_of_which_the_function_got_a_null() -> No
     assert others == [None, 1.5]
 
 
+@pytest.mark.parametrize("result", [
+    lambda frame: frame, lambda frame: frame.to_dict("records"), lambda frame: {name: frame[name].to_numpy() for name in frame},
+])  # fmt: skip
+def test_a_nan_that_a_function_passes_on_stays_one_though_another_field_is_null(result: Callable[[Any], Any]) -> None:
+    """As of Protobuf, where every field of a ``oneof`` but one is null."""
+    serde = transit_of(Foreign())
+    assert serde is not None
+    given: list[Any] = [
+        {"d": math.nan, "s": None, "in": {"f": math.nan, "g": None}}, {"d": None, "s": "", "in": {"f": None, "g": None}},
+    ]  # fmt: skip
+    found = mapped(per_batch(result), serde, serde, given)
+    assert repr(found) == repr(given)
+
+
+class Foreign:
+    """A serde whose structs have numbers that JSON has not."""
+
+    name = "foreign"
+    sql_type = "struct<d:double,s:string,in:struct<f:double,g:double>>"
+
+    def serialize(self, value: Any) -> bytes | None:
+        raise NotImplementedError
+
+    def deserialize(self, data: bytes | None) -> Any:
+        raise NotImplementedError
+
+
+def test_sparse_columns_are_values_and_periods_are_no_numbers() -> None:
+    sparse = pd.Series(pd.arrays.SparseArray([0, 7, 0]))
+    assert mapped(per_batch(lambda values: sparse), LONG, LONG, [1, 2, 3]) == [0, 7, 0]
+    months = pd.Series(pd.period_range("2026-01", periods=1, freq="M"))
+    with pytest.raises(RecordError, match=r"can't write a value of type pandas\._libs\.tslibs\.period\.Period, expected int"):
+        mapped(per_batch(lambda values: months), LONG, LONG, [1])
+
+
 def test_a_nan_in_a_record_stays_one_when_the_batch_is_halved_for_another() -> None:
     def divided(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if (values == 1).any():
@@ -205,6 +241,9 @@ def test_a_nan_is_null_in_json_which_has_none() -> None:
     (lambda values: np.zeros((3, 2)), r"an array of the shape \(3, 2\)"),
     (lambda values: {"a": [1, 2]}, "its column 'a' has 2 values for 3 records"),
     (lambda values: pd.DataFrame([[1, 2]] * 3, columns=["a", "a"]), "expected each name once"),
+    (lambda values: pd.DataFrame([[1, 2]] * 3, columns=["0", 0]), r"a DataFrame with the columns \['0', '0'\]"),
+    (lambda values: {"0": [1, 2, 3], 0: [4, 5, 6]}, r"a dict with the columns \['0', '0'\]"),
+    (lambda values: pa.table([pa.array([1, 2, 3]), pa.array([4, 5, 6])], ["a", "a"]), r"a Table with the columns \['a', 'a'\]"),
 ])  # fmt: skip
 def test_what_is_no_value_for_each_record_stops_whatever_the_handler_says(function: Any, problem: str) -> None:
     going_on = ExceptionHandlers(processing=ExceptionResponse.CONTINUE)

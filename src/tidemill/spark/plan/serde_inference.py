@@ -227,7 +227,7 @@ class SerdeInference:
         if isinstance(node, SinkNode):
             said = KeyValueSerdes(key=node.key_serde, value=node.value_serde)
             default = default if is_batch_sink(node) else self.default
-            place = f"{name} (topic {node.topic}{self._moved_above(node)})" if node.topic and not is_batch_sink(node) else name
+            place = name if is_batch_sink(node) else self._place_of(node)
         elif name not in self.stages.part_of:
             assert isinstance(node, ProcessorNode)
             said, enters = self._as_stored(name)
@@ -257,6 +257,12 @@ class SerdeInference:
             came = self.came_to(name)
             self.letters[name] = KeyValueSerdes(key=_unlike(came.key, key_serde), value=_unlike(came.value, value_serde))
         return key, value
+
+    def _place_of(self, sink: SinkNode) -> str:
+        """``KSTREAM-SINK-0000000002 (topic out; orders.py, line 12)``."""
+        topic = f"topic {sink.topic}{self._moved_above(sink)}" if sink.topic else ""
+        known = "; ".join(part for part in (topic, sink.written_at) if part)
+        return f"{sink.name} ({known})" if known else sink.name
 
     def _moved_above(self, sink: SinkNode) -> str:
         """What a message says of a repartition that stood below processors, whose results have the serdes of the topic."""

@@ -3,7 +3,7 @@
 Decides how each form has them (``BatchForm``): fields of a struct are columns; whole numbers and booleans among which some are
 null are pandas' types with nulls, so that no number loses digits; times keep their microseconds. A result is taken by position:
 one of pandas whose index is in another order is refused. A NaN of pandas, numpy or Python is a number, except where it can only
-be a null: in a type that has no NaN, in JSON, and in a record of which the function got a null.
+be a null: in a type that has no NaN, in JSON, and in a record of which the function got a null (but not where it got a NaN).
 """
 
 from __future__ import annotations
@@ -174,9 +174,14 @@ class GivenRecords:
     count: int
     columns: Sequence[pa.Array] = ()
 
-    def has_null(self, at: int) -> bool:
-        """True if what the function gets of this record is null, or contains a null."""
-        return any(_contains_null(column[at].as_py()) for column in self.columns)
+    def has_null(self, at: int, *path: str) -> bool:
+        """True if a NaN in the result of a record, or in its field of that ``path``, may be a null that the function got: what it
+        gets of the record is null or contains a null, and is no NaN in the same place."""
+        given = [column[at].as_py(maps_as_pydicts="strict") for column in self.columns]
+        here = given
+        for name in path:
+            here = [one.get(name) for one in here if isinstance(one, dict)]
+        return not any(one != one for one in here) and any(map(_contains_null, given))
 
 
 def _contains_null(value: Any) -> bool:
@@ -199,17 +204,24 @@ def result_values(result: Any, records: GivenRecords, kind: NanType) -> list[Any
 
 def _values(result: Any, records: GivenRecords, kind: NanType) -> list[Any]:
     if isinstance(result, (pa.Table, pa.RecordBatch)):
+        _check_names(result, result.schema.names)
         return result.to_pylist(maps_as_pydicts="strict")
     if isinstance(result, Mapping):
+        _check_names(result, list(map(str, result)))
         columns = {str(name): column for name, column in result.items()}
     elif _is_of_pandas(result, "DataFrame"):
         _check_index(result, records.count)
-        if not result.columns.is_unique:
-            raise ResultShapeError(f"it gave a DataFrame with the columns {list(result.columns)}, expected each name once")
+        _check_names(result, list(map(str, result.columns)))
         columns = {str(name): result[name] for name in result.columns}
     else:
         return _column(result, records, kind)
-    return _rows({name: _column(column, records, _field(kind, name)) for name, column in columns.items()}, records.count)
+    fields = {name: _column(column, records, _field(kind, name), name) for name, column in columns.items()}
+    return _rows(fields, records.count)
+
+
+def _check_names(result: Any, names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        raise ResultShapeError(f"it gave a {type(result).__name__} with the columns {names}, expected each name once")
 
 
 def _field(kind: NanType, name: str) -> NanType:
@@ -231,7 +243,8 @@ def _rows(columns: Mapping[str, list[Any]], count: int) -> list[Any]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)] if columns else [{}] * count
 
 
-def _column(column: Any, records: GivenRecords, kind: NanType) -> list[Any]:
+def _column(column: Any, records: GivenRecords, kind: NanType, *path: str) -> list[Any]:
+    """``path``: the name of the field that the column is."""
     if isinstance(column, (pa.Array, pa.ChunkedArray)):
         return column.to_pylist(maps_as_pydicts="strict")
     is_time = isinstance(kind, ScalarType) and kind.ddl == "timestamp"
@@ -240,14 +253,16 @@ def _column(column: Any, records: GivenRecords, kind: NanType) -> list[Any]:
     found = _items(column, records.count)
     if len(found) != records.count:
         return found
-    return [_settled(item, kind, partial(records.has_null, at)) for at, item in enumerate(found)]
+    return [_settled(item, kind, partial(records.has_null, at, *path)) for at, item in enumerate(found)]
 
 
 def _items(column: Any, count: int) -> list[Any]:
     """What a column of pandas, numpy or Python has, with its NaN."""
     if _is_of_pandas(column, "Series"):
         _check_index(column, count)
-        if column.dtype != object:
+        if column.dtype.name.startswith("Sparse"):
+            column = column.sparse.to_dense()
+        if column.dtype != object and not column.dtype.name.startswith("period"):  # a period is a number to pyarrow
             return pa.array(column, from_pandas=column.dtype.kind != "f").to_pylist()
         return [_plain(item) for item in column.tolist()]
     if isinstance(column, np.ndarray):
@@ -264,14 +279,14 @@ def _items(column: Any, count: int) -> list[Any]:
     )
 
 
-def _settled(value: Any, kind: NanType, came_with_null: Callable[[], bool]) -> Any:
-    """``value`` with null for each NaN that stands for one: pandas and numpy write both alike."""
+def _settled(value: Any, kind: NanType, came_with_null: Callable[..., bool]) -> Any:
+    """``value`` with null for each NaN that stands for one: pandas and numpy write both alike. ``came_with_null``: of a path."""
     if isinstance(value, float):
         if value == value or (isinstance(kind, ScalarType) and kind.ddl in ("double", "float") and not came_with_null()):
             return value
         return None
     if isinstance(value, dict):
-        return {name: _settled(item, _field(kind, name), came_with_null) for name, item in value.items()}
+        return {name: _settled(item, _field(kind, name), partial(came_with_null, name)) for name, item in value.items()}
     if isinstance(value, list):
         inner = kind.element if isinstance(kind, ArrayType) else None
         return [_settled(item, inner, came_with_null) for item in value]
