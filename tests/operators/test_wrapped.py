@@ -13,7 +13,7 @@ import pytest
 from tests.operators import harness
 from tests.operators.harness import Run, cases, compare, programs_in, run_case, start
 from tests.operators.step_harness import StepRun
-from tidemill import JoinWindows, Record, Serdes, StreamsBuilder, TimeWindows, Topology
+from tidemill import JoinWindows, Record, Serdes, Stores, StreamsBuilder, TimeWindows, Topology, TopologyBuilder
 from tidemill.config.slices import TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.dsl.functions import per_record
@@ -126,6 +126,17 @@ def test_a_function_of_columns_and_what_only_forwards_have_no_processor() -> Non
     counting = Counting()
     wrapped_topology(program(), counting)
     assert counting.asked == ["mapped", "repeats", "counted"]
+
+
+def test_what_fills_global_and_read_only_stores_has_a_processor() -> None:
+    counting = Counting()
+    builder = StreamsBuilder()
+    builder.global_table("rows", key=STRING, value=STRING, store="rows", name="table")
+    topology = TopologyBuilder(builder.build())
+    topology.add_global_store(Stores.key_value_store("all", key=STRING, value=STRING), "s1", "given", "fills-all", _Repeats)
+    topology.add_read_only_state_store(Stores.key_value_store("own", key=STRING, value=STRING), "s2", "in", "fills-own", _Repeats)
+    wrapped_topology(topology.build(), counting)
+    assert counting.asked == ["table", "fills-all", "fills-own"]
 
 
 def test_a_wrapper_gets_the_records_of_the_dsl_and_of_processors() -> None:

@@ -20,6 +20,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tests.operators.answered_programs import Case, PassesOn, cases
+from tests.operators.harness import WaitingTopics
 from tests.operators.test_table_programs import Sent, last_of_each_input
 from tests.topology import random_dsl_programs
 from tidemill import Joined, Materialized, StreamJoined, of_columns, per_record
@@ -300,15 +301,18 @@ class Program(random_dsl_programs.Program):
 
 
 class OneByOne(TopologyTestDriver):
-    """Each record of a repartition topic is a batch of its own too, behind which it commits, as in Kafka Streams' driver."""
+    """Each record of a repartition topic is a batch of its own too, behind which it commits, as in Kafka Streams' driver, and of
+    several topics it takes the one whose first record is the oldest."""
 
     def _pipe(self, records: Sequence[RawRecord]) -> None:
-        waiting = [records]
-        while waiting:
-            sent, _ = self._run(waiting.pop(0))
+        waiting, batch = WaitingTopics(), list(records)
+        while batch:
+            sent, _ = self._run(batch)
             for record in sent:
                 self._written.setdefault(record.topic, []).append(record)
-            waiting += [[record] for record in sent if record.topic in self._topics_read]
+                if record.topic in self._topics_read:
+                    waiting.add((record.topic, record.key, record.value, record.timestamp, record.headers))
+            batch = [RawRecord(*waiting.take())] if waiting else []
 
     def sent_by(self, case: Case) -> Sent:
         found: Sent = []
