@@ -641,6 +641,19 @@ def test_a_view_refuses_what_is_older_than_its_position(instance: Instance) -> N
     assert instance.get(A[0], position=seen) == 7
 
 
+def test_the_position_of_what_was_read_counts_copies_that_are_gone_or_were_wiped_since(instance: Instance) -> None:
+    instance.write({A[0]: 7}, 0, 13)
+    view = instance.queries.view("counts", stale=False, partition=None)
+    assert view.get(A[0]) == 7
+    gone = instance.held.pop(0)
+    assert view.position.offsets[0] == 13
+    assert view.get(B[1]) == 1
+    instance.held[0] = replace(gone, positions={})
+    assert view.timestamped.position == view.position
+    fresh = instance.queries.view("counts", stale=False, partition=1)
+    assert fresh.position.offsets.keys() == {1}
+
+
 def test_a_store_without_changelog_has_no_positions(make: Callable[..., Instance]) -> None:
     instance = make(stores=(replace(COUNTS, changelog=None),))
     instance.take(0)
