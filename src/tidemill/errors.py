@@ -174,6 +174,10 @@ class FailedRecord:
         return f"task {self.task}, {self.topic}-{self.partition} at {at}"
 
 
+class InstanceIdInUseError(StopError):
+    """Another member has joined the group under this one's ``group.instance.id``: joining again would fence that one."""
+
+
 class RecordError(StopError):
     """A record can't be read or processed; carries its topic, partition and offset.
 

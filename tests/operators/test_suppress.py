@@ -95,6 +95,31 @@ def test_by_the_wall_clock_a_change_leaves_although_no_record_comes() -> None:
     assert _after(run, 1000) == [("a", None, 7)]
 
 
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_clock_that_is_set_back_holds_nothing_back_for_longer_than_the_limit(is_restored: bool) -> None:
+    run = _run(Suppressed.until_wall_clock_limit(1000))
+    assert _after(run, 3_600_000) == []
+    assert _pipe(run, "a", "1", 77) == []
+    if is_restored:  # on a machine whose clock is behind
+        restored = _run(Suppressed.until_wall_clock_limit(1000))
+        _restore(run, restored)
+        run = restored
+        assert _after(run, 5) == []
+    else:
+        assert _after(run, -3_599_995) == []
+    assert _pipe(run, "a", "2", 78) == []
+    assert _after(run, 999) == []
+    assert _after(run, 1) == [("a", "2", 78)]
+
+
+def _restore(run: Run, other: Run) -> None:
+    [name] = [name for name in run.rows if "SUPPRESS" in name]
+    for store, key, value, timestamp, headers, _at in run.logged:
+        if store == name:
+            other.graph.store(name).restore(key, value, timestamp, headers)
+    other.graph.store(name).load()
+
+
 def test_by_the_wall_clock_limits_hold_as_by_stream_time() -> None:
     run = _run(Suppressed.until_wall_clock_limit(1000, max_records=1))
     assert _pipe(run, "a", "1", 1) == []
@@ -108,11 +133,7 @@ def test_what_waits_for_the_wall_clock_waits_on_where_it_is_restored() -> None:
     _after(run, 500)
     _pipe(run, "a", "1", 1)
     other = _run(Suppressed.until_wall_clock_limit(1000))
-    [name] = [name for name in run.rows if "SUPPRESS" in name]
-    for store, key, value, timestamp, headers, _at in run.logged:
-        if store == name:
-            other.graph.store(name).restore(key, value, timestamp, headers)
-    other.graph.store(name).load()
+    _restore(run, other)
     assert _after(other, 1499) == []
     assert _after(other, 1) == [("a", "1", 1)]
 

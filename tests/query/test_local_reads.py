@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -98,7 +100,8 @@ class Instance:
         return {tp: end + self.uncommitted.get(tp.partition, 0) for tp, end in self._ends(partitions).items()}
 
     def take(
-        self, partition: int, role: Role = Role.ACTIVE, *, is_running: bool = True, is_confirmed: bool = False
+        self, partition: int, role: Role = Role.ACTIVE, *, is_running: bool = True, is_confirmed: bool = False,
+        is_committing: bool = False,
     ) -> None:
         directory = self.folder / f"1_{partition}"
         if partition not in self.writers:
@@ -106,7 +109,7 @@ class Instance:
             self.writers[partition].claim("e")
         self.held[partition] = LocalCopy(
             task=TaskId(1, partition), role=role, directory=directory, is_running=is_running, epoch="e", positions={},
-            is_confirmed=is_confirmed,
+            is_confirmed=is_confirmed, is_committing=is_committing,
         )
 
     def write(self, entries: dict[Any, Any], partition: int, position: int, store: StoreInfo = COUNTS) -> None:
@@ -609,6 +612,24 @@ def test_a_running_active_that_the_group_knows_is_never_older_than_what_others_h
     assert asked(instance, A[0], max_lag=9, position=Position({0: 11})).covered == {}
 
 
+def test_a_running_active_that_commits_does_not_answer_with_what_is_older_than_standbys_have(instance: Instance) -> None:
+    """They read the changelog as soon as it is committed, which may be before the owner has written its store."""
+    seen = Position({0: 11})
+    instance.take(0, is_confirmed=True, is_committing=True)
+    assert asked(instance, A[0], position=seen).covered == {}
+    with pytest.raises(InvalidStateStoreError, match="it is at offset 10, expected 11 or later"):
+        instance.get(A[0], position=seen)
+    reader = instance.queries.copies.open(instance.stores[0], stale=False, partitions=[0]).readers[0]
+    applied = threading.Thread(target=lambda: instance.write({A[0]: 8}, 0, 11))
+    applied.start()
+    with suppress(InvalidStateStoreError):  # on a machine that is busy enough
+        reader.require(11)
+        assert reader.reached == 11
+    applied.join()
+    assert asked(instance, A[0], position=seen).position == seen
+    assert instance.get(A[0], position=seen) == 8
+
+
 def test_a_view_refuses_what_is_older_than_its_position(instance: Instance) -> None:
     seen = Position.parse("0:12")
     with pytest.raises(InvalidStateStoreError, match="it is at offset 10, expected 12 or later"):
@@ -618,6 +639,19 @@ def test_a_view_refuses_what_is_older_than_its_position(instance: Instance) -> N
     assert instance.get(B[1], position=seen) == 1
     instance.write({A[0]: 7}, 0, 13)
     assert instance.get(A[0], position=seen) == 7
+
+
+def test_the_position_of_what_was_read_counts_copies_that_are_gone_or_were_wiped_since(instance: Instance) -> None:
+    instance.write({A[0]: 7}, 0, 13)
+    view = instance.queries.view("counts", stale=False, partition=None)
+    assert view.get(A[0]) == 7
+    gone = instance.held.pop(0)
+    assert view.position.offsets[0] == 13
+    assert view.get(B[1]) == 1
+    instance.held[0] = replace(gone, positions={})
+    assert view.timestamped.position == view.position
+    fresh = instance.queries.view("counts", stale=False, partition=1)
+    assert fresh.position.offsets.keys() == {1}
 
 
 def test_a_store_without_changelog_has_no_positions(make: Callable[..., Instance]) -> None:

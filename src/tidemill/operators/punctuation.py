@@ -34,9 +34,14 @@ class Punctuations:
     def __init__(self) -> None:
         self.due: JavaPriorityQueue[_Schedule] = JavaPriorityQueue()
         """The schedules that are not cancelled, by their next time."""
+        self._each: list[Callable[[int], None]] = []
 
     def schedule(self, first: int, interval_ms: int, call: Callable[[int], None]) -> Callable[[], None]:
-        """Calls ``call(now)`` from ``first`` on, every ``interval_ms``; the result ends it."""
+        """Calls ``call(now)`` from ``first`` on, every ``interval_ms``; the result ends it. 0: each time, whatever the clock
+        shows, though it be set back."""
+        if not interval_ms:
+            self._each.append(call)
+            return lambda: self._each.remove(call)
         schedule = _Schedule(first, interval_ms, call)
         self.due.add(first, schedule)
 
@@ -47,6 +52,8 @@ class Punctuations:
 
     def run(self, now: int) -> None:
         """Calls what is due."""
+        for call in self._each:
+            call(now)
         while self.due and (schedule := self.due.peek()).due <= now:
             self.due.poll()
             if schedule.cancelled:

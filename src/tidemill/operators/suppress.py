@@ -8,6 +8,8 @@ forwarded. By the wall clock this time is when the change came here, and what is
 
 from __future__ import annotations
 
+import math
+
 from tidemill.errors import StopError
 from tidemill.operators.context import AsOfGetter, Context
 from tidemill.operators.record import Record
@@ -32,15 +34,15 @@ class Suppress:
         self._context = context
         self._buffer: SuppressBuffer = context.store(operation.store)
         self._buffer.load()
-        self._on_wall_clock = operation.on_wall_clock
+        self._on_wall_clock, self._latest = operation.on_wall_clock, math.inf
         if operation.on_wall_clock:
-            context.schedule(1, True, self._emit_until)  # looked at with each batch
+            context.schedule(0, True, self._look)
 
     def process(self, record: Record) -> None:
         buffer = self._buffer
         if record.timestamp > buffer.stream_time:
             buffer.stream_time = record.timestamp
-        now = self._context.wall_clock if self._on_wall_clock else buffer.stream_time
+        now = self._by_wall_clock(self._context.wall_clock) if self._on_wall_clock else buffer.stream_time
         came = now if self._on_wall_clock else record.timestamp
         buffer.put(record.key.end if self._until_close else came, record, self._context.origin)
         self._emit_until(now)
@@ -49,6 +51,17 @@ class Suppress:
                 raise StopError(self._full_message())
             while self._is_full() and not self._is_deferred:
                 self._emit()
+
+    def _look(self, now: int) -> None:
+        self._emit_until(self._by_wall_clock(now))
+
+    def _by_wall_clock(self, now: int) -> int:
+        """What is held came at ``now`` at the latest: where the clock has been set back, or another machine's is ahead, it would
+        wait for as much longer."""
+        if now < self._latest:
+            self._buffer.came_until(now)
+        self._latest = now
+        return now
 
     def _emit_until(self, now: int) -> None:
         due = now - self._delay

@@ -100,6 +100,16 @@ class SuppressBuffer:
         self.bytes_held += _size(key, held)
         self._touched[key] = None
 
+    def came_until(self, time: int) -> None:
+        """Keys that came later than ``time`` came then."""
+        later = [key for at, key in self._order if at > time]
+        if later:
+            for key in later:
+                self._held[key] = self._held[key]._replace(time=time)
+                self._touched[key] = None
+            self._order = [(min(at, time), key) for at, key in self._order]
+            heapify(self._order)
+
     def oldest(self) -> WaitedRecord:
         """The change of the key that leaves next."""
         key = self._order[0][1]

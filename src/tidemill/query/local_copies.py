@@ -15,6 +15,7 @@ Who has which task is handed in at each question; the files' snapshots are ``sta
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from tidemill.deadline import Deadline
 from tidemill.errors import InvalidStateStoreError, StateError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
@@ -35,19 +37,22 @@ from tidemill.state.store import Positions
 _FIRST_CHUNK, _LARGEST_CHUNK, _CHUNK_BYTES = 16, 1000, 1 << 20
 """Chunks of a scan: rows of the first and of the largest one, and bytes, by the size of the rows before."""
 _TRIES = 20
+_COMMIT_LIMIT_S, _COMMIT_LOOK_S = 0.3, 0.005
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalCopy:
     """A task that this instance holds. ``epoch``: of one assignment; ``positions``: its stores', as the worker last said.
-    ``is_confirmed``: the group has said a moment ago that it is held here, so no other instance can run it as active."""
+    ``is_confirmed``: the group has said a moment ago that it is held here, so no other instance can run it as active.
+    ``is_committing``: a batch of it may be committed and not in its stores yet."""
 
     task: TaskId
     role: Role
     directory: Path
     is_running: bool = False
     is_confirmed: bool = False
+    is_committing: bool = False
     epoch: str = ""
     positions: Mapping[str, int] = field(default_factory=dict)
 
@@ -102,6 +107,7 @@ class CopyReader:
         self._state, self._store, self.least_position = state, store, least_position
         self.task, self.role, self.is_running = copy.task, copy.role, copy.is_running
         self._is_newest = copy.is_running and copy.is_confirmed and copy.role is Role.ACTIVE
+        self._is_committing = copy.is_committing
         self.reached = 0
         """Its position when it was last looked at, which each read does when it is done: nothing that was read is from later."""
 
@@ -132,10 +138,15 @@ class CopyReader:
         """Reads of the copy from now on are from ``offset`` or later.
 
         InvalidStateStoreError if it is before ``offset``; not of a running active that the group has confirmed: what others have
-        read is in it, though a standby's position may count a transaction's marker that its own does not.
+        read is in it, though a standby's position may count a transaction's marker that its own does not. But while it commits,
+        standbys may have the batch before it has: that is waited for, a moment.
         """
         found = self.position()
-        if found < offset and not self._is_newest:
+        deadline = Deadline.after(_COMMIT_LIMIT_S if self._is_newest and self._is_committing else 0)
+        while found < offset and not deadline.is_over:
+            time.sleep(_COMMIT_LOOK_S)
+            found = self.position()
+        if found < offset and (self._is_committing or not self._is_newest):
             raise self._gone(f"it is at offset {found}, expected {offset} or later")
         self.least_position = max(self.least_position, found)
 

@@ -1,15 +1,15 @@
 """``streams.store(name)``: read-only view of a store's copies on this instance, through its serdes.
 
 Decides what an answer needs: for a key the copy of its partition, for ranges every partition whose active task is on this
-instance. A view holds nothing: each call looks up the copies again, so it may be kept over rebalances and used from any thread.
-Entries come in the order of their keys' bytes, as in Kafka (negative numbers come after positive ones).
+instance. A view keeps nothing open: each call looks up the copies again, so it may be kept over rebalances and used from any
+thread. Entries come in the order of their keys' bytes, as in Kafka (negative numbers come after positive ones).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from tidemill.dsl.arguments import required_serde
@@ -36,6 +36,25 @@ class StoreAccess:
     require_started: Callable[[], object]
 
 
+class ReadFrom:
+    """The copies that a view has read last, by partition, and how far those before them were: one that the instance no longer has
+    counts in the position of what was read."""
+
+    def __init__(self) -> None:
+        self._last: dict[int, CopyReader] = {}
+        self._before = Position()
+
+    def add(self, reader: CopyReader) -> CopyReader:
+        if (last := self._last.get(reader.partition)) is not None:
+            self._before = self._before.merged(Position({last.partition: last.reached}))
+        self._last[reader.partition] = reader
+        return reader
+
+    def position(self, now: Position) -> Position:
+        """``now``: of the copies that are here."""
+        return now.merged(self._before, Position({p: reader.reached for p, reader in list(self._last.items())}))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ReadOnlyStore(Spelled):
     """A key-value store; of a versioned store the newest versions. Every call may raise InvalidStateStoreError: what it needs is
@@ -48,6 +67,7 @@ class ReadOnlyStore(Spelled):
     with_timestamps: bool = False
     at_least: Position | None = None
     """Lower bound of the position of copies that are read."""
+    read_from: ReadFrom = field(default_factory=ReadFrom, compare=False)
 
     def __repr__(self) -> str:
         return f"ReadOnlyStore({self.store.name!r})"
@@ -130,8 +150,9 @@ class ReadOnlyStore(Spelled):
 
     @property
     def position(self) -> Position:
-        """Positions of the copies that a range is read from: for ``position=`` of a later read, here or on another instance."""
-        return Position({reader.partition: reader.position() for reader in self.readers()})
+        """Positions of the copies that a range is read from, and of those that this view has read before: for ``position=`` of a
+        later read, here or on another instance."""
+        return self.read_from.position(Position({reader.partition: reader.position() for reader in self.readers()}))
 
     def _merged(self, scans: Sequence[Iterator[tuple[bytes, bytes]]], *, reverse: bool) -> Iterator[tuple[Key, Value]]:
         return ((self.store.key(key), self._value(stored)) for key, stored in heapq.merge(*scans, reverse=reverse))
@@ -139,7 +160,7 @@ class ReadOnlyStore(Spelled):
     def _required(self, reader: CopyReader) -> CopyReader:
         if self.at_least is not None:
             reader.require(self.at_least.offsets.get(reader.partition, 0))
-        return reader
+        return self.read_from.add(reader)
 
     def _not_here(self, partition: int, what: str, why: str | None) -> InvalidStateStoreError:
         sentence, hosts = self.around.owners(self.store, partition)

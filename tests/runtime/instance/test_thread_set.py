@@ -14,6 +14,7 @@ from tests.waiting import until
 from tidemill.errors import (
     ConfigError,
     EnvironmentProblem,
+    InstanceIdInUseError,
     RecordError,
     RetriableError,
     ShutdownRequestedError,
@@ -61,6 +62,7 @@ def test_no_thread_is_replaced_that_would_fail_again_at_once() -> None:
     assert response_to(FAILED, replace, engine_lives=False) is Response.SHUTDOWN_CLIENT
     assert response_to(ConfigError("no topic"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
     assert response_to(EnvironmentProblem("another has it"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
+    assert response_to(InstanceIdInUseError("another member"), replace, engine_lives=True) is Response.SHUTDOWN_CLIENT
     record = RecordError("kaboom", task="0_0", topic="rates", partition=0, offset=3)
     assert response_to(record, replace, engine_lives=True, global_topics=("rates",)) is Response.SHUTDOWN_CLIENT
     assert response_to(record, replace, engine_lives=True, global_topics=("others",)) is Response.REPLACE_THREAD

@@ -20,6 +20,7 @@ from tidemill.membership.wire import AssignmentInfo, encode_assignment
 from tidemill.query.http_listening import listen
 from tidemill.query.http_tls import HttpAccess
 from tidemill.runtime.reads.queries import InstanceReads
+from tidemill.runtime.thread.stream_thread import StreamThread
 from tidemill.runtime.thread.thread_membership import ThreadMembership
 from tidemill.state.directory import StateDirectory
 
@@ -87,8 +88,37 @@ def test_copies_are_confirmed_as_long_as_nobody_else_can_have_been_given_them(
     reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    thread: Any = SimpleNamespace(name="thread")
+    thread: Any = SimpleNamespace(name="thread", is_committing=False)
     tasks = SimpleNamespace(member=SimpleNamespace(held={TaskId(1, 0): HeldTask(role=Role.STANDBY, partitions=())}), active={})
     reads._memberships["thread"] = cast("ThreadMembership", SimpleNamespace(tasks=tasks, confirmed_s=now - silent_s))
     reads._threads = [thread]
     assert [copy.is_confirmed for copy in reads._held(lambda _: True)] == [is_confirmed]
+
+
+def test_whether_a_thread_commits_is_asked_before_its_tasks(tmp_path: Path) -> None:
+    """A batch that is lost between the two questions: its task no longer runs when the commit is over."""
+    config = StreamsConfig.read_slice(ReadsConfig, {"application.id": "app"})
+    reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
+    asked: list[str] = []
+
+    class Thread:
+        name = "thread"
+
+        @property
+        def is_committing(self) -> bool:
+            asked.append("commits")
+            return True
+
+    class Held:
+        confirmed_s = 0.0
+
+        @property
+        def tasks(self) -> Any:
+            asked.append("tasks")
+            held = {TaskId(1, 0): HeldTask(role=Role.ACTIVE, partitions=())}
+            return SimpleNamespace(member=SimpleNamespace(held=held), active={})
+
+    reads._memberships["thread"] = cast("ThreadMembership", Held())
+    reads._threads = [cast("StreamThread", Thread())]
+    assert [copy.is_committing for copy in reads._held(lambda _: True)] == [True]
+    assert asked == ["commits", "tasks"]

@@ -62,6 +62,23 @@ def test_a_join_says_what_is_owned_only_when_the_commit_under_way_is_over(group:
     assert not join.is_alive()
 
 
+def test_a_thread_commits_until_its_tasks_are_what_the_batch_has_made_of_them() -> None:
+    """Standbys may have a batch as soon as it is committed; reads of the owner ask whether its store may not."""
+    seen: list[bool] = []
+    group = SimpleNamespace(begin_commit=lambda: None)
+    batches = SimpleNamespace(next=lambda: SimpleNamespace(read=()))
+    runner: Any = SimpleNamespace(_batches=batches, _under_way="a batch", _group=group, is_committing=False)
+
+    def execute(batch: object) -> str:
+        BatchRunner.begin_commit(runner)
+        return "report"
+
+    runner._execute, runner._take_report = execute, lambda report, read: seen.append(runner.is_committing)
+    BatchRunner.run(runner)
+    assert seen == [True]
+    assert not runner.is_committing
+
+
 def test_a_join_does_not_wait_for_the_commit_of_a_batch_that_was_given_up(group: Group) -> None:
     late: Any = SimpleNamespace(_under_way=None, _group=group.thread)
     BatchRunner.begin_commit(late)

@@ -26,6 +26,7 @@ from tidemill.deadline import Deadline
 from tidemill.errors import (
     BatchLostError,
     CommitRefusedError,
+    InstanceIdInUseError,
     RejoinError,
     RetriableError,
     StopError,
@@ -433,9 +434,9 @@ class GroupMember:
         if self._state.lost(membership, str(error), keeps_member_id=error.keeps_member_id):
             log.warning(LogEvent("membership-lost", group=self._config.group_id, reason=error))
 
-    def _fenced(self, error: FencedInstanceError) -> StopError:
+    def _fenced(self, error: FencedInstanceError) -> InstanceIdInUseError:
         """Joining again would only fence the other one in turn."""
-        return StopError(
+        return InstanceIdInUseError(
             f"{error}: another member has joined group {self._config.group_id} with group.instance.id="
             f"{self._config.instance_id!r}. Each instance id may be in use once; this member stops."
         )

@@ -92,6 +92,8 @@ class BatchRunner:
         self._asked_s = 0.0
         self._lost_in_a_row = LostInARow()
         self._has_failed = False
+        self.is_committing = False
+        """From a commit's beginning until its batch is settled: meanwhile stores may lack what is committed."""
 
     # --- what others see: any thread ---------------------------------------------------------------------------------
 
@@ -131,6 +133,8 @@ class BatchRunner:
 
     def begin_commit(self) -> None:
         """Before the generation is read for the commit of the batch under way: no join begins until that is over."""
+        if self._under_way is not None:
+            self.is_committing = True
         self._group.begin_commit()
         if self._under_way is None:  # a worker of a batch that was given up asks: nothing is committed, and nothing would end it
             self._group.end_commit()
@@ -195,6 +199,7 @@ class BatchRunner:
         report = self._execute(batch)
         if report is not None:
             self._take_report(report, batch.read)
+        self.is_committing = False
 
     def run_empty(self) -> None:
         """Runs a batch of no tasks, before the first assignment."""
@@ -234,6 +239,7 @@ class BatchRunner:
         committed must be asked of the broker."""
         assert self._engine is not None
         self._asked_s = time.monotonic()
+        self.is_committing = False
         now = self._under_way = _UnderWay(batch, began_s=self._asked_s)
         try:
             report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)

@@ -182,6 +182,11 @@ class StreamThread(threading.Thread):
         return self._member.joining_since_s
 
     @property
+    def is_committing(self) -> bool:
+        """True while its stores may lack what is committed already."""
+        return self._runner.is_committing
+
+    @property
     def committed_positions(self) -> dict[TopicPartition, int]:
         """Up to where inputs are processed *and* committed."""
         tasks = list(self._registry.now.active.values())

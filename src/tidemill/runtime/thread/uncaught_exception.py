@@ -9,7 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 
-from tidemill.errors import ConfigError, EnvironmentProblem, RecordError, ShutdownRequestedError, TidemillError
+from tidemill.errors import (
+    ConfigError,
+    EnvironmentProblem,
+    InstanceIdInUseError,
+    RecordError,
+    ShutdownRequestedError,
+    TidemillError,
+)
 from tidemill.log_format import LogEvent
 from tidemill.printable import repr_of
 from tidemill.spellings import SpelledEnum
@@ -36,8 +43,8 @@ def response_to(
     """The response to an error; SHUTDOWN_CLIENT without a handler, or where another instance has requested the shutdown.
 
     A thread is not replaced where the next one would end as well: if the Spark session is gone (``engine_lives``), settings or
-    the state directory are wrong, or the error is about a record of ``global_topics``, which each thread reads from the
-    beginning.
+    the state directory are wrong, another member has its ``group.instance.id``, or the error is about a record of
+    ``global_topics``, which each thread reads from the beginning.
     """
     respond = StreamThreadExceptionResponse
     if handler is None or isinstance(error, ShutdownRequestedError):
@@ -57,7 +64,7 @@ def response_to(
             )
         )
         return respond.SHUTDOWN_CLIENT
-    of_all = isinstance(error, (ConfigError, EnvironmentProblem)) or (
+    of_all = isinstance(error, (ConfigError, EnvironmentProblem, InstanceIdInUseError)) or (
         isinstance(error, RecordError) and error.topic in global_topics
     )
     if wanted is respond.REPLACE_THREAD and (of_all or not engine_lives):
