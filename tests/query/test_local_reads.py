@@ -101,7 +101,7 @@ class Instance:
 
     def take(
         self, partition: int, role: Role = Role.ACTIVE, *, is_running: bool = True, is_confirmed: bool = False,
-        is_committing: bool = False,
+        applied: threading.Event | None = None,
     ) -> None:
         directory = self.folder / f"1_{partition}"
         if partition not in self.writers:
@@ -109,7 +109,7 @@ class Instance:
             self.writers[partition].claim("e")
         self.held[partition] = LocalCopy(
             task=TaskId(1, partition), role=role, directory=directory, is_running=is_running, epoch="e", positions={},
-            is_confirmed=is_confirmed, is_committing=is_committing,
+            is_confirmed=is_confirmed, applied=applied,
         )
 
     def write(self, entries: dict[Any, Any], partition: int, position: int, store: StoreInfo = COUNTS) -> None:
@@ -614,20 +614,26 @@ def test_a_running_active_that_the_group_knows_is_never_older_than_what_others_h
 
 def test_a_running_active_that_commits_does_not_answer_with_what_is_older_than_standbys_have(instance: Instance) -> None:
     """They read the changelog as soon as it is committed, which may be before the owner has written its store."""
-    seen = Position({0: 11})
-    instance.take(0, is_confirmed=True, is_committing=True)
+    seen, applied = Position({0: 11}), threading.Event()
+    instance.take(0, is_confirmed=True, applied=applied)
     assert asked(instance, A[0], position=seen).covered == {}
     with pytest.raises(InvalidStateStoreError, match="it is at offset 10, expected 11 or later"):
         instance.get(A[0], position=seen)
     reader = instance.queries.copies.open(instance.stores[0], stale=False, partitions=[0]).readers[0]
-    applied = threading.Thread(target=lambda: instance.write({A[0]: 8}, 0, 11))
-    applied.start()
+
+    def applies() -> None:
+        instance.write({A[0]: 8}, 0, 11)
+        applied.set()
+
+    batch = threading.Thread(target=applies)
+    batch.start()
     with suppress(InvalidStateStoreError):  # on a machine that is busy enough
         reader.require(11)
         assert reader.reached == 11
-    applied.join()
+    batch.join()
     assert asked(instance, A[0], position=seen).position == seen
     assert instance.get(A[0], position=seen) == 8
+    assert instance.get(A[0], position=Position({0: 12})) == 8, "a transaction's marker, of a batch that its store has"
 
 
 def test_a_view_refuses_what_is_older_than_its_position(instance: Instance) -> None:

@@ -15,7 +15,6 @@ Who has which task is handed in at each question; the files' snapshots are ``sta
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from tidemill.deadline import Deadline
 from tidemill.errors import InvalidStateStoreError, StateError
 from tidemill.ids import TaskId
 from tidemill.membership.member_state import Role
@@ -37,7 +35,7 @@ from tidemill.state.store import Positions
 _FIRST_CHUNK, _LARGEST_CHUNK, _CHUNK_BYTES = 16, 1000, 1 << 20
 """Chunks of a scan: rows of the first and of the largest one, and bytes, by the size of the rows before."""
 _TRIES = 20
-_COMMIT_LIMIT_S, _COMMIT_LOOK_S = 0.3, 0.005
+_COMMIT_LIMIT_S = 0.3
 T = TypeVar("T")
 
 
@@ -45,14 +43,14 @@ T = TypeVar("T")
 class LocalCopy:
     """A task that this instance holds. ``epoch``: of one assignment; ``positions``: its stores', as the worker last said.
     ``is_confirmed``: the group has said a moment ago that it is held here, so no other instance can run it as active.
-    ``is_committing``: a batch of it may be committed and not in its stores yet."""
+    ``applied``: set once its stores have all that was committed by then; None: they have."""
 
     task: TaskId
     role: Role
     directory: Path
     is_running: bool = False
     is_confirmed: bool = False
-    is_committing: bool = False
+    applied: threading.Event | None = None
     epoch: str = ""
     positions: Mapping[str, int] = field(default_factory=dict)
 
@@ -107,7 +105,7 @@ class CopyReader:
         self._state, self._store, self.least_position = state, store, least_position
         self.task, self.role, self.is_running = copy.task, copy.role, copy.is_running
         self._is_newest = copy.is_running and copy.is_confirmed and copy.role is Role.ACTIVE
-        self._is_committing = copy.is_committing
+        self._applied = copy.applied
         self.reached = 0
         """Its position when it was last looked at, which each read does when it is done: nothing that was read is from later."""
 
@@ -139,15 +137,14 @@ class CopyReader:
 
         InvalidStateStoreError if it is before ``offset``; not of a running active that the group has confirmed: what others have
         read is in it, though a standby's position may count a transaction's marker that its own does not. But while it commits,
-        standbys may have the batch before it has: that is waited for, a moment.
+        standbys may have the batch before it has: the end of that is waited for, a moment.
         """
         found = self.position()
-        deadline = Deadline.after(_COMMIT_LIMIT_S if self._is_newest and self._is_committing else 0)
-        while found < offset and not deadline.is_over:
-            time.sleep(_COMMIT_LOOK_S)
+        if found < offset:
+            has_all = self._is_newest and (self._applied is None or self._applied.wait(_COMMIT_LIMIT_S))
             found = self.position()
-        if found < offset and (self._is_committing or not self._is_newest):
-            raise self._gone(f"it is at offset {found}, expected {offset} or later")
+            if found < offset and not has_all:
+                raise self._gone(f"it is at offset {found}, expected {offset} or later")
         self.least_position = max(self.least_position, found)
 
     def get(self, key: bytes) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -88,7 +89,7 @@ def test_copies_are_confirmed_as_long_as_nobody_else_can_have_been_given_them(
     reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    thread: Any = SimpleNamespace(name="thread", is_committing=False)
+    thread: Any = SimpleNamespace(name="thread", applied=None)
     tasks = SimpleNamespace(member=SimpleNamespace(held={TaskId(1, 0): HeldTask(role=Role.STANDBY, partitions=())}), active={})
     reads._memberships["thread"] = cast("ThreadMembership", SimpleNamespace(tasks=tasks, confirmed_s=now - silent_s))
     reads._threads = [thread]
@@ -100,14 +101,15 @@ def test_whether_a_thread_commits_is_asked_before_its_tasks(tmp_path: Path) -> N
     config = StreamsConfig.read_slice(ReadsConfig, {"application.id": "app"})
     reads = InstanceReads(config, HttpAccess(), StateDirectory(tmp_path, "app"), lambda: None)
     asked: list[str] = []
+    commit = threading.Event()
 
     class Thread:
         name = "thread"
 
         @property
-        def is_committing(self) -> bool:
+        def applied(self) -> threading.Event:
             asked.append("commits")
-            return True
+            return commit
 
     class Held:
         confirmed_s = 0.0
@@ -120,5 +122,5 @@ def test_whether_a_thread_commits_is_asked_before_its_tasks(tmp_path: Path) -> N
 
     reads._memberships["thread"] = cast("ThreadMembership", Held())
     reads._threads = [cast("StreamThread", Thread())]
-    assert [copy.is_committing for copy in reads._held(lambda _: True)] == [True]
+    assert [copy.applied for copy in reads._held(lambda _: True)] == [commit]
     assert asked == ["commits", "tasks"]

@@ -62,21 +62,23 @@ def test_a_join_says_what_is_owned_only_when_the_commit_under_way_is_over(group:
     assert not join.is_alive()
 
 
-def test_a_thread_commits_until_its_tasks_are_what_the_batch_has_made_of_them() -> None:
-    """Standbys may have a batch as soon as it is committed; reads of the owner ask whether its store may not."""
+@pytest.mark.parametrize("report", ["report", None])
+def test_a_batch_is_applied_when_its_tasks_are_what_it_has_made_of_them(report: str | None) -> None:
+    """Standbys may have a batch as soon as it is committed; reads of the owner wait until its store has it. Of one that is lost
+    that is never known."""
     seen: list[bool] = []
     group = SimpleNamespace(begin_commit=lambda: None)
     batches = SimpleNamespace(next=lambda: SimpleNamespace(read=()))
-    runner: Any = SimpleNamespace(_batches=batches, _under_way="a batch", _group=group, is_committing=False)
+    runner: Any = SimpleNamespace(_batches=batches, _under_way="a batch", _group=group)
 
-    def execute(batch: object) -> str:
+    def execute(batch: object) -> str | None:
         BatchRunner.begin_commit(runner)
-        return "report"
+        return report
 
-    runner._execute, runner._take_report = execute, lambda report, read: seen.append(runner.is_committing)
+    runner._execute, runner._take_report = execute, lambda report, read: seen.append(runner.applied.is_set())
     BatchRunner.run(runner)
-    assert seen == [True]
-    assert not runner.is_committing
+    assert seen == ([] if report is None else [False])
+    assert runner.applied.is_set() is (report is not None)
 
 
 def test_a_join_does_not_wait_for_the_commit_of_a_batch_that_was_given_up(group: Group) -> None:

@@ -8,6 +8,7 @@ everything else, is ``query``'s.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -76,10 +77,10 @@ def store_info(compiled: CompiledTopology, application_id: str) -> dict[str, Sto
 
 def held_copies(
     held: Mapping[TaskId, HeldTask], tasks: Mapping[TaskId, ActiveTask], path_of: Callable[[TaskId], Path], *,
-    is_confirmed: bool = False, is_committing: bool = False,
+    is_confirmed: bool = False, applied: threading.Event | None = None,
 ) -> Iterator[LocalCopy]:
     """The copies among what the group's member holds. ``tasks``: the actives that its thread has. ``is_confirmed``: the group has
-    known the member within the session timeout. ``is_committing``: its thread's stores may lack what is committed."""
+    known the member within the session timeout. ``applied``: set once its thread's stores have all that is committed by now."""
     for name, had in held.items():
         task = tasks.get(name)
         is_given_up = had.hold is Hold.RELEASING and had.role is Role.ACTIVE and task is None
@@ -91,7 +92,7 @@ def held_copies(
             directory=path_of(name),
             is_running=task is not None and task.phase is Phase.RUNNING,
             is_confirmed=is_confirmed,
-            is_committing=is_committing,
+            applied=applied,
             epoch="" if task is None else task.epoch,
             positions={} if task is None else dict(task.stores or {}),
         )
@@ -203,13 +204,11 @@ class InstanceReads:
         found: list[LocalCopy] = []
         for thread in list(self._threads):
             membership = self._memberships[thread.name]
-            is_committing = thread.is_committing  # before the tasks, of which one whose batch was lost does not run
+            applied = thread.applied  # before the tasks, of which one whose batch was lost does not run
             tasks = membership.tasks
             is_confirmed = time.monotonic() - membership.confirmed_s < self._config.session_timeout_ms / 1e3
             held = {name: had for name, had in tasks.member.held.items() if wanted(name)}
-            found += held_copies(
-                held, tasks.active, self._directory.task_path, is_confirmed=is_confirmed, is_committing=is_committing
-            )
+            found += held_copies(held, tasks.active, self._directory.task_path, is_confirmed=is_confirmed, applied=applied)
         return found
 
     def _hosts(self) -> HostMap:

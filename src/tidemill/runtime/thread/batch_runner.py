@@ -9,6 +9,7 @@ of a batch are ``micro_batches``'.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -92,8 +93,9 @@ class BatchRunner:
         self._asked_s = 0.0
         self._lost_in_a_row = LostInARow()
         self._has_failed = False
-        self.is_committing = False
-        """From a commit's beginning until its batch is settled: meanwhile stores may lack what is committed."""
+        self.applied = _set_event()
+        """Not set from a commit's beginning until its batch is settled: meanwhile stores may lack what is committed. That of a
+        batch which is lost is never set; the next one has another."""
 
     # --- what others see: any thread ---------------------------------------------------------------------------------
 
@@ -134,7 +136,7 @@ class BatchRunner:
     def begin_commit(self) -> None:
         """Before the generation is read for the commit of the batch under way: no join begins until that is over."""
         if self._under_way is not None:
-            self.is_committing = True
+            self.applied = threading.Event()
         self._group.begin_commit()
         if self._under_way is None:  # a worker of a batch that was given up asks: nothing is committed, and nothing would end it
             self._group.end_commit()
@@ -199,11 +201,12 @@ class BatchRunner:
         report = self._execute(batch)
         if report is not None:
             self._take_report(report, batch.read)
-        self.is_committing = False
+            self.applied.set()
 
     def run_empty(self) -> None:
         """Runs a batch of no tasks, before the first assignment."""
-        self._execute(self._batches.empty())
+        if self._execute(self._batches.empty()) is not None:
+            self.applied.set()
 
     def close_stores(self, *, are_open: bool) -> None:
         """Closes the stores of the tasks that are closing, with a proof (rule 12): a batch without these tasks makes the worker
@@ -216,6 +219,8 @@ class BatchRunner:
     def _have_closed(self) -> bool:
         """True if the workers have reported a batch without the closing tasks."""
         report = None if self._has_failed else self._execute(self._batches.closing())
+        if report is not None:
+            self.applied.set()
         return report is not None and report.outcome is Outcome.COMMITTED
 
     def _execute(self, batch: Batch) -> BatchReport | None:
@@ -239,7 +244,7 @@ class BatchRunner:
         committed must be asked of the broker."""
         assert self._engine is not None
         self._asked_s = time.monotonic()
-        self.is_committing = False
+        self.applied = _set_event()
         now = self._under_way = _UnderWay(batch, began_s=self._asked_s)
         try:
             report = self._engine.run(batch.request, self._batches.patience, has_backlog=self._batches.has_backlog)
@@ -364,3 +369,9 @@ class BatchRunner:
         """True if the batch has read anything whose results go to the user's topics."""
         writing = [task for name, task in self._registry.now.active.items() if name.subtopology in self._writes]
         return any(partition in report.partition_stats for task in writing for partition in task.inputs)
+
+
+def _set_event() -> threading.Event:
+    event = threading.Event()
+    event.set()
+    return event

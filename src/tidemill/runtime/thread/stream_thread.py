@@ -182,9 +182,9 @@ class StreamThread(threading.Thread):
         return self._member.joining_since_s
 
     @property
-    def is_committing(self) -> bool:
-        """True while its stores may lack what is committed already."""
-        return self._runner.is_committing
+    def applied(self) -> threading.Event:
+        """Set once its stores have all that is committed by now."""
+        return self._runner.applied
 
     @property
     def committed_positions(self) -> dict[TopicPartition, int]:
