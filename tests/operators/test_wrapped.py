@@ -128,15 +128,18 @@ def test_a_function_of_columns_and_what_only_forwards_have_no_processor() -> Non
     assert counting.asked == ["mapped", "repeats", "counted"]
 
 
-def test_what_fills_global_and_read_only_stores_has_a_processor() -> None:
+def test_what_fills_global_and_read_only_stores_is_not_wrapped() -> None:
+    """As in Kafka Streams, whose Topology wraps in addProcessor only."""
     counting = Counting()
     builder = StreamsBuilder()
     builder.global_table("rows", key=STRING, value=STRING, store="rows", name="table")
     topology = TopologyBuilder(builder.build())
     topology.add_global_store(Stores.key_value_store("all", key=STRING, value=STRING), "s1", "given", "fills-all", _Repeats)
     topology.add_read_only_state_store(Stores.key_value_store("own", key=STRING, value=STRING), "s2", "in", "fills-own", _Repeats)
+    topology.add_source("s3", "other", key=STRING, value=STRING).add_processor("reads", _Repeats, "s3")
+    topology.connect_processor_and_state_stores("reads", "own")
     wrapped_topology(topology.build(), counting)
-    assert counting.asked == ["table", "fills-all", "fills-own"]
+    assert counting.asked == ["reads"]
 
 
 def test_a_wrapper_gets_the_records_of_the_dsl_and_of_processors() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tidemill.errors import TopologyError
 from tidemill.operators.context import Context, Operator
-from tidemill.operators.operation_table import Runs, entry_of, operator_of, runs, works_on_columns
+from tidemill.operators.operation_table import Runs, entry_of, kept_store, operator_of, runs, works_on_columns
 from tidemill.operators.processors import (
     ProcessorContext,
     ProcessorSupplier,
@@ -24,7 +24,7 @@ from tidemill.operators.record import Record
 from tidemill.printable import repr_of, said_by
 from tidemill.topology import operations as op
 from tidemill.topology.functions import OfColumns, UserFunction
-from tidemill.topology.nodes import ProcessorNode, Topology
+from tidemill.topology.nodes import ProcessorNode, SourceNode, Topology
 
 
 class ProcessorWrapper(Protocol):
@@ -76,19 +76,33 @@ class WrappedOperator:
 
 
 def wrapped_topology(topology: Topology, wrapper: ProcessorWrapper) -> Topology:
-    """The topology with the processors that ``wrapper`` gives.
+    """The topology with the processors that ``wrapper`` gives. As in Kafka Streams, those that fill global and read-only stores
+    from their topics stay as they are.
 
     Raises:
         TopologyError: it gives what is no supplier, or raises.
     """
     return replace(topology, nodes={
-        name: _wrapped(node, wrapper) if isinstance(node, ProcessorNode) else node for name, node in topology.nodes.items()
+        name: _wrapped(node, wrapper) if isinstance(node, ProcessorNode) and not _only_fills(topology, node) else node
+        for name, node in topology.nodes.items()
     })
+
+
+def _only_fills(topology: Topology, node: ProcessorNode) -> bool:
+    """True if the node keeps a global store, or a read-only one, of which the topic that it reads is the changelog."""
+    if isinstance(node.operation, op.GlobalUpdate):
+        return True
+    if not isinstance(node.operation, op.ProcessRecords):
+        return False
+    above = (topology.nodes[parent] for parent in topology.parents[node.name])
+    read = {topic for source in above if isinstance(source, SourceNode) for topic in source.topics}
+    tables = {kept_store(other.operation) for other in topology.nodes.values() if isinstance(other, ProcessorNode)}
+    return any(topology.stores[name].source_topic in read for name in node.stores if name not in tables)
 
 
 def _wrapped(node: ProcessorNode, wrapper: ProcessorWrapper) -> ProcessorNode:
     match node.operation:
-        case op.ProcessRecords(supplier=supplier) | op.GlobalUpdate(supplier=supplier) if supplier is not None:
+        case op.ProcessRecords(supplier=supplier) if supplier is not None:
             made = _supplier(node.name, supplier, wrapper)
             return node if made is supplier else replace(node, operation=replace(node.operation, supplier=made))
         case operation if _has_processor(operation):
