@@ -18,7 +18,7 @@ from statistics import quantiles
 
 from pyspark.sql import functions as F
 
-from tidemill import JoinWindows, Serdes, StreamsBuilder
+from tidemill import JoinWindows, Serdes, StreamsBuilder, of_columns
 from tidemill.testing import TopologyTestDriver
 
 STRING, LONG = Serdes.string(), Serdes.long()
@@ -44,7 +44,13 @@ def join(builder: StreamsBuilder) -> None:
     joined.to("out", key=STRING, value=STRING)
 
 
-PROGRAMS: tuple[Callable[[StreamsBuilder], None], ...] = (upper, wordcount, join)
+def column_reduce(builder: StreamsBuilder) -> None:
+    """A reduce with a function of Columns: two Python steps with a layer between them."""
+    values = builder.stream("in", key=STRING, value=STRING)
+    values.group_by_key().reduce(of_columns(F.greatest), store="greatest").to_stream().to("out", key=STRING, value=STRING)
+
+
+PROGRAMS: tuple[Callable[[StreamsBuilder], None], ...] = (upper, wordcount, join, column_reduce)
 
 
 def measure(

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 import soak_program
 from console import Report
 from instances import INPUT, OUTPUT, WORDCOUNT, until
-from soak_program import EVENTS, EXACT, FOREIGN, JITTER_MS, KEYS, RECENT, RUNNING, SUMMED, foreign_key
+from soak_program import ADDED, EVENTS, EXACT, FOREIGN, JITTER_MS, KEYS, RECENT, RUNNING, SUMMED, foreign_key
 from traffic import CommittedReader, Counts, Feed, SteadyProducer
 
 from tidemill import Serdes
@@ -95,7 +95,7 @@ class Windows:
     """Every record of soak_program's topics is there once, as if nothing had happened to the group."""
 
     program = Path(soak_program.__file__)
-    topics: Mapping[str, int] = dict.fromkeys((EVENTS, FOREIGN, *EXACT), PARTITIONS)
+    topics: Mapping[str, int] = dict.fromkeys((EVENTS, FOREIGN, ADDED, *EXACT), PARTITIONS)
     tasks = 2 * PARTITIONS
 
     def __init__(self, servers: str, seed: int) -> None:
@@ -126,6 +126,10 @@ class Windows:
         wanted = foreign_rows(self._written.of(EVENTS))
         found_rows = last_values(self._written.of(FOREIGN))
         report.must(found_rows == wanted, f"{FOREIGN}: {difference(Counter(found_rows.items()), Counter(wanted.items()))}")
+        self.judge_sums(report, sums(self._written.of(ADDED)), added(self._written.of(EVENTS)))
+
+    def judge_sums(self, report: Report, found: Counter[str], expected: Counter[str]) -> None:
+        report.must(found == expected, f"{ADDED}: {difference(found, expected)}")
 
     def judge_topic(self, report: Report, topic: str, found: Counter[Written], expected: Counter[Written]) -> None:
         report.must(found == expected, f"{topic}: {difference(found, expected)}")
@@ -141,6 +145,9 @@ class WindowsAtLeastOnce(Windows):
         missing = lacking(topic, found, expected)
         counted = f"{expected.total()} records were to come, {found.total()} came"
         report.must(not missing, f"{topic}: {counted}, {len(missing)} are missing{f', e.g. {missing[:3]}' if missing else ''}")
+
+    def judge_sums(self, report: Report, found: Counter[str], expected: Counter[str]) -> None:
+        report.must(found >= expected, f"{ADDED}: {found.total()} found, {expected.total()} or more were to come")
 
 
 LOADS: Mapping[str, Mapping[str, type[WordCount] | type[Windows]]] = {
@@ -241,6 +248,19 @@ def _number(value: bytes | None) -> bytes:
 def last_values(records: Sequence[Written]) -> dict[str, bytes]:
     """By key; without those whose last value is null."""
     return {key: value for key, value in {key: value for key, value, _ in records}.items() if value is not None}
+
+
+def sums(records: Sequence[Written]) -> Counter[str]:
+    """By key: the last number of a topic of numbers."""
+    return Counter({key: int.from_bytes(value, "big") for key, value in last_values(records).items()})
+
+
+def added(events: Sequence[Written]) -> Counter[str]:
+    """By key: the sum of all numbers."""
+    expected = Counter[str]()
+    for key, value, _ in events:
+        expected[key] += int(value or b"")
+    return expected
 
 
 def foreign_rows(events: Sequence[Written]) -> dict[str, bytes]:

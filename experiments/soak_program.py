@@ -1,8 +1,9 @@
 """An application that keeps much in memory and in stores between two records; `make soak PROGRAM=windows` runs it.
 
 A record of EVENTS goes through suppress, final results of sliding windows and of sessions, an outer join, a join with a versioned
-table that waits for late rows, and processors with stores of three kinds. Timestamps are at most JITTER_MS late, less than any
-grace period, so nothing is dropped, and the order of a partition's records alone determines each topic of EXACT.
+table that waits for late rows, processors with stores of three kinds, and a reduce with a function of Columns. Timestamps are at
+most JITTER_MS late, less than any grace period, so nothing is dropped, and the order of a partition's records alone determines
+each topic of EXACT.
 """
 
 from collections.abc import Iterator
@@ -22,10 +23,12 @@ from tidemill import (
     StreamsBuilder,
     Suppressed,
     TimeWindows,
+    of_columns,
     per_record,
 )
 
-EVENTS, RUNNING, RECENT, FOREIGN = "soak-events", "soak-running", "soak-recent", "soak-foreign"
+EVENTS, RUNNING, RECENT = "soak-events", "soak-running", "soak-recent"
+FOREIGN, ADDED = "soak-foreign", "soak-added"
 SUMMED = ("soak-windows", "soak-sliding", "soak-sessions")
 EXACT = (RUNNING, RECENT, *SUMMED, "soak-pairs", "soak-rated")
 KEYS = 30
@@ -95,6 +98,8 @@ by_window = per_record(lambda windowed, _value: f"{windowed.key} {windowed.start
 events = builder.stream(EVENTS, key=TEXT, value=TEXT)
 events.process(Running, "numbers", "sums").to(RUNNING, key=TEXT, value=TEXT)
 events.process(Recent, "recent").to(RECENT, key=TEXT, value=TEXT)
+numbers = events.map_values(lambda value: value.cast("bigint")).group_by_key(key=TEXT, value=LONG)
+numbers.reduce(of_columns(lambda total, number: total + number), store="added").to_stream().to(ADDED, key=TEXT, value=LONG)
 even, odd = events.filter(per_record(is_even)), events.filter_not(per_record(is_even))
 pairs = even.outer_join(
     odd, per_record(lambda left, right: f"{left} {right}", TEXT), JoinWindows.of_time_difference(SECOND_MS, grace=GRACE_MS)

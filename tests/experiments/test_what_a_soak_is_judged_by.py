@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from instances import Event
 from soak_auditors import Active, Blind, Series, active_times, overlaps
-from soak_loads import difference, event, foreign_rows, lacking, replayed
+from soak_loads import added, difference, event, foreign_rows, lacking, replayed, sums
 from soak_program import EXACT, RECENT, RUNNING, foreign_key
 
 
@@ -124,3 +124,9 @@ def test_what_is_expected_of_a_partition_does_not_depend_on_batches(spark: objec
     assert {topic: Counter(records) for topic, records in replayed(sent, at_once=7).items()} == whole
     assert min(whole[topic].total() for topic in EXACT) > 20, "each topic has results"
 
+
+def test_the_last_sum_of_a_key_counts() -> None:
+    events = [("a", b"3", 1), ("b", b"2", 2), ("a", b"4", 3)]
+    results = [("a", (3).to_bytes(8, "big"), 1), ("b", (2).to_bytes(8, "big"), 2), ("a", (7).to_bytes(8, "big"), 3)]
+    assert sums(results) == added(events) == {"a": 7, "b": 2}
+    assert sums(results[:2]) != added(events)
