@@ -8,6 +8,7 @@ from tidemill import Materialized, Serdes, StreamsBuilder, of_columns
 from tidemill.errors import TopologyError
 from tidemill.spark.plan.planned_topology import merge_functions, planned
 from tidemill.spark.plan.stages import stages
+from tidemill.steps.rows.codecs_wire import EntriesSerde
 from tidemill.topology.nodes import Topology
 from tidemill.topology.spark_operations import HeldAggregates, MergedAggregates
 
@@ -36,6 +37,14 @@ def test_the_plan_looks_up_in_one_step_and_writes_in_the_next() -> None:
     assert set(merge_functions(topology)) == {NODE + "|held"}
     assert stages(program(python=True).build()).last == 1
     assert planned(planned(topology)) == planned(topology)
+
+
+def test_the_values_of_a_key_are_one_value_that_catalyst_can_read() -> None:
+    texts, numbers = EntriesSerde(TEXT), EntriesSerde(Serdes.double())
+    assert texts.serialize([(7, "é"), (-1, ""), (8, None)]) == b"7:c3a9,-1:,8:-"
+    assert numbers.serialize([(7, -0.0), (9, 5e-324)]) == b"7:-0.0,9:5e-324"
+    assert texts.sql_type == "array<struct<ts:bigint,v:string>>"
+    assert EntriesSerde(Serdes.uuid()).sql_type == "array<struct<ts:bigint,v:string>>"
 
 
 def test_the_function_stays_in_the_driver() -> None:
