@@ -59,9 +59,10 @@ def try_program(
     from tidemill.testing.driver import TopologyTestDriver, source_topics_of
 
     known = source_topics_of(topology, own)
-    if known is not None:
+    found = None
+    if known is not None:  # then mistakes are found before Spark starts
         _check_there_are(known, app)
-        list(records_of(lines or (), known, source))  # a mistake is found before Spark starts
+        found = list(records_of(lines or (), known, source))
     with status_line() as say:
         say("starting Spark")
         driver = TopologyTestDriver(topology, own)
@@ -69,7 +70,7 @@ def try_program(
         topics = driver.source_topics
         _check_there_are(topics, app)
         if lines is not None:
-            _pipe(driver, records_of(lines, topics, source))
+            _pipe(driver, records_of(lines, topics, source) if found is None else found)
         else:
             _converse(driver, topics, sys.stdin)
         typer.echo("\n\n".join(tables(driver)) or "Nothing was written, and no store has a row.")

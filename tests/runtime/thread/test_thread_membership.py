@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tidemill.errors import BatchLostError
 from tidemill.ids import ProcessId, TaskId, TopicPartition
 from tidemill.kafka.group.metadata import Membership
 from tidemill.membership.member_state import Assigned, MemberConfig
@@ -19,6 +20,7 @@ from tidemill.runtime.thread import thread_membership
 from tidemill.runtime.thread.batch_runner import BatchRunner
 from tidemill.runtime.thread.task_registry import TaskRegistry
 from tidemill.runtime.thread.thread_membership import ThreadMembership
+from tidemill.task.batch import BatchReport, Outcome
 from tidemill.task.tasks import CloseTasks, Instruction, TaskLayout, TasksClosed, no_tasks
 
 LIMIT_S = 30.0
@@ -62,23 +64,26 @@ def test_a_join_says_what_is_owned_only_when_the_commit_under_way_is_over(group:
     assert not join.is_alive()
 
 
-@pytest.mark.parametrize("report", ["report", None])
-def test_a_batch_is_applied_when_its_tasks_are_what_it_has_made_of_them(report: str | None) -> None:
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_batch_is_applied_when_it_is_reported(is_lost: bool) -> None:
     """Standbys may have a batch as soon as it is committed; reads of the owner wait until its store has it. Of one that is lost
     that is never known."""
     seen: list[bool] = []
     group = SimpleNamespace(begin_commit=lambda: None)
-    batches = SimpleNamespace(next=lambda: SimpleNamespace(read=()))
-    runner: Any = SimpleNamespace(_batches=batches, _under_way="a batch", _group=group)
+    runner: Any = SimpleNamespace(_under_way="a batch", _group=group, _batch_lost=lambda lost: None)
 
-    def execute(batch: object) -> str | None:
+    def run(batch: object) -> BatchReport:
         BatchRunner.begin_commit(runner)
-        return report
+        seen.append(runner.applied.is_set())
+        if is_lost:
+            raise BatchLostError("a worker died")
+        return BatchReport(batch_id=1, outcome=Outcome.COMMITTED)
 
-    runner._execute, runner._take_report = execute, lambda report, read: seen.append(runner.applied.is_set())
-    BatchRunner.run(runner)
-    assert seen == ([] if report is None else [False])
-    assert runner.applied.is_set() is (report is not None)
+    runner._run = run
+    batch: Any = SimpleNamespace(request=SimpleNamespace(batch_id=1))
+    BatchRunner._execute(runner, batch)
+    assert seen == [False]
+    assert runner.applied.is_set() is not is_lost
 
 
 def test_a_join_does_not_wait_for_the_commit_of_a_batch_that_was_given_up(group: Group) -> None:

@@ -94,7 +94,7 @@ class BatchRunner:
         self._lost_in_a_row = LostInARow()
         self._has_failed = False
         self.applied = _set_event()
-        """Not set from a commit's beginning until its batch is settled: meanwhile stores may lack what is committed. That of a
+        """Not set from a commit's beginning until its batch is reported: meanwhile stores may lack what is committed. That of a
         batch which is lost is never set; the next one has another."""
 
     # --- what others see: any thread ---------------------------------------------------------------------------------
@@ -201,12 +201,10 @@ class BatchRunner:
         report = self._execute(batch)
         if report is not None:
             self._take_report(report, batch.read)
-            self.applied.set()
 
     def run_empty(self) -> None:
         """Runs a batch of no tasks, before the first assignment."""
-        if self._execute(self._batches.empty()) is not None:
-            self.applied.set()
+        self._execute(self._batches.empty())
 
     def close_stores(self, *, are_open: bool) -> None:
         """Closes the stores of the tasks that are closing, with a proof (rule 12): a batch without these tasks makes the worker
@@ -219,8 +217,6 @@ class BatchRunner:
     def _have_closed(self) -> bool:
         """True if the workers have reported a batch without the closing tasks."""
         report = None if self._has_failed else self._execute(self._batches.closing())
-        if report is not None:
-            self.applied.set()
         return report is not None and report.outcome is Outcome.COMMITTED
 
     def _execute(self, batch: Batch) -> BatchReport | None:
@@ -228,6 +224,7 @@ class BatchRunner:
         try:
             with span("micro-batch", number=batch.request.batch_id) as details:
                 report = self._run(batch)
+                self.applied.set()
                 details |= {"read": report.records_in, "written": report.records_out, **report.timings_ms}
             return report
         except NoExecutorError as waiting:

@@ -58,8 +58,6 @@ def has_times(serde: Serde) -> bool:
     """True if it reads or writes times as JSON."""
     if isinstance(serde, PairSerde):
         return has_times(serde.left) or has_times(serde.right)
-    if isinstance(serde, EntriesSerde):
-        return has_times(serde.of)
     transit = in_transit(serde)
     return is_json(transit) and json_columns.has_times(transit.type)
 
