@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from tidemill.printable import LONGEST_TEXT, repr_of, said_by
@@ -27,3 +29,12 @@ def test_a_long_one_is_cut_in_its_middle(shown: object) -> None:
     assert len(text) < LONGEST_TEXT + 100
     assert "characters) ..." in text
     assert shown("short") in ("short", "'short'")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exception groups are of Python 3.11")
+def test_an_exception_group_says_what_it_has() -> None:
+    inner = ExceptionGroup("inner", [KeyError("b")])  # noqa: F821
+    several = ExceptionGroup("several", [ValueError("a"), inner, UnshownError(), ValueError("last")])  # noqa: F821
+    said = said_by(several)
+    assert said.startswith("several (4 sub-exceptions): ValueError: a; ExceptionGroup: inner (1 sub-exception): KeyError: 'b'; ")
+    assert said.endswith("UnshownError: (no text: its __str__ raised ValueError); ...")

@@ -111,7 +111,7 @@ def test_a_topic_extractor_names_the_topic_of_each_record_and_must_name_one() ->
     graph = graph_of(built(lambda b: b.stream("in").to(lambda key, value, record: value, name="routes")))
     graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", b"here", 1)
     assert [made.topic for made in graph.take_produced()] == ["here"]
-    with pytest.raises(RecordError, match=r"the function of routes failed: .*gave None, expected the name of a topic"):
+    with pytest.raises(RecordError, match=r"the function of routes \(.*, line \d+\) failed: .*gave None, expected the name"):
         graph.read("KSTREAM-SOURCE-0000000000", FIRST, b"k", None, 1)
 
 

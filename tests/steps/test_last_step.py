@@ -492,7 +492,7 @@ def test_what_columns_give_and_a_sinks_serde_can_not_write_is_the_production_han
 @pytest.mark.parametrize(("problem", "said"), [(SerdeError("no"), "no"), (KeyError(3), "a serde failed: KeyError: 3")])
 def test_without_a_handler_it_stops_with_sink_and_record(problem: Exception, said: str) -> None:
     _, report = rows_of_columns_for_a_sink(ExceptionHandlers(), problem)
-    assert (report.outcome, report.message) == (Outcome.STOPPED, f"task 1_0, in-0 at offset 1: SINK: {said}")
+    assert (report.outcome, report.message) == (Outcome.STOPPED, f"task 1_0, in-0 at offset 1: SINK (topic out): {said}")
     assert report.record == FailedRecord(task="1_0", topic="in", partition=0, offset=1)
 
 

@@ -14,7 +14,7 @@ from tidemill.topology.graph import (
     subtopologies,
     united,
 )
-from tidemill.topology.nodes import ProcessorNode, RepartitionTopic, SinkNode, SourceNode
+from tidemill.topology.nodes import BATCH_SINK, ProcessorNode, RepartitionTopic, SinkNode, SourceNode, place_of_sink
 from tidemill.topology.operations import PassThrough
 
 
@@ -146,3 +146,9 @@ def test_keys_of_aggregates_over_several_co_partitioned_streams_are_placed() -> 
         lambda: "", value=text, store="sums"
     )
     assert keys_are_placed(builder.build(), "sums")
+
+
+def test_the_place_of_a_sink_has_what_there_is_to_say() -> None:
+    assert place_of_sink("sink", "out", "orders.py, line 12") == "sink (topic out; orders.py, line 12)"
+    assert place_of_sink("sink", "", "orders.py, line 12") == "sink (orders.py, line 12)"
+    assert place_of_sink("each", f"{BATCH_SINK}each", "") == "each"

@@ -61,7 +61,7 @@ from tidemill.operators.wrapped import WrappedOperator
 from tidemill.printable import repr_of, said_by
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.key_value_serdes import KeyValueSerdes
-from tidemill.topology.nodes import SinkNode, SourceNode, Topology, processor_node
+from tidemill.topology.nodes import SinkNode, SourceNode, Topology, place_of_sink, processor_node
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Key, Value
 
@@ -374,9 +374,11 @@ class TaskGraph:
         """
         if isinstance(problem, RetriableError):
             raise problem
-        what = f"{node}: {said_by(problem)}"
+        found = self.topology.nodes[node]
+        place = place_of_sink(node, found.topic, found.written_at) if isinstance(found, SinkNode) else node
+        what = f"{place}: {said_by(problem)}"
         if not isinstance(problem, (SerdeError, HandlerFailedError)):
-            what = function_failure(node, problem)
+            what = function_failure(place, problem)
         topic, partition, offset = self.origin
         if offset is None:
             where = "in a punctuator" if since is None else f"of a record that had waited since {since}"

@@ -182,9 +182,11 @@ def _deliver(batch: StepBatch, node: NodeSpec, records: Records, waiting: dict[s
     if not len(records):
         return
     for target in node.inline:
-        if any(sink.name == target for sink in batch.spec.sinks.values()):
-            batch.outputs.add(ToSink(target), as_its_serdes_write(target, node, records, batch.state))
+        sink = next((sink for sink in batch.spec.sinks.values() if sink.name == target), None)
+        written = as_its_serdes_write(target, node, records, batch.state, target if sink is None else sink.place)
+        if sink is None:
+            waiting.setdefault(target, []).append(written)
         else:
-            waiting.setdefault(target, []).append(as_its_serdes_write(target, node, records, batch.state))
+            batch.outputs.add(ToSink(target), written)
     if node.tag is not None:
         batch.outputs.add(ToNode(node.name), records)

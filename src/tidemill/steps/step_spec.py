@@ -12,7 +12,7 @@ from tidemill.steps.rows.intake import Intake
 from tidemill.topology.functions import UserFunction
 from tidemill.topology.join_operations import StreamStreamJoin
 from tidemill.topology.key_value_serdes import KeyValueSerdes
-from tidemill.topology.nodes import Store, Topology
+from tidemill.topology.nodes import Store, Topology, place_of_sink
 from tidemill.topology.operations import Operation
 from tidemill.topology.partitioning import Partitioning
 from tidemill.topology.values import Serde
@@ -59,7 +59,8 @@ class SinkSpec:
 
     ``topic_extractor(key, value, record)`` names each record's topic instead, ``partitioner(topic, key, value, partitions)``
     its partition or partitions; ``partitioning`` says how they are chosen without one. ``above``: the nodes that forward to it,
-    without sources; ``inputs``: the topics that its sub-topology reads, by the index that ``seq`` has.
+    without sources; ``inputs``: the topics that its sub-topology reads, by the index that ``seq`` has. ``written_at``: file and
+    line in the program.
     """
 
     name: str
@@ -74,6 +75,12 @@ class SinkSpec:
     subtopology: int = 0
     above: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
+    written_at: str = field(default="", compare=False)
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return place_of_sink(self.name, self.topic, self.written_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -161,6 +161,16 @@ class SinkNode:
     value_serde: Serde | None = None
     written_at: str = field(default="", compare=False, repr=False)
 
+BATCH_SINK = "foreach-batch:"
+"""Begins the name that the sink of a ``foreach_batch`` has in place of a topic's; no topic's name has a colon."""
+
+
+def place_of_sink(sink: str, topic: str, written_at: str) -> str:
+    """``KSTREAM-SINK-0000000002 (topic out; orders.py, line 12)``, for messages; without what is empty."""
+    written = "" if not topic or topic.startswith(BATCH_SINK) else f"topic {topic}"
+    known = "; ".join(part for part in (written, written_at) if part)
+    return f"{sink} ({known})" if known else sink
+
 
 Node = SourceNode | ProcessorNode | SinkNode
 

@@ -32,12 +32,10 @@ from tidemill.operators.operation_table import Runs, operations_of, runs, stores
 from tidemill.operators.versioned_tables import drops_null_changes
 from tidemill.topology.functions import OfColumns, UserFunction
 from tidemill.topology.join_operations import GlobalTableJoin, StreamSelfJoin, StreamStreamJoin, StreamTableJoin
-from tidemill.topology.nodes import Node, ProcessorNode, SinkNode, StoreKind, Topology, parents_first, processor_node
+from tidemill.topology.nodes import BATCH_SINK, Node, ProcessorNode, SinkNode, StoreKind, Topology, parents_first, processor_node
 from tidemill.topology.operations import MapValues, PassThrough, Reduce, TableFilter, TableMapValues, TableSource
 from tidemill.topology.spark_operations import ChangedValues, ForeachBatch, HeldAggregates, MergedAggregates, both_sides
 
-_NO_TOPIC = "foreach-batch:"
-"""Begins the name that such a sink has in place of a topic's; no topic's name has a colon."""
 _PAIR, _HELD, _CHANGES, _COMPUTED = "|pair", "|held", "|changes", "|computed"
 """End the names of nodes that the plan adds; no node's name has such a character."""
 
@@ -58,11 +56,11 @@ def with_batch_sinks(topology: Topology) -> Topology:
 
 
 def _as_sink(node: ProcessorNode) -> SinkNode:
-    return SinkNode(name=node.name, topic=_NO_TOPIC + node.name, key_serde=node.key_serde, value_serde=node.value_serde)
+    return SinkNode(name=node.name, topic=BATCH_SINK + node.name, key_serde=node.key_serde, value_serde=node.value_serde)
 
 
 def is_batch_sink(node: Node) -> bool:
-    return isinstance(node, SinkNode) and node.topic.startswith(_NO_TOPIC)
+    return isinstance(node, SinkNode) and node.topic.startswith(BATCH_SINK)
 
 
 def _changed(topology: Topology, changed: Mapping[str, Node], above: Mapping[str, Node] | None = None) -> Topology:

@@ -44,7 +44,7 @@ from tidemill.spark.plan.stages import Stages, outer_targets, runs_vectorised, t
 from tidemill.steps.rows.codecs_wire import EntriesSerde, PairSerde, before_it_is_written, in_transit, transit_of
 from tidemill.topology.key_value_serdes import NO_SERDES, KeyValueSerdes
 from tidemill.topology.methods import method_of
-from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, parents_first, processor_node
+from tidemill.topology.nodes import ProcessorNode, SinkNode, SourceNode, Topology, parents_first, place_of_sink, processor_node
 from tidemill.topology.spark_operations import HeldAggregates, makes_pairs
 from tidemill.topology.values import Serde
 
@@ -259,10 +259,8 @@ class SerdeInference:
         return key, value
 
     def _place_of(self, sink: SinkNode) -> str:
-        """``KSTREAM-SINK-0000000002 (topic out; orders.py, line 12)``."""
-        topic = f"topic {sink.topic}{self._moved_above(sink)}" if sink.topic else ""
-        known = "; ".join(part for part in (topic, sink.written_at) if part)
-        return f"{sink.name} ({known})" if known else sink.name
+        topic = f"{sink.topic}{self._moved_above(sink)}" if sink.topic else ""
+        return place_of_sink(sink.name, topic, sink.written_at)
 
     def _moved_above(self, sink: SinkNode) -> str:
         """What a message says of a repartition that stood below processors, whose results have the serdes of the topic."""

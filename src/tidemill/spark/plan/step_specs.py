@@ -222,6 +222,7 @@ class StepSpecs:
             subtopology=part.id,
             above=tuple(parent for parent in above if not isinstance(self._topology.nodes[parent], SourceNode)),
             inputs=self._topics_of[part.id],
+            written_at=node.written_at,
         )
 
     def _batch_sink(self, name: str) -> BatchSinkSpec:

@@ -46,19 +46,20 @@ def chooses_partitions(partitioner: UserFunction | None, partitioning: Partition
     return partitioning is Partitioning.BY_WINDOWED_KEY and window_bytes_of(key_serde) > 0
 
 
-def as_its_serdes_write(sink: str, node: NodeSpec, records: Records, state: StepState) -> Records:
+def as_its_serdes_write(to: str, node: NodeSpec, records: Records, state: StepState, place: str) -> Records:
     """A node's records as a sink of the same step writes them, or a node's store, where the serdes are others than the node's.
+    ``place``: of ``to``, for messages.
 
     Raises:
         RecordError: one can't be written, and ``production.exception.handler`` does not pass over it.
     """
-    key_serde, value_serde = node.rewritten.get(sink, (None, None))
+    key_serde, value_serde = node.rewritten.get(to, (None, None))
     if key_serde is None and value_serde is None:
         return records
     written = replace(records)
     if value_serde is not None and records.olds is not None:
         written.olds = [value_serde.serialize(node.out_value_serde.deserialize(old)) for old in records.olds]
-    origin = _Origin(sink, node.subtopology, node.topics, node.out_key_serde, node.out_value_serde)
+    origin = _Origin(to, place, node.subtopology, node.topics, node.out_key_serde, node.out_value_serde)
     return _rewritten(
         origin,
         written,
@@ -76,7 +77,7 @@ def from_columns(sink: SinkSpec, table: pa.Table, state: StepState) -> Records:
     """
     key_serde, value_serde = in_transit(sink.key_serde), in_transit(sink.value_serde)
     return _rewritten(
-        _Origin(sink.name, sink.subtopology, sink.inputs, key_serde, value_serde),
+        _Origin(sink.name, sink.place, sink.subtopology, sink.inputs, key_serde, value_serde),
         from_rows(table, key_serde, value_serde),
         None if key_serde is sink.key_serde else partial(from_the_jvm, sink.key_serde),
         None if value_serde is sink.value_serde else partial(from_the_jvm, sink.value_serde),
@@ -89,6 +90,7 @@ class _Origin:
     """Where the records of a sink come from, and the serdes of their bytes before it writes them."""
 
     sink: str
+    place: str
     subtopology: int
     topics: tuple[str, ...]
     key_serde: Serde
@@ -123,7 +125,7 @@ def _pass_over(origin: _Origin, records: Records, at: int, problem: BaseExceptio
     record = _as_handlers_get_it(origin.key_serde, origin.value_serde, records, at)
     said = said_by(problem)
     what = said if isinstance(problem, SerdeError) else f"a serde failed: {type(problem).__name__}: {said}"
-    _judge(context, record, problem, state, f"{origin.sink}: {what}", in_sink=True)
+    _judge(context, record, problem, state, f"{origin.place}: {what}", in_sink=True)
 
 
 def _judge(
@@ -258,7 +260,7 @@ def _function_failed(sink: SinkSpec, what: str, records: Records, at: int, probl
     """Passes the error to the processing handler with the node above as its place: in Kafka Streams that node's ``forward``
     raises it. A source forwards outside of all handlers, so directly below a source the error ends the thread."""
     failed = "" if isinstance(problem, _WrongResultError) else f"the {what} failed: {type(problem).__name__}: "
-    said = f"{sink.name}: {failed}{said_by(problem)}"
+    said = f"{sink.place}: {failed}{said_by(problem)}"
     if not sink.above:
         raise _error(said, _context(sink.name, sink.subtopology, sink.inputs, records, at)) from problem
     context = _context(" or ".join(sink.above), sink.subtopology, sink.inputs, records, at)
