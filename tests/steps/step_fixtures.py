@@ -20,6 +20,7 @@ from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.order import sequence
+from tidemill.steps.rows.packed_changelogs import CHANGELOG_SCHEMA, packed_rows
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, SCHEMA
 from tidemill.steps.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Marker, Positions, TaskRun
@@ -199,6 +200,13 @@ def word(key: str | None, offset: int, n: int | None = None, **columns: Any) -> 
     key_bytes = None if key is None else key.encode()
     row = {"node": COUNT_TAG, "part": 0, "off": offset, "seq": sequence(offset, 0), "ts": 100 + offset, "key": key_bytes, "n": n}
     return {**row, **columns}
+
+
+def packed_record(**record: Any) -> dict[str, Any]:
+    """The row of a changelog record for the first store; ``record``: columns of ``CHANGELOG_SCHEMA``."""
+    records = pa.RecordBatch.from_pylist([record], CHANGELOG_SCHEMA)
+    row, _control = packed_rows(records, [CHANGELOG], 0).to_pylist()
+    return dict(row)
 
 
 def rows_batch(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

@@ -23,6 +23,7 @@ from tests.steps.step_fixtures import (
     MemoryOutput,
     batch,
     count_spec,
+    packed_record,
     rows_batch,
     word,
 )
@@ -306,7 +307,7 @@ def test_the_commit_steps_stand_in_the_order_that_makes_a_crash_harmless() -> No
 
 def test_changelog_records_go_to_the_store_and_nowhere_else() -> None:
     context = Context()
-    logged = {"node": CHANGELOG, "part": 0, "off": 5, "seq": 0, "ts": 50, "key": b"a", "value": struct.pack(">q", 9)}
+    logged = packed_record(part=0, off=5, ts=50, key=b"a", value=struct.pack(">q", 9))
     from tidemill.ids import TopicPartition
 
     report = context.run([logged], changelog_ends={TopicPartition("app-counts-changelog", 0): 7}, ends={INPUT: 0})
@@ -323,7 +324,7 @@ def test_a_disk_that_takes_nothing_ends_the_thread_while_its_stores_are_restored
 
     context = Context()
     monkeypatch.setattr(context.stores, "apply", refuse)
-    logged = {"node": CHANGELOG, "part": 0, "off": 5, "seq": 0, "ts": 50, "key": b"a", "value": struct.pack(">q", 9)}
+    logged = packed_record(part=0, off=5, ts=50, key=b"a", value=struct.pack(">q", 9))
     report = context.run([logged], changelog_ends={TopicPartition("app-counts-changelog", 0): 7}, ends={INPUT: 0})
     assert (report.outcome, report.message) == (Outcome.STOPPED, "/state/1_0 can't be written: No space left on device")
 

@@ -24,6 +24,7 @@ from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
 from tidemill.steps.rows.intake import DeserializerEndedError
 from tidemill.steps.rows.order import sequences
+from tidemill.steps.rows.packed_changelogs import CHANGELOG_SCHEMA, packed_rows
 from tidemill.steps.rows.partition_stats import add_chunk
 from tidemill.steps.rows.schema import (
     CHUNK,
@@ -84,12 +85,15 @@ def restored_rows(messages: Sequence[FetchedRecord], spec: SourceSpec, index: in
     for at in unreadable:
         raise _record_error("a header's name is no UTF-8: something else writes to the changelog", messages[at])
     columns = {
+        "part": [m.partition() for m in messages],
+        "off": [m.offset() for m in messages],
+        "ts": [m.timestamp()[1] for m in messages],
+        "headers": [packed(row) for row in headers],
         "key": [m.key() for m in messages],
         "value": [m.value() for m in messages],
-        "headers": [packed(row) for row in headers] if any(headers) else None,
     }
-    node, stamps = [spec.changelogs[m.topic()] for m in messages], [m.timestamp()[1] for m in messages]
-    return _rows(messages, node, np.arange(len(messages)), stamps, columns, index)
+    records = pa.RecordBatch.from_pydict(columns, CHANGELOG_SCHEMA)
+    return packed_rows(records, [spec.changelogs[m.topic()] for m in messages], index)
 
 
 class _Chunk:

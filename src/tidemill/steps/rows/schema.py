@@ -26,8 +26,8 @@ Decides names, types and tags; what a step does with a row is the step's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TypedDict
 
 import pyarrow as pa
@@ -57,7 +57,7 @@ FUNCTION_CALLS = -9
 SKIPPED_COUNT = -10
 """Exception handlers have skipped ``n`` records in an earlier Python step; ``value``: the first of them, in words."""
 CHANGELOG = -100
-"""A changelog record to restore: ``CHANGELOG - i`` for the i-th store."""
+"""Changelog records to restore, packed (``packed_changelogs``): ``CHANGELOG - i`` for the i-th store."""
 WRITE = -10_000
 """A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
 LOG = -20_000
@@ -123,15 +123,27 @@ def log_tag(changelog_tag: int) -> int:
 
 def control_row(node: int, off: int, value: bytes) -> pa.RecordBatch:
     """A row that is no record: the tag, its number and what it says."""
-    own = {"node": pa.array([node], pa.int32()), "off": pa.array([off], pa.int64()), "value": pa.array([value], pa.binary())}
-    return pa.RecordBatch.from_arrays(list({**_control_columns(), **own}.values()), schema=SCHEMA)
+    return control_rows(node=[node], off=[off], ts=[0], value=[value])
 
 
-@cache
-def _control_columns() -> dict[str, pa.Array]:
+def control_rows(
+    *, node: Sequence[int], off: Sequence[int], ts: Sequence[int], value: Sequence[bytes | None]
+) -> pa.RecordBatch:
+    """Rows that are no records."""
+    count = len(node)
+    own = {"node": node, "off": off, "ts": ts, "value": value}
+    arrays = {name: pa.array(column, SCHEMA.field(name).type) for name, column in own.items()}
+    columns = {**_control_columns(count), **arrays}
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMA)
+
+
+@lru_cache(maxsize=8)
+def _control_columns(count: int) -> dict[str, pa.Array]:
     """Those that all such rows have. Made when they are needed: pyarrow imports pandas to make them, and a driver needs none."""
-    columns = {field.name: pa.nulls(1, field.type) for field in SCHEMA}
-    return columns | {name: pa.array([at], SCHEMA.field(name).type) for name, at in {"part": -1, "seq": 0, "ts": 0}.items()}
+    columns = {field.name: pa.nulls(count, field.type) for field in SCHEMA}
+    return columns | {
+        name: pa.array([at] * count, SCHEMA.field(name).type) for name, at in {"part": -1, "seq": 0}.items()
+    }
 
 
 def with_clock(rows: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
