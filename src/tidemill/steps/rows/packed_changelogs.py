@@ -1,7 +1,8 @@
 """Changelog records on their way to the last step: many in one row.
 
 No function of Columns gets them, so nothing in the JVM looks at one by itself, and a row each would cost there as much as
-writing it to a store. A row of a store's tag holds as many as ``_PACKED_BYTES`` takes, as one Arrow record batch.
+writing it to a store. A row of a store's tag holds as many as ``_PACKED_BYTES`` takes, as one Arrow record batch. Layers that
+combine rows (``spark.plan.combined_rows``) keep two such rows apart by these bytes: no batch reads a record twice.
 
 Decides that form only, which no one outside of a micro-batch sees; what a record means is ``commit.restored``'s.
 """
