@@ -20,7 +20,7 @@ from tidemill.steps.commit.unreadable import Unreadable
 from tidemill.steps.graph.kept_graphs import KeptGraphs
 from tidemill.steps.last_step import run_last_step
 from tidemill.steps.rows.order import sequence
-from tidemill.steps.rows.packed_changelogs import CHANGELOG_SCHEMA, packed_rows
+from tidemill.steps.rows.packed_rows import PACKED_SCHEMA, packed
 from tidemill.steps.rows.schema import CHANGELOG, CHUNK, MARKER, SCHEMA
 from tidemill.steps.step_spec import NodeSpec, Origin, SinkSpec, StepSpec, StoreSpec
 from tidemill.task.batch import BatchReport, BatchRequest, CommittingMember, Marker, Positions, TaskRun
@@ -203,10 +203,9 @@ def word(key: str | None, offset: int, n: int | None = None, **columns: Any) -> 
 
 
 def packed_record(**record: Any) -> dict[str, Any]:
-    """The row of a changelog record for the first store; ``record``: columns of ``CHANGELOG_SCHEMA``."""
-    records = pa.RecordBatch.from_pylist([record], CHANGELOG_SCHEMA)
-    row, _control = packed_rows(records, [CHANGELOG], 0).to_pylist()
-    return dict(row)
+    """The row of a changelog record for the first store; ``record``: columns of ``PACKED_SCHEMA``."""
+    [value] = packed(pa.RecordBatch.from_pylist([record], PACKED_SCHEMA))
+    return {"node": CHANGELOG, "part": -1, "off": 0, "seq": 0, "ts": 0, "value": value}
 
 
 def rows_batch(rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:

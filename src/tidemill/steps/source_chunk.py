@@ -20,11 +20,12 @@ from tidemill.errors import ConfigError, RecordError, RetriableError
 from tidemill.ids import TopicPartition
 from tidemill.operators.record import UNKNOWN_TIME, Record, SourceRecord, extracted_time, invalid_timestamp
 from tidemill.printable import said_by
+from tidemill.steps.rows import packed_rows
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.headers import packed
 from tidemill.steps.rows.intake import DeserializerEndedError
 from tidemill.steps.rows.order import sequences
-from tidemill.steps.rows.packed_changelogs import CHANGELOG_SCHEMA, packed_rows
+from tidemill.steps.rows.packed_rows import PACKED_SCHEMA
 from tidemill.steps.rows.partition_stats import add_chunk
 from tidemill.steps.rows.schema import (
     CHUNK,
@@ -34,6 +35,7 @@ from tidemill.steps.rows.schema import (
     SUMMED_HEADER,
     UNREADABLE,
     UNREADABLE_HEADERS,
+    control_rows,
     with_clock,
 )
 from tidemill.steps.step_spec import SourceSpec, SourceTopic
@@ -92,8 +94,15 @@ def restored_rows(messages: Sequence[FetchedRecord], spec: SourceSpec, index: in
         "key": [m.key() for m in messages],
         "value": [m.value() for m in messages],
     }
-    records = pa.RecordBatch.from_pydict(columns, CHANGELOG_SCHEMA)
-    return packed_rows(records, [spec.changelogs[m.topic()] for m in messages], index)
+    records = pa.RecordBatch.from_pydict(columns, PACKED_SCHEMA)
+    tags = np.array([spec.changelogs[m.topic()] for m in messages], np.int32)
+    rows = [(tag, each) for tag in np.unique(tags).tolist() for each in packed_rows.packed(records.filter(pa.array(tags == tag)))]
+    return control_rows(
+        node=[*(tag for tag, _ in rows), CHUNK],
+        off=[*(0 for _ in rows), index],
+        ts=[*(0 for _ in rows), len(messages)],
+        value=[*(each for _, each in rows), None],
+    )
 
 
 class _Chunk:

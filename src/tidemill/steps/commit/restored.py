@@ -26,7 +26,7 @@ from tidemill.steps.commit.changelog_records import check_records, unreadable
 from tidemill.steps.commit.restored_segments import are_in_segments, rows_in_segments, sorted_rows
 from tidemill.steps.rows.headers import unpacked
 from tidemill.steps.rows.intake import DeserializerEndedError, read_each
-from tidemill.steps.rows.packed_changelogs import unpacked_records
+from tidemill.steps.rows.packed_rows import unpacked as unpacked_rows
 from tidemill.steps.rows.task_rows import TaskRows, opened
 from tidemill.steps.step_context import TaskStore
 from tidemill.steps.step_spec import StoreSpec
@@ -67,7 +67,7 @@ def apply_restored(
         packed = tables.pop(spec.tag, None)
         if packed is None:
             continue
-        records = unpacked_records(packed.column("value").to_pylist())
+        records = unpacked_rows(packed.column("value").to_pylist())
         for task, (count, rows) in restored_writes(records, spec, stores).items():
             restored[task, spec.name] += count
             writes.setdefault(task, {})[spec.name] = rows
@@ -86,7 +86,7 @@ def restored_writes(
     table: pa.Table, store: StoreSpec, readers: Mapping[TaskId, StoreReader]
 ) -> dict[TaskId, tuple[int, Rows]]:
     """Number of changelog records and rows to write (None deletes) by task. ``table``: changelog records of all tasks, in any
-    order, with the columns of ``CHANGELOG_SCHEMA``."""
+    order, with the columns of ``PACKED_SCHEMA``."""
     # Of one key the last record counts, and the JVM may have brought them in any order.
     table = table.sort_by([("part", "ascending"), ("off", "ascending")])
     parts, begins, counts = np.unique(table.column("part").to_numpy(), return_index=True, return_counts=True)

@@ -57,12 +57,12 @@ FUNCTION_CALLS = -9
 SKIPPED_COUNT = -10
 """Exception handlers have skipped ``n`` records in an earlier Python step; ``value``: the first of them, in words."""
 CHANGELOG = -100
-"""Changelog records to restore, packed (``packed_changelogs``): ``CHANGELOG - i`` for the i-th store."""
+"""Changelog records to restore, packed (``packed_rows``): ``CHANGELOG - i`` for the i-th store."""
 WRITE = -10_000
-"""A write of an earlier Python step to the i-th store, ``WRITE - i``: ``value`` is the row as stored, null deletes."""
+"""Writes of an earlier Python step to the i-th store, ``WRITE - i``, packed by task: a value is a row as stored, null deletes."""
 LOG = -20_000
-"""A changelog record of an earlier Python step for the i-th store, ``LOG - i``: key and value as they are sent, in the order of
-``child``."""
+"""Changelog records of an earlier Python step for the i-th store, ``LOG - i``, packed by task: key and value as they are sent, in
+the order of ``child``."""
 OUTPUT = -30_000
 """A record that an earlier Python step sends: bytes as they are sent; the first headers say where it goes (``writes``)."""
 
@@ -123,17 +123,16 @@ def log_tag(changelog_tag: int) -> int:
 
 def control_row(node: int, off: int, value: bytes) -> pa.RecordBatch:
     """A row that is no record: the tag, its number and what it says."""
-    return control_rows(node=[node], off=[off], ts=[0], value=[value])
+    return control_rows(node=[node], off=[off], value=[value])
 
 
 def control_rows(
-    *, node: Sequence[int], off: Sequence[int], ts: Sequence[int], value: Sequence[bytes | None]
+    *, node: Sequence[int], value: Sequence[bytes | None], **more: Sequence[int | None]
 ) -> pa.RecordBatch:
-    """Rows that are no records."""
-    count = len(node)
-    own = {"node": node, "off": off, "ts": ts, "value": value}
+    """Rows that are no records, or hold some. ``more``: other columns."""
+    own = {"node": node, "value": value, **more}
     arrays = {name: pa.array(column, SCHEMA.field(name).type) for name, column in own.items()}
-    columns = {**_control_columns(count), **arrays}
+    columns = {**_control_columns(len(node)), **arrays}
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=SCHEMA)
 
 
@@ -142,7 +141,7 @@ def _control_columns(count: int) -> dict[str, pa.Array]:
     """Those that all such rows have. Made when they are needed: pyarrow imports pandas to make them, and a driver needs none."""
     columns = {field.name: pa.nulls(count, field.type) for field in SCHEMA}
     return columns | {
-        name: pa.array([at] * count, SCHEMA.field(name).type) for name, at in {"part": -1, "seq": 0}.items()
+        name: pa.array([at] * count, SCHEMA.field(name).type) for name, at in {"part": -1, "seq": 0, "ts": 0}.items()
     }
 
 

@@ -7,15 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
+from typing import Any
 
 import pyarrow as pa
 
 from tidemill.ids import TaskId
 from tidemill.steps.outputs import Destination, Outputs, ToDeadLetters, ToNode, ToSink, ToTopic
+from tidemill.steps.rows import packed_rows
 from tidemill.steps.rows.headers import packed, unpacked
 from tidemill.steps.rows.order import first_child, in_sequence
+from tidemill.steps.rows.packed_rows import PACKED_SCHEMA
 from tidemill.steps.rows.records import ANY_PARTITION, Records
-from tidemill.steps.rows.schema import DROPPED_COUNT, FUNCTION_CALLS, OUTPUT, SCHEMA, SKIPPED_COUNT, log_tag, write_tag
+from tidemill.steps.rows.schema import (
+    DROPPED_COUNT,
+    FUNCTION_CALLS,
+    OUTPUT,
+    SCHEMA,
+    SKIPPED_COUNT,
+    control_rows,
+    log_tag,
+    write_tag,
+)
 from tidemill.steps.step_spec import StoreSpec
 from tidemill.steps.step_state import StepState
 from tidemill.task.batch import FunctionCalls
@@ -24,34 +36,25 @@ from tidemill.task.raw_records import Headers
 
 
 def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int) -> Iterator[pa.RecordBatch]:
-    """What step ``step`` has written and counted. ``child`` keeps changelog records in their order, and apart from one another
-    where a layer sums rows that are alike."""
-    number = first_child(step)
+    """What step ``step`` has written and counted. ``child`` keeps changelog records in their order, and rows apart from one
+    another where a layer sums those that are alike."""
+    rows: list[tuple[int, bytes]] = []
     for (task, name), written in state.written.items():
+        tag = stores[name].tag
         if written.rows:
-            yield _rows(
-                {
-                    "node": [write_tag(stores[name].tag)] * len(written.rows),
-                    "part": [task.partition] * len(written.rows),
-                    "ts": [written.timestamps.get(key, 0) for key in written.rows],
-                    "key": list(written.rows),
-                    "value": list(written.rows.values()),
-                    "headers": [packed(written.headers.get(key)) for key in written.rows],
-                }
-            )
+            times = [written.timestamps.get(key, 0) for key in written.rows]
+            headers = [packed(written.headers.get(key)) for key in written.rows]
+            records = _of_task(task, list(written.rows), list(written.rows.values()), times, headers)
+            rows += [(write_tag(tag), each) for each in packed_rows.packed(records)]
         if written.log:
-            yield _rows(
-                {
-                    "node": [log_tag(stores[name].tag)] * len(written.log),
-                    "part": [task.partition] * len(written.log),
-                    "child": range(number, number + len(written.log)),
-                    "key": [key for key, _, _, _ in written.log],
-                    "value": [value for _, value, _, _ in written.log],
-                    "ts": [timestamp for _, _, timestamp, _ in written.log],
-                    "headers": [packed(headers) for _, _, _, headers in written.log],
-                }
-            )
-            number += len(written.log)
+            keys, values, stamps, own = zip(*written.log, strict=True)
+            records = _of_task(task, keys, values, stamps, [packed(headers) for headers in own])
+            rows += [(log_tag(tag), each) for each in packed_rows.packed(records)]
+    number = first_child(step)
+    if rows:
+        tags, values = zip(*rows, strict=True)
+        yield control_rows(node=tags, value=values, child=range(number, number + len(rows)))
+        number += len(rows)
     if state.dropped:
         yield _rows({"node": [DROPPED_COUNT], "child": [number], "n": [state.dropped]})
     if state.passed_over.count:
@@ -59,6 +62,16 @@ def writes_as_rows(state: StepState, stores: Mapping[str, StoreSpec], step: int)
         yield _rows({"node": [SKIPPED_COUNT], "child": [number], "n": [state.passed_over.count], "value": [first]})
     if state.functions:
         yield _rows({"node": [FUNCTION_CALLS], "child": [number], "value": [pack(state.functions)]})
+
+
+def _of_task(
+    task: TaskId, keys: Sequence[bytes], values: Sequence[bytes | None], times: Sequence[int | None],
+    headers: Sequence[bytes | None],
+) -> pa.RecordBatch:  # fmt: skip
+    part, offset = pa.scalar(task.partition, pa.int32()), pa.scalar(None, pa.int64())
+    arrays = [pa.repeat(part, len(keys)), pa.repeat(offset, len(keys))]
+    arrays += [pa.array(times, pa.int64()), *(pa.array(each, pa.binary()) for each in (headers, keys, values))]
+    return pa.RecordBatch.from_arrays(arrays, schema=PACKED_SCHEMA)
 
 
 def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
@@ -74,27 +87,20 @@ def take_writes(tables: dict[int, pa.Table], state: StepState) -> None:
     for packed_calls in () if calls is None else calls.column("value").to_pylist():
         state.functions |= unpack(packed_calls, dict[str, FunctionCalls])
     for name, store in state.stores.items():
-        _take_log(tables.pop(log_tag(store.tag), None), name, store, state)
-        table = tables.pop(write_tag(store.tag), None)
-        if table is None:
-            continue
-        parts = table.column("part").to_pylist()
-        keys, rows, times, headers = (table.column(c).to_pylist() for c in ("key", "value", "ts", "headers"))
-        for part in sorted(set(parts)):
-            at = [i for i, p in enumerate(parts) if p == part]
-            task = TaskId(store.subtopology, part)
-            own = [unpacked(headers[i]) for i in at] if store.logs_headers else ()
-            state.put_many(task, name, [keys[i] for i in at], [rows[i] for i in at], [times[i] for i in at], own)
+        for task, (keys, values, stamps, headers) in _by_task(tables.pop(log_tag(store.tag), None), store):
+            own = [tuple(unpacked(each) or ()) for each in headers]
+            state.written_to(task, name).log += zip(keys, values, stamps, own, strict=True)
+        for task, (keys, rows, times, headers) in _by_task(tables.pop(write_tag(store.tag), None), store):
+            own_headers = [unpacked(each) for each in headers] if store.logs_headers else ()
+            state.put_many(task, name, keys, rows, times, own_headers)
 
 
-def _take_log(table: pa.Table | None, name: str, store: StoreSpec, state: StepState) -> None:
-    if table is None:
-        return
-    table = table.sort_by("child")
-    columns = (table.column(column).to_pylist() for column in ("part", "key", "value", "ts", "headers"))
-    for part, key, value, timestamp, headers in zip(*columns, strict=True):
-        log = state.written_to(TaskId(store.subtopology, part), name).log
-        log.append((key, value, timestamp, tuple(unpacked(headers) or ())))
+def _by_task(table: pa.Table | None, store: StoreSpec) -> Iterator[tuple[TaskId, tuple[list[Any], ...]]]:
+    """Keys, values, timestamps and headers that the rows of a tag hold, in their order; a task may come again."""
+    for value in () if table is None else table.sort_by("child").column("value").to_pylist():
+        records = packed_rows.unpacked([value])
+        task = TaskId(store.subtopology, records.column("part")[0].as_py())
+        yield task, tuple(records.column(name).to_pylist() for name in ("key", "value", "ts", "headers"))
 
 
 def outputs_as_rows(outputs: Outputs, step: int) -> Iterator[pa.RecordBatch]:
