@@ -12,7 +12,7 @@ from tidemill.spellings import signature_of
 
 _MADE_COLUMNS = (
     "it is called with Python values, not Columns, and has called a function of PySpark, which makes Columns: compute with "
-    "Python there, or pass the function to an operator that takes Columns (docs/how-to/columns.md)"
+    "Python there, or pass the function to an operator that takes Columns; to reduce as of_columns(f) (docs/how-to/columns.md)"
 )
 """Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
 
