@@ -294,7 +294,7 @@ class StreamsConfig(Spelled):
     )
     batch_max_bytes: int = _setting(
         "tidemill.batch.max.bytes", whole_number(1), 64 << 20,
-        "Bytes of values from where on a micro-batch of a thread takes no more; restored records included.",
+        "Bytes of values from where on a micro-batch of a thread takes no more. Restored records may have a quarter of them.",
     )  # fmt: skip
     restore_max_records: int = _setting(
         "tidemill.restore.max.records", whole_number(1), 50_000,
