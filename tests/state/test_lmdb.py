@@ -279,6 +279,31 @@ def test_a_file_that_can_not_grow_is_a_problem_of_the_disk(state: TaskState) -> 
     assert batch_found(state) == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system gives no blocks ahead")
+@pytest.mark.parametrize("length", [None, 0, 32_896], ids=["missing", "empty", "a hole"])
+def test_the_file_that_is_written_through_a_map_has_its_room_before(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, length: int | None
+) -> None:
+    """On a disk that is full LMDB writes its lock file's head into a hole: the process would end by SIGBUS, again and again."""
+    lock_file = directory / LMDB_LOCK_FILE
+    directory.mkdir()
+    if length is not None:
+        lock_file.touch()
+        os.truncate(lock_file, length)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(StateDiskError, match=f"{directory} can't be written: No space left"):
+            TaskState.open(directory, STORES)
+    state = TaskState.open(directory, STORES)
+    found = lock_file.stat()
+    state.close(clean=False)
+    assert found.st_blocks * 512 > found.st_size - 4096  # the last page may be used by the 509th reader only
+
+
 def test_the_error_of_a_file_that_can_not_be_opened_names_the_directory_once(directory: Path) -> None:
     directory.mkdir(parents=True)
     (directory / LMDB_LOCK_FILE).symlink_to(LMDB_LOCK_FILE)

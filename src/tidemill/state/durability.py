@@ -29,6 +29,7 @@ from tidemill.errors import CorruptStateError, StateDiskError
 DIRTY_FILE = "dirty"
 _LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _BOOT_TIME_GRAIN_S = 10
+_BLOCK_BYTES = 512  # of st_blocks, whatever the file system's are
 _GET_GENERATION = 0x80087601  # FS_IOC_GETVERSION of linux/fs.h
 
 TAKES_NOTHING = frozenset(
@@ -64,6 +65,28 @@ def needing_the_disk(directory: Path) -> Iterator[None]:
         if error.errno not in TAKES_NOTHING:
             raise
         raise disk_problem(directory, error.errno) from error
+
+
+def with_its_blocks(path: Path, size: int) -> None:
+    """Makes the file if it is missing, and gives it its blocks on the disk: for its whole length, or ``size`` if it is empty.
+    OSError if there is no room: who writes to a hole through a map then ends by SIGBUS. A file that can't be opened is left as
+    it is, for whoever opens it next to say why."""
+    if not hasattr(os, "posix_fallocate"):  # macOS
+        return
+    try:
+        opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return
+    try:
+        found = os.fstat(opened)
+        wanted = found.st_size or size
+        if found.st_blocks * _BLOCK_BYTES < wanted:
+            os.posix_fallocate(opened, 0, wanted)
+    except OSError as error:
+        if error.errno in TAKES_NOTHING:
+            raise
+    finally:
+        os.close(opened)
 
 
 @cache

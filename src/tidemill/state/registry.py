@@ -21,12 +21,15 @@ from typing import NamedTuple
 import lmdb
 
 from tidemill.errors import CorruptStateError, NoStateYetError, StateError
-from tidemill.state.directory import DATA_FILE
-from tidemill.state.durability import TAKES_NOTHING, disk_problem
+from tidemill.state.directory import DATA_FILE, LMDB_LOCK_FILE
+from tidemill.state.durability import TAKES_NOTHING, disk_problem, needing_the_disk, with_its_blocks
 from tidemill.state.pages import require_complete
 
 _MAX_DATABASES = 256
 _MAX_READERS = 512
+_LOCK_BYTES = (_MAX_READERS - 1) * 64
+"""What LMDB's lock file has at least: a cache line for each reader, and its head. It must not be longer than LMDB makes it, which
+another process may have done meanwhile: who has mapped it shorter would look beyond his map."""
 _ATTEMPTS = 10
 _GATE_LIMIT_S = 60.0
 """Longest wait, in s, between transactions of this process and a resize of the map; each takes well under a second."""
@@ -248,6 +251,9 @@ class SharedEnvironment:
         header = require_complete(self.directory / DATA_FILE)
         if header is None and self.read_only:
             raise NoStateYetError(f"{self.directory} holds no state yet: it appears when the task first runs here")
+        if not self.read_only:
+            with needing_the_disk(self.directory):  # before LMDB opens the file: closing it gives up the process's locks of it
+                with_its_blocks(self.directory / LMDB_LOCK_FILE, _LOCK_BYTES)
         with self._errors():
             self._environment = lmdb.open(
                 str(self.directory),
