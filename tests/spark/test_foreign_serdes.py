@@ -440,7 +440,7 @@ def test_a_serde_whose_spark_type_nothing_stands_for_is_refused(spark: SparkSess
 
     builder = StreamsBuilder()
     builder.stream("in", key=Serdes.string(), value=Maps()).to("out")
-    with pytest.raises(TopologyError, match="expected a struct or one of"):
+    with pytest.raises(TopologyError, match=r"expected a struct, as in 'struct<ids: array<bigint>>', or one of string"):
         run(spark, tmp_path, builder)
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, StructField, StructType
 
-from tidemill import Serdes, StreamsBuilder
+from tidemill import Serdes, StreamsBuilder, of_columns
 from tidemill.errors import TopologyError
 from tidemill.testing import TestRecord, TopologyTestDriver
 
@@ -147,6 +147,30 @@ def test_a_udf_in_a_lambda_is_refused_with_what_to_write(spark: SparkSession, ud
     lists.map_values(lambda value: F.size(F.transform(value["numbers"], lambda number: udf(number) + 1))).to("out")
     with pytest.raises(TopologyError, match=r"a UDF is in the lambda .*F.transform.*: give the UDF the whole array"):
         TopologyTestDriver(builder, session=spark)
+
+
+@pytest.mark.parametrize("udf", [
+    F.udf(lambda number: number + 1, LongType()), F.pandas_udf(one_more, LongType()), F.arrow_udf(one_more_of_arrays, LongType()),
+], ids=["of values", "pandas", "arrow"])
+def test_a_udf_in_the_function_of_columns_of_a_reduce_is_refused_with_what_to_write(
+    spark: SparkSession, udf: Callable[[Column], Column]
+) -> None:
+    builder = StreamsBuilder()
+    numbers = builder.stream("numbers", key=TEXT, value=LONG).group_by_key(name="by-name")
+    numbers.reduce(of_columns(lambda total, number: total + udf(number)), name="sums", store="sums")
+    with pytest.raises(TopologyError, match=r"reduce sums .*calls a UDF.*in a map_values above, or reduce with a plain Python f"):
+        TopologyTestDriver(builder, session=spark)
+
+
+def test_a_joiner_of_columns_calls_a_udf(spark: SparkSession) -> None:
+    builder = StreamsBuilder()
+    names, numbers = builder.stream("names", key=TEXT, value=TEXT), builder.table("numbers", key=TEXT, value=LONG)
+    more = F.udf(lambda number: number + 1, LongType())
+    names.join(numbers, of_columns(lambda name, number: F.concat(name, more(number).cast("string")))).to("out", value=TEXT)
+    with TopologyTestDriver(builder, session=spark) as driver:
+        driver.create_input_topic("numbers", TEXT, LONG).pipe_input("a", 1)
+        driver.create_input_topic("names", TEXT, TEXT).pipe_input("a", "x")
+        assert driver.create_output_topic("out", TEXT, TEXT).read_values() == ["x2"]
 
 
 def test_a_udf_gets_a_whole_array(spark: SparkSession) -> None:

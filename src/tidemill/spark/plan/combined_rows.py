@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
@@ -24,6 +25,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, decoded, encoded
 from tidemill.spark.plan.row_columns import own, row
+from tidemill.spark.plan.user_columns import UserColumnError, type_of
 from tidemill.steps.rows.codecs_wire import Physical
 from tidemill.steps.rows.schema import HEAD, MARKER
 from tidemill.topology.functions import UserFunction
@@ -79,6 +81,24 @@ class Merging:
     function: UserFunction
     serde: Serde
     value_type: DataType
+
+
+def check_function(frame: DataFrame, function: UserFunction, value: Column) -> None:
+    """Spark looks at the function as ``fold`` calls it.
+
+    Raises:
+        UserColumnError: it calls a UDF.
+    """
+    entries = F.array(F.struct(value.alias("v"), F.lit(0).cast("bigint").alias("ts")))
+    try:
+        type_of(frame, fold(entries, function))
+    except AnalysisException as error:
+        if error.getCondition() != "UNSUPPORTED_FEATURE.LAMBDA_FUNCTION_WITH_PYTHON_UDF":
+            raise
+        raise UserColumnError(
+            "the function calls a UDF, which Spark can't call where it merges values: call it in a map_values above, or reduce "
+            "with a plain Python function"
+        ) from error
 
 
 def merged(frame: DataFrame, mergings: Sequence[Merging]) -> DataFrame:

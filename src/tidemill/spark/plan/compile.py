@@ -27,7 +27,7 @@ from tidemill.spark.plan.changes import Changes, KeyValue, Wave, by_tag, explode
 from tidemill.spark.plan.clock import wall_clock_functions
 from tidemill.spark.plan.codecs import Encoded, check_times, decoded
 from tidemill.spark.plan.column_nodes import applied, choices, chosen, computed, multiplied, multiplies
-from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, fold, merged, presummed
+from tidemill.spark.plan.combined_rows import Merging, can_be_grouped_by, check_function, fold, merged, presummed
 from tidemill.spark.plan.graph_parts import left_to_columns
 from tidemill.spark.plan.lookups import Lookups
 from tidemill.spark.plan.planned_topology import only_forwards
@@ -372,6 +372,8 @@ class Compiler:
                 f"{where(use)}: the function makes a {made.simpleString()} of two values of type {types[0]}: it must give their "
                 "type and names of fields, since it also merges what it has made; convert what it gives: .cast(...), .alias(...)"
             )
+        with computed(use):
+            check_function(changes.frame, function, at.value)
         return Merging(self.tags.arrived(name), function, value_serde, at.value_type)
 
 

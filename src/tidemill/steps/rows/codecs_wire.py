@@ -137,7 +137,8 @@ def transit_of(serde: Serde) -> Serde | None:
     if serde.sql_type.startswith("struct<"):
         return _transit_json(serde.sql_type)
     raise TopologyError(
-        f"the serde {serde.name} has the Spark type {serde.sql_type}; expected a struct or one of {', '.join(_BY_TYPE)}"
+        f"the serde {serde.name} has the Spark type {serde.sql_type}; expected a struct, as in 'struct<ids: array<bigint>>', or "
+        f"one of {', '.join(_BY_TYPE)}"
     )
 
 
