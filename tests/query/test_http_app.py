@@ -6,6 +6,7 @@ import asyncio
 import io
 import json
 import math
+import threading
 from dataclasses import replace
 from datetime import datetime, timezone
 from decimal import Decimal
@@ -535,3 +536,30 @@ def test_a_request_that_the_end_of_the_server_cuts_short_is_answered(monkeypatch
     reply = ask(app(), "/stores/counts/word3")
     assert (reply.status, reply.headers["connection"]) == (503, "close")
     assert sentence(reply) == "this instance is closing: ask another"
+
+
+@pytest.mark.parametrize("path", ["/stores", "/stores/counts", "/stores/counts/word3"])
+@pytest.mark.parametrize("slow", ["partition_count", "read"])
+def test_a_read_ends_though_what_it_asks_does_not_answer(monkeypatch: pytest.MonkeyPatch, path: str, slow: str) -> None:
+    """The partition count, and a standby's lag, are a broker's to say."""
+    released = threading.Event()
+    reads = app(copies={0: 50, 1: 50, 2: 50}, hosts=host_map({}, {ONE: (0, 1, 2)}))
+    answers = getattr(StandInDirectory, slow)
+
+    def waits(*given: Any, **more: Any) -> Any:
+        if slow == "partition_count" or more["max_lag"] is not None:
+            released.wait(60)
+        return answers(*given, **more)
+
+    monkeypatch.setattr(StandInDirectory, slow, waits)
+    try:
+        reply = ask(reads, path)
+    finally:
+        is_over = released.is_set()
+        released.set()
+    if (path, slow) == ("/stores", "read"):
+        assert reply.status == 200, "the list of stores reads none"
+        return
+    assert not is_over
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    assert sentence(reply) == "counts: a broker or another instance has not answered in 1 s; ask again"

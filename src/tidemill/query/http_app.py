@@ -26,11 +26,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemill.config.rules import is_loopback
+from tidemill.deadline import Deadline
 from tidemill.errors import (
     DrainRefusedError,
+    InvalidStateStoreError,
     QueryError,
     RetriableError,
     SerdeError,
@@ -53,6 +55,9 @@ from tidemill.topology.partitioning import partition_of_key
 
 MOST_UNSENT_BYTES = 64 << 20
 _PIECE_BYTES = 65_536
+_LAST_ATTEMPT_S = 1.0
+"""How long the answers to what was asked just before the end of a read's time are waited for."""
+T = TypeVar("T")
 _NOSNIFF = ("x-content-type-options", "nosniff")
 _BOUNDS = ("partition", "position", "max_staleness", "max_staleness_ms")
 _CLOSE = ("connection", "close")
@@ -239,10 +244,10 @@ class ReadsApp:
         return readable_store(self.router.directory.stores, name)
 
     async def _stores(self) -> Answer:
-        directory = self.router.directory
+        directory, deadline = self.router.directory, self._deadline()
         stores = []
         for store in directory.stores.values():
-            count = await self._count(store)
+            count = await self._count(store, deadline)
             owners = [directory.owners(store, partition) for partition in range(count)]
             stores.append(
                 {
@@ -267,16 +272,16 @@ class ReadsApp:
     async def _key(self, request: Request, store: StoreInfo, key: str) -> Answer:
         windowed = is_windowed(store)
         http_request.allow_only(request, ("keys", *_BOUNDS, *(("from", "to", "limit") if windowed else ())))
-        data = http_request.key_bytes(request, store, key)
-        count = await self._count(store)
+        data, deadline = http_request.key_bytes(request, store, key), self._deadline()
+        count = await self._count(store, deadline)
         partition = partition_of_key(data, count)
         ask = http_request.windows_question if windowed else http_request.key_question
         question = ask(request, store, key, partition, count)
-        found = await self._read(request, store, question)
+        found = await self._read(request, store, question, deadline)
         others = frozenset(range(count)) - question.partitions
         if not found.rows and others and not store.is_placed and "partition" not in request.parameters:
             # A foreign client, a partitioner or a processor may have placed the key elsewhere.
-            found = await self._read(request, store, replace(question, partitions=others))
+            found = await self._read(request, store, replace(question, partitions=others), deadline)
         hex_keys = request.parameters.get("keys") == "hex"
         if not found.rows:
             what = "window or session of this key that is shown and between these times" if windowed else "such key"
@@ -293,24 +298,39 @@ class ReadsApp:
         if is_windowed(store):
             raise QueryError(f"{store.name} has windows or sessions, which are asked for by key: /stores/{store.name}/{{key}}")
         http_request.allow_only(request, ("from", "to", "limit", "keys", *_BOUNDS))
-        count = await self._count(store)
+        deadline = self._deadline()
+        count = await self._count(store, deadline)
         question = http_request.range_question(request, store, count)
-        found = await self._read(request, store, question)
+        found = await self._read(request, store, question, deadline)
         return await self._written(question, partial(_range_answer, request, store, question, found))
 
     async def _written(self, question: RowsQuestion, write: Callable[[], Answer]) -> Answer:
         """Off the loop: an answer may be long."""
         return await asyncio.get_running_loop().run_in_executor(self.router.reading(question), write)
 
-    async def _read(self, request: Request, store: StoreInfo, question: RowsQuestion) -> FoundRows:
+    async def _read(self, request: Request, store: StoreInfo, question: RowsQuestion, deadline: Deadline) -> FoundRows:
         max_lag = http_request.whole_number(request, "max_staleness", self.max_staleness)
         bounded = http_request.bounded(request, question, self.max_staleness_ms)
-        return await self.router.read(store, bounded, max_lag=max_lag)
+        return await self._within(deadline, store, self.router.read(store, bounded, max_lag=max_lag))
 
-    async def _count(self, store: StoreInfo) -> int:
+    async def _count(self, store: StoreInfo, deadline: Deadline) -> int:
         """The partition count of the store's tasks. A local read must not wait for brokers that others' questions wait for."""
         known = self.router.directory.known_partition_count(store)
-        return await self.router.call(partial(self.router.directory.partition_count, store)) if known is None else known
+        if known is not None:
+            return known
+        return await self._within(deadline, store, self.router.call(partial(self.router.directory.partition_count, store)))
+
+    def _deadline(self) -> Deadline:
+        """Of a whole request: a broker that is asked for partition counts or a standby's lag has limits of its own, and threads
+        that all wait for one keep others waiting."""
+        return Deadline.after(self.router.timeout_s + _LAST_ATTEMPT_S)
+
+    async def _within(self, deadline: Deadline, store: StoreInfo, asked: Awaitable[T]) -> T:
+        try:
+            return await asyncio.wait_for(asked, deadline.left_s)
+        except asyncio.TimeoutError:
+            said = f"{store.name}: a broker or another instance has not answered in {self.router.timeout_s:g} s; ask again"
+            raise InvalidStateStoreError(said, store=store.name) from None
 
     async def _rows(self, request: Request, store: StoreInfo) -> Answer:
         question = http_request.rows_question(request)
