@@ -42,7 +42,7 @@ _IN_HELP = GRAMMAR.replace("[@", r"\[@")
 
 
 def try_program(
-    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    app: Annotated[Path, typer.Argument(help="The application file, or its module: Python that defines builder or topology.")],
     records: Annotated[
         Path | None, typer.Argument(help=f"Records, one a line: {_IN_HELP}. Without a file you type them.")
     ] = None,
