@@ -62,10 +62,19 @@ def require_classic(session: object) -> None:
         )
 
 
-def require_room_for_own(environ: Mapping[str, str]) -> None:
+def require_classic_environment(environ: Mapping[str, str]) -> None:
+    """ConfigError where PySpark would take a session of our own for one of Spark Connect, whose JVM is out of reach."""
+    is_set = {
+        "SPARK_REMOTE": bool(environ.get("SPARK_REMOTE")),
+        "SPARK_API_MODE=connect": environ.get("SPARK_API_MODE", "").lower() == "connect",
+        "SPARK_CONNECT_MODE_ENABLED": "SPARK_CONNECT_MODE_ENABLED" in environ,
+    }
+    for name in (name for name, found in is_set.items() if found):
+        raise ConfigError(f"{name} is set, which makes every session a Spark Connect session: unset it, and start again")
+
+
+def require_room_for_own() -> None:
     """ConfigError where a session of our own can't be started: a process has one SparkContext at most."""
-    if environ.get("SPARK_REMOTE"):
-        raise ConfigError("SPARK_REMOTE is set, which makes every session a Spark Connect session: unset it, and start again")
     active = SparkContext._active_spark_context
     if active is not None:
         raise ConfigError(
