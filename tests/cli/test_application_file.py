@@ -65,6 +65,11 @@ def test_a_builder_is_built_and_overrides_win_over_the_config(write: Write) -> N
     assert config == {"application.id": "b", "num.stream.threads": 2}
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(write: Write) -> None:
+    """Python takes such a script, too."""
+    assert load_application(write("\ufeff" + BUILDER + 'builder.stream("in").to("out")'), {})[0].nodes
+
+
 @pytest.mark.parametrize("name", ["builder", "topology"])
 def test_a_builder_of_processors_is_built_under_either_name(write: Write, name: str) -> None:
     topology, _ = load_application(write(PROCESSORS.replace("builder", name)), {})

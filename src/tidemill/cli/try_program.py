@@ -15,7 +15,7 @@ from uuid import UUID
 import typer
 
 from tidemill.cli.application_file import load_application
-from tidemill.cli.files import read_text
+from tidemill.cli.files import read_text, without_mark
 from tidemill.cli.progress import status_line
 from tidemill.cli.record_lines import GRAMMAR, TypedRecord, record_of, records_of
 from tidemill.cli.settings import ConfigFile, Settings, outside_settings
@@ -83,7 +83,7 @@ def _check_there_are(topics: Mapping[str, tuple[Serde, Serde]], app: Path) -> No
 
 def _piped() -> str:
     try:
-        return sys.stdin.read()
+        return without_mark(sys.stdin.read())
     except UnicodeDecodeError as error:
         raise ConfigError(f"standard input: not {error.encoding} text ({error.reason}); expected records, one a line") from None
 
