@@ -49,7 +49,7 @@ def read_text(file: Path, *, expected: str, most_bytes: int = MOST_BYTES) -> str
 
 
 def without_mark(text: str) -> str:
-    """The text without the byte order mark that editors and exports on Windows begin a file with: it is no part of the first line."""
+    """The text without the byte order mark that files saved on Windows begin with: it is no part of the first line."""
     return text.removeprefix("\ufeff")
 
 
