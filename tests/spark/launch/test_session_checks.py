@@ -15,7 +15,7 @@ from tidemill.errors import ConfigError
 from tidemill.runtime.instance.machine_jvm import machine_jvm
 from tidemill.spark.launch.jvm_process import gateway_environment
 from tidemill.spark.launch.session import start_jvm
-from tidemill.spark.launch.session_checks import require_classic
+from tidemill.spark.launch.session_checks import check_settings, require_classic
 
 
 def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:
@@ -97,3 +97,14 @@ def test_a_setting_that_was_looked_up_is_refused_by_its_reference_and_leaves_no_
     assert "${env:IT}" in str(caught.value)
     assert value not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("heap", ["lots", "512", "2 GB", "2gb", "0g", "-1g", "1.5g", ""])
+def test_a_heap_that_java_does_not_take_is_refused_with_its_setting(heap: str) -> None:
+    with pytest.raises(ConfigError, match=r"^spark\.driver\.memory is .*, expected a whole number with a unit, such as 512m"):
+        check_settings({"spark.driver.memory": heap})
+
+
+@pytest.mark.parametrize("heap", ["512m", "2G", "800000k", "1073741824"])
+def test_a_heap_is_as_java_takes_it(heap: str) -> None:
+    check_settings({"spark.driver.memory": heap})
