@@ -65,6 +65,11 @@ def test_a_builder_is_built_and_overrides_win_over_the_config(write: Write) -> N
     assert config == {"application.id": "b", "num.stream.threads": 2}
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(write: Write) -> None:
+    """Python takes such a script, too."""
+    assert load_application(write("\ufeff" + BUILDER + 'builder.stream("in").to("out")'), {})[0].nodes
+
+
 @pytest.mark.parametrize("name", ["builder", "topology"])
 def test_a_builder_of_processors_is_built_under_either_name(write: Write, name: str) -> None:
     topology, _ = load_application(write(PROCESSORS.replace("builder", name)), {})
@@ -112,6 +117,62 @@ if __name__ == "__main__":
     topology, config = load_application(file, {})
     assert config == {"name": MODULE_NAME, "file": str(file)}
     assert topology.nodes["KSTREAM-SOURCE-0000000000"].topics == ("from-beside",)  # type: ignore[union-attr]
+
+
+IN_PACKAGE = "from .rules.limits import TOPIC\nbuilder.stream(TOPIC)\nconfig = {'file': __file__, 'package': __package__}\n"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An application in a package of the working directory, with a module that it imports relatively."""
+    folder = tmp_path / "shop_of_tests"
+    (folder / "rules").mkdir(parents=True)
+    for at in (folder, folder / "rules"):
+        (at / "__init__.py").touch()
+    (folder / "rules" / "limits.py").write_text("TOPIC = 'of-the-rules'")
+    (folder / "app.py").write_text(BUILDER + IN_PACKAGE)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    yield folder / "app.py"
+    for name in [name for name in sys.modules if name.partition(".")[0] == folder.name]:
+        del sys.modules[name]
+
+
+
+def test_a_file_in_a_package_has_the_package_s_imports(package: Path) -> None:
+    topology, config = load_application(package, {})
+    assert config == {"file": str(package), "package": "shop_of_tests"}
+    assert topology.nodes["KSTREAM-SOURCE-0000000000"].topics == ("of-the-rules",)  # type: ignore[union-attr]
+
+
+def test_a_module_may_be_named_as_for_python_m(package: Path) -> None:
+    topology, config = load_application("shop_of_tests.app", {})
+    assert config == {"file": str(package), "package": "shop_of_tests"}
+    assert topology.nodes["KSTREAM-SOURCE-0000000000"].topics == ("of-the-rules",)  # type: ignore[union-attr]
+    assert str(package.parent) not in sys.path
+
+
+@pytest.mark.parametrize(("name", "init", "message"), [
+    ("shop_of_tests.nothing", "", r"there is no application file shop_of_tests\.nothing, and no module of that name \(looked"),
+    ("nothing_of_tests.app", "", r"there is no application file nothing_of_tests\.app, and no module of that name"),
+    ("shop_of_tests.rules", "", r"^shop_of_tests\.rules is a package; name the module in it"),
+    ("shop_of_tests.app", "\n1 / 0", r"__init__\.py, line 2: ZeroDivisionError: division by zero \(in: 1 / 0\)"),
+    ("shop_of_tests.app", "import nothing_of_tests", r"__init__\.py, line 1: ModuleNotFoundError: No module named 'nothing_of_t"),
+])
+def test_a_module_that_is_not_there_is_reported(package: Path, name: str, init: str, message: str) -> None:
+    (package.parent / "__init__.py").write_text(init)
+    with pytest.raises(ConfigError, match=message):
+        load_application(name, {})
+
+
+def test_a_relative_import_of_a_file_in_no_package_is_reported_with_what_to_do(package: Path) -> None:
+    (package.parent / "__init__.py").unlink()
+    with (
+        pytest.warns(ImportWarning),  # Python's own, which the command line does not show
+        pytest.raises(ConfigError, match=r"app\.py, line 3: ImportError: .+ its folder has no __init__\.py: add one, import"),
+    ):
+        load_application(package, {})
+    assert load_application("shop_of_tests.app", {})[1]["package"] == "shop_of_tests"
 
 
 def test_functions_of_a_file_travel_by_value(write: Write) -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.cli.cli_process import ran_here
 from tidemill.cli.main import main
 from tidemill.config.streams_config import StreamsConfig
 from tidemill.config.texts import load_toml
@@ -223,6 +224,17 @@ def test_an_empty_text_is_not_the_current_folder(folder: Path, words: list[str],
     before = set(folder.iterdir())
     assert outcome(words, capsys) == 2
     assert {path for path in folder.iterdir() if path.name != "__pycache__"} == before
+
+
+@pytest.mark.parametrize("words", [
+    ["group", "describe", "--group", ""], ["group", "members", "--group", ""], ["group", "history", "--group", ""],
+    ["roll", "--group", ""], ["drain", "localhost:1", "--group", ""], ["top", "--group", ""], ["schema", "infer", ""],
+], ids=" ".join)  # fmt: skip
+def test_an_empty_name_of_a_group_or_a_topic_is_refused_before_a_client_gets_it(words: list[str]) -> None:
+    """librdkafka's consumer ends the process for an empty group."""
+    ended = ran_here(*words)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(("tidemill: --group is '', expected", "tidemill: '' can't be the name of a topic: it is"))
 
 
 @pytest.mark.parametrize("state_dir", ["x" * 5_000, "a\0b", "a file", "a file/below", "/dev/null"])

@@ -277,6 +277,16 @@ def test_standard_input_that_is_no_text_is_told_before_spark_starts(program: Pat
     assert "starting Spark" not in errors
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_line(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an export on Windows begins its file with; the first record's key or value had it in front."""
+    (tmp_path / "records.txt").write_text("\ufeff@x hello\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO("\ufeff@x hello\n".encode()), encoding="utf-8"))
+    for arguments in ((program, tmp_path / "records.txt"), (program,)):
+        code, _, errors = cli("try", *arguments)
+        assert code == 2
+        assert "line 1: '@x' is no time" in errors
+
+
 def test_a_file_that_is_not_there_is_told_before_spark_starts(program: Path, tmp_path: Path) -> None:
     code, _, errors = cli("try", str(program), str(tmp_path / "none.txt"))
     assert code == 2

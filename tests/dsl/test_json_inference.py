@@ -52,10 +52,10 @@ def test_an_object_with_very_many_names_is_a_map() -> None:
 
 
 def test_conflicts_are_said_with_an_example() -> None:
-    found = infer_schema([b'{"a":1,"n":null}', b'{"a":2}', b'{"a":"12,5"}', b'{"a":[]}', b"[1]", b"nope"])
+    found = infer_schema([b'{"a":1,"n":null}', b'{"a":2}', b'{"a":"12,5"}', b'{"a":[]}', b"77", b"nope"])
     assert found.ddl == "a bigint,\nn string"
     assert found.notes == (
-        "2 of 6 records are no JSON objects, the first: json: found array, expected an object",
+        "2 of 6 records are no JSON objects, the first: json: found number, expected an object",
         "value.a: 2 numbers, taken as bigint; 1 arrays (such as '[]') would be refused",
         "value.a: 2 numbers, taken as bigint; 1 texts (such as '12,5') would be refused",
         "value.n: always null, taken as string",

@@ -111,6 +111,7 @@ PROGRAMS: dict[str, tuple[Callable[[StreamsBuilder], Any], str]] = {
     ),
     "no topic": (lambda b: b.stream([]), "stream: no topic given"),
     "None for a topic": (lambda b: b.stream(None), "stream: expected a topic, or a list of topics, got None"),
+    "bytes for a topic": (lambda b: b.stream(b"in"), "stream: expected a topic, or a list of topics, got b'in'"),
     "None for a table's topic": (lambda b: b.table(None), "None can't be the name of a topic: it is of type NoneType"),
     "two topics of a table": (lambda b: b.table(["a", "b"]), r"\['a', 'b'\] can't be the name of a topic: it is of type list"),
     "None for a global table's topic": (lambda b: b.global_table(None), "None can't be the name of a topic"),

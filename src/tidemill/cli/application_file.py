@@ -1,16 +1,18 @@
 """Application files: ordinary Python files that define ``builder`` or ``topology``, and ``config`` if they like.
 
-Decides how a file is run and what its names mean; every failure says which file and which line. Leaves the meaning of
-settings to `config`. The file runs under a module name of its own, not as ``__main__``, so that a file can
+Decides how a file is run, also one of a package, and what its names mean; every failure says which file and which line. Leaves
+the meaning of settings to `config`. The file runs under a module name of its own, not as ``__main__``, so that a file can
 also be a script; the module is not kept in ``sys.modules``, so that its functions travel to Spark's workers by value.
 """
 
 from __future__ import annotations
 
 import linecache
+import re
 import sys
 import traceback
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
@@ -27,17 +29,19 @@ from tidemill.topology.nodes import Topology
 Defined = TypeVar("Defined")
 
 _MOST_BYTES = 16 << 20
+_MODULE_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 OPTIMIZATION_SETTING = "topology.optimization"
 
 
 def load_application(path: str | Path, overrides: Mapping[str, object]) -> tuple[Topology, dict[str, object]]:
     """The topology and the settings of an application file; ``overrides`` win over the file's ``config``.
+    ``path`` may also be the name of a module, as for ``python -m``.
 
     A builder is built as ``topology.optimization`` says; a topology is taken as it is. ConfigError or TopologyError
     if the file is missing, fails, or does not define what it should.
     """
-    file = Path(path)
-    names = _run(file)
+    file, package = _located(Path(path))
+    names = _run(file, package)
     config = {**_config(file, names), **overrides}
     if "topology" in names:
         if OPTIMIZATION_SETTING in overrides:
@@ -72,8 +76,42 @@ def _ready_made(file: Path, names: Mapping[str, object], name: str) -> Topology:
         raise TopologyError(f"{file}: {error}") from error
 
 
-def _run(file: Path) -> dict[str, object]:
-    """Names that the file defines. Its folder comes first on the import path, as for a script."""
+def _located(path: Path) -> tuple[Path, str | None]:
+    """The file, and the package that its relative imports begin at. What they need comes first on the import path: of a file its
+    folder, as for a script, and that of its package; of a module the working directory, as for ``python -m``."""
+    if path.exists() or path.suffix == ".py" or not _MODULE_PATH.fullmatch(str(path)):
+        folder = path.resolve().parent
+        parts: list[str] = []
+        top = folder
+        while (top / "__init__.py").is_file() and top.name.isidentifier():
+            parts.insert(0, top.name)
+            top = top.parent
+        _import_first(top)
+        _import_first(folder)
+        return path, ".".join(parts) or None
+    _import_first(Path.cwd())
+    try:
+        spec = find_spec(str(path))
+    except (Exception, SystemExit) as error:  # of the packages above it, which this imports
+        if not (isinstance(error, ModuleNotFoundError) and error.name and f"{path}.".startswith(f"{error.name}.")):
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise _failed(Path(place.filename), error, in_package=True) from error
+        spec = None
+    if spec is None:
+        looked = f"looked in {Path.cwd()} and sys.path"
+        raise ConfigError(f"there is no application file {path}, and no module of that name ({looked}); check the path")
+    if spec.submodule_search_locations is not None:
+        raise ConfigError(f"{path} is a package; name the module in it that defines builder or topology, such as {path}.app")
+    return Path(spec.origin or str(path)), spec.parent or None
+
+
+def _import_first(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+
+def _run(file: Path, package: str | None) -> dict[str, object]:
+    """Names that the file defines."""
     try:
         file.stat()
         source = read_text(file, expected="an application file in Python", most_bytes=_MOST_BYTES)
@@ -83,9 +121,7 @@ def _run(file: Path) -> dict[str, object]:
         raise ConfigError(f"can't read the application file {file}: {error}") from None
     module = ModuleType(MODULE_NAME)
     module.__file__ = str(file)
-    folder = str(file.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
+    module.__package__ = package
     sys.modules[MODULE_NAME] = module  # dataclasses look their own module up while they are defined
     try:
         exec(compile(source, str(file), "exec"), module.__dict__)
@@ -94,7 +130,7 @@ def _run(file: Path) -> dict[str, object]:
     except (RecursionError, MemoryError) as error:  # of the compiler
         raise ConfigError(f"{file}: nested too deeply to be run ({type(error).__name__})") from error
     except (Exception, SystemExit) as error:
-        raise _failed(file, error) from error
+        raise _failed(file, error, in_package=package is not None) from error
     finally:
         del sys.modules[MODULE_NAME]
     return module.__dict__
@@ -107,7 +143,14 @@ _NO_SESSION = (
 """Instead of PySpark's own sentence: an assertion without any, or the advice to create a session."""
 
 
-def _failed(file: Path, error: BaseException) -> Exception:
+_NO_PACKAGE = (
+    "the file is in no package, since its folder has no __init__.py: add one, import without the leading dot, or name the "
+    "module, as in `tidemill run package.module`, in the folder above the package"
+)
+"""After Python's own sentence about a relative import."""
+
+
+def _failed(file: Path, error: BaseException, *, in_package: bool) -> Exception:
     """The error for an application file that raised one: where in the file, what, and the line's text, unless a secret may be
     in it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
@@ -122,6 +165,8 @@ def _failed(file: Path, error: BaseException) -> Exception:
         said = ""
     if isinstance(error, Exception) and has_no_session(error):
         said = _NO_SESSION
+    if isinstance(error, ImportError) and not in_package and "no known parent package" in said:
+        said = f"{said}: {_NO_PACKAGE}"
     what = f"{type(error).__name__}: {said}" if said else type(error).__name__
     text = linecache.getline(str(file), line or 0).strip()
     is_shown = text and not is_secret(text) and not has_credentials(text)

@@ -14,7 +14,7 @@ from tidemill.topology.describe import to_json, to_mermaid
 
 
 def describe(
-    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    app: Annotated[Path, typer.Argument(help="The application file, or its module: Python that defines builder or topology.")],
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid flowchart.")] = False,
     optimization: Annotated[

@@ -31,7 +31,7 @@ _SPARK = {"spark.sql.debug.maxToStringFields": "1000"}
 
 
 def explain_plan(
-    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    app: Annotated[Path, typer.Argument(help="The application file, or its module: Python that defines builder or topology.")],
     settings: Settings = None,
     config: ConfigFile = None,
 ) -> None:

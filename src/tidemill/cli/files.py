@@ -24,7 +24,8 @@ _GZIP = b"\x1f\x8b"
 
 
 def read_text(file: Path, *, expected: str, most_bytes: int = MOST_BYTES) -> str:
-    """The file's text, of a gzipped one what is in it. ConfigError, with what was ``expected`` there, if it can't be had."""
+    """The file's text, of a gzipped one what is in it, without a byte order mark. ConfigError, with what was ``expected`` there,
+    if it can't be had."""
     try:
         if stat.S_ISCHR(file.stat().st_mode):
             raise ConfigError(f"{file}: a device; expected {expected}")
@@ -42,9 +43,14 @@ def read_text(file: Path, *, expected: str, most_bytes: int = MOST_BYTES) -> str
     if len(content) > most_bytes:
         raise ConfigError(f"{file}: more than {most_bytes >> 20} MiB; expected {expected}")
     try:
-        return content.decode("utf-8").replace("\r\n", "\n")
+        return without_mark(content.decode("utf-8")).replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file}: not UTF-8 text ({error.reason} at byte {error.start}); expected {expected}") from None
+
+
+def without_mark(text: str) -> str:
+    """The text without the byte order mark that files saved on Windows begin with: it is no part of the first line."""
+    return text.removeprefix("\ufeff")
 
 
 def _unzipped(file: Path, most_bytes: int) -> bytes:

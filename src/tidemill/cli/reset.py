@@ -26,7 +26,7 @@ _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?
 
 
 def reset(
-    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    app: Annotated[Path, typer.Argument(help="The application file, or its module: Python that defines builder or topology.")],
     settings: Settings = None,
     config: ConfigFile = None,
     bootstrap_server: BootstrapServer = None,

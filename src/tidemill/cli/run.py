@@ -45,7 +45,7 @@ _END_LIMIT_S = 90.0
 
 
 def run(
-    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    app: Annotated[Path, typer.Argument(help="The application file, or its module: Python that defines builder or topology.")],
     settings: Settings = None,
     config: ConfigFile = None,
     bootstrap_server: BootstrapServer = None,

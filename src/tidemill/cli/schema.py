@@ -47,7 +47,9 @@ def infer(
     from tidemill.kafka.admin.client import Admin
     from tidemill.kafka.data.newest_records import newest_records
     from tidemill.kafka.security.clients import ClientRole, data_client_settings
+    from tidemill.topology.naming import legal_name
 
+    legal_name(topic, "a topic")
     given = outside_settings(settings, config, bootstrap_server)
     known = StreamsConfig.read_slice(ClientsConfig, {**LOCAL_BROKERS, **given})
     admin = Admin(data_client_settings(known, ClientRole.ADMIN), timeout_s=15)

@@ -31,8 +31,17 @@ ConfigFile = Annotated[
 BootstrapServer = Annotated[
     str | None, typer.Option(metavar="HOST:PORT,...", help="Brokers to begin with: overrides bootstrap.servers.")
 ]
-Group = Annotated[str, typer.Option("--group", help="The group: the application.id.")]
-GroupIfAny = Annotated[str | None, typer.Option("--group", help="The group: the application.id.")]
+
+
+def _named(group: str | None) -> str | None:
+    """A group's name: an empty one, of a variable that a script lacks, ends librdkafka's consumer and so the process."""
+    if group == "":
+        raise ConfigError("--group is '', expected the application.id")
+    return group
+
+
+Group = Annotated[str, typer.Option("--group", callback=_named, help="The group: the application.id.")]
+GroupIfAny = Annotated[str | None, typer.Option("--group", callback=_named, help="The group: the application.id.")]
 GroupConfig = Annotated[
     Path | None, typer.Option("--config", metavar="FILE.toml", help="Settings, such as kafka.* and tidemill.http.token.")
 ]

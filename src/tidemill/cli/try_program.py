@@ -15,7 +15,7 @@ from uuid import UUID
 import typer
 
 from tidemill.cli.application_file import load_application
-from tidemill.cli.files import read_text
+from tidemill.cli.files import read_text, without_mark
 from tidemill.cli.progress import status_line
 from tidemill.cli.record_lines import GRAMMAR, TypedRecord, record_of, records_of
 from tidemill.cli.settings import ConfigFile, Settings, outside_settings
@@ -42,7 +42,7 @@ _IN_HELP = GRAMMAR.replace("[@", r"\[@")
 
 
 def try_program(
-    app: Annotated[Path, typer.Argument(help="The application file: Python that defines builder or topology.")],
+    app: Annotated[Path, typer.Argument(help="The application file, or its module: Python that defines builder or topology.")],
     records: Annotated[
         Path | None, typer.Argument(help=f"Records, one a line: {_IN_HELP}. Without a file you type them.")
     ] = None,
@@ -83,7 +83,7 @@ def _check_there_are(topics: Mapping[str, tuple[Serde, Serde]], app: Path) -> No
 
 def _piped() -> str:
     try:
-        return sys.stdin.read()
+        return without_mark(sys.stdin.read())
     except UnicodeDecodeError as error:
         raise ConfigError(f"standard input: not {error.encoding} text ({error.reason}); expected records, one a line") from None
 

@@ -348,7 +348,9 @@ def rewrites(value: object) -> tuple[str, ...]:
 
 
 _HOST = r"(?!-)[\w-]{1,63}(?:\.[\w-]{1,63})*\.?"
-_SERVER = re.compile(rf"(?:\w+://)?(?:(?P<host>{_HOST})|\[(?P<ip>[0-9A-Fa-f:.]+(?:%[\w.-]+)?)\]):(?P<port>\d{{1,5}})", re.ASCII)
+_PROTOCOL = r"(?i:PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL)://"  # librdkafka passes over a server with another word there
+_IP = r"[0-9A-Fa-f:.]+(?:%[\w.-]+)?"
+_SERVER = re.compile(rf"(?:{_PROTOCOL})?(?:(?P<host>{_HOST})|\[(?P<ip>{_IP})\]):(?P<port>\d{{1,5}})", re.ASCII)
 
 
 def _is_server(text: str) -> bool:

@@ -173,7 +173,7 @@ def required_serde(serde: Serde | None, what: str) -> Serde:
 
 def topic_names(topics: str | Iterable[str], operator: str) -> tuple[str, ...]:
     """One topic or several, each once and legal; TopologyError if there are none, or for what is none."""
-    if not isinstance(topics, Iterable):
+    if not isinstance(topics, Iterable) or isinstance(topics, (bytes, bytearray)):
         raise TopologyError(f"{operator}: expected a topic, or a list of topics, got {topics!r}")
     names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
     if not names:

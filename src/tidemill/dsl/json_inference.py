@@ -80,7 +80,8 @@ def infer_schema(texts: Iterable[bytes], *, is_required: bool = False) -> Inferr
         try:
             found = parsed_text(text, MAX_BYTES)
             if not isinstance(found, dict):
-                raise SerdeError(f"json: found {_kind_of(found)}, expected an object")
+                what = _kind_of(found)
+                raise SerdeError(f"json: found {'number' if what in ('whole', 'large') else what}, expected an object")
         except SerdeError as problem:
             others.append(str(problem))
             continue

@@ -14,6 +14,7 @@ from typing import Any
 
 from tidemill.dsl.value_types import type_name, written_as
 from tidemill.errors import SerdeError, TopologyError
+from tidemill.printable import printable
 
 _CONTEXT = Context(prec=80, traps=[])
 """More digits than any decimal type has, and no errors: what does not fit is found by comparing."""
@@ -140,6 +141,12 @@ class Misfit(Exception):  # noqa: N818  # between readers, writers and their cal
         """The same of a value that a program gives, with what to write instead."""
         instead, misfit = written_as(value, kind.ddl), Misfit.of_type(value, kind)
         return Misfit(f"{misfit.problem}; write {instead}") if instead else misfit
+
+    @staticmethod
+    def of_key(key: object, kind: JsonType) -> Misfit:
+        """A map of Python's has a key that no object of JSON can have."""
+        shown = printable(repr(key), longest=60)
+        return Misfit(f"has the key {shown} of type {type_name(key)}, expected text: its type is {kind.ddl}")
 
     @staticmethod
     def of_null(name: str) -> Misfit:

@@ -212,8 +212,11 @@ def _items_text(items: Sequence[Value], element: Writer) -> str:
 
 def _map(kind: MapType, inner: Writer) -> Writer:
     def write(value: Value) -> str:
-        if not isinstance(value, dict) or not all(isinstance(name, str) for name in value):
+        if not isinstance(value, dict):
             raise Misfit.of_unwritable(value, kind)
+        for name in value:
+            if not isinstance(name, str):
+                raise Misfit.of_key(name, kind)
         return _members_text(value, inner)
 
     return write

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark import RDD
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from tidemill.errors import ConfigError
-from tidemill.spark.batch_failures import one_line
+from tidemill.spark.batch_failures import causes_of, one_line, one_sentence
 
 _OWN = {
     # Adaptive execution would put exchanges and re-planning into a plan that must stay as it is (rule 18).
@@ -45,7 +46,7 @@ def plan_session(session: SparkSession, settings: Mapping[str, str] | None = Non
     """
     with _MAKING:
         to_frame = RDD.toDF
-        own = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+        own = SparkSession(session.sparkContext, _clone(session, settings or {}))
         RDD.toDF = to_frame  # type: ignore[method-assign]  # a new session makes it its own; it stays the owner's
     for name, value in (settings or {}).items():
         if name.startswith("spark.sql.") and own.conf.isModifiable(name):
@@ -53,6 +54,18 @@ def plan_session(session: SparkSession, settings: Mapping[str, str] | None = Non
     for name, value in _OWN.items():
         own.conf.set(name, value)
     return own
+
+
+def _clone(session: SparkSession, settings: Mapping[str, str]) -> Any:
+    """The JVM's clone. A session that started with a value that Spark refuses says so only now."""
+    try:
+        return session._jsparkSession.cloneSession()
+    except CapturedException as refused:
+        for _, said in causes_of(refused):
+            for name, value in settings.items():
+                if f'"{name}"' in said:
+                    raise ConfigError(f"{name} is {value!r}, which Spark refuses: {one_sentence(said)}") from None
+        raise
 
 
 def _set(session: SparkSession, name: str, value: str) -> None:

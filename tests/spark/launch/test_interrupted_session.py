@@ -20,7 +20,7 @@ from tidemill.spark.launch.session_checks import require_room_for_own
 
 
 def starting():
-    require_room_for_own({})
+    require_room_for_own()
     java = find_java(os.environ).path
     return start_jvm(java=java, application_id="app", threads=1, settings={}, heap="512m")
 

@@ -12,9 +12,10 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from tidemill.errors import ConfigError
+from tidemill.runtime.instance.machine_jvm import machine_jvm
 from tidemill.spark.launch.jvm_process import gateway_environment
 from tidemill.spark.launch.session import start_jvm
-from tidemill.spark.launch.session_checks import require_classic, require_room_for_own
+from tidemill.spark.launch.session_checks import check_settings, require_classic
 
 
 def test_a_spark_connect_session_is_refused_with_what_to_hand_in_instead() -> None:
@@ -28,9 +29,15 @@ def test_what_is_no_session_is_named() -> None:
         require_classic("local[4]")
 
 
-def test_a_session_of_our_own_is_refused_where_it_would_be_one_of_spark_connect() -> None:
-    with pytest.raises(ConfigError, match="SPARK_REMOTE is set"):
-        require_room_for_own({"SPARK_REMOTE": "sc://somewhere"})
+@pytest.mark.parametrize(("name", "value", "said"), [
+    ("SPARK_REMOTE", "sc://somewhere", "SPARK_REMOTE is set"),
+    ("SPARK_API_MODE", "Connect", "SPARK_API_MODE=connect is set"),
+    ("SPARK_CONNECT_MODE_ENABLED", "1", "SPARK_CONNECT_MODE_ENABLED is set"),
+])
+def test_a_session_of_our_own_is_refused_where_it_would_be_one_of_spark_connect(name: str, value: str, said: str) -> None:
+    """Of an instance as of test drivers and of commands."""
+    with pytest.raises(ConfigError, match=f"^{said}.* unset it"):
+        machine_jvm({name: value}, application_id="app", threads=1, settings={})
 
 
 def test_a_session_whose_threads_share_those_of_the_jvm_is_refused() -> None:
@@ -90,3 +97,14 @@ def test_a_setting_that_was_looked_up_is_refused_by_its_reference_and_leaves_no_
     assert "${env:IT}" in str(caught.value)
     assert value not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("heap", ["lots", "512", "2 GB", "2gb", "0g", "-1g", "1.5g", ""])
+def test_a_heap_that_java_does_not_take_is_refused_with_its_setting(heap: str) -> None:
+    with pytest.raises(ConfigError, match=r"^spark\.driver\.memory is .*, expected a whole number with a unit, such as 512m"):
+        check_settings({"spark.driver.memory": heap})
+
+
+@pytest.mark.parametrize("heap", ["512m", "2G", "800000k", "1073741824"])
+def test_a_heap_is_as_java_takes_it(heap: str) -> None:
+    check_settings({"spark.driver.memory": heap})

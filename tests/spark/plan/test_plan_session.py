@@ -135,6 +135,17 @@ def test_a_setting_that_spark_refuses_is_named(owners: SparkSession) -> None:
         plan_session(owners, {"spark.sql.session.timeZone": "Mars"})
 
 
+def test_a_setting_that_a_session_started_with_and_spark_refuses_is_named(owners: SparkSession) -> None:
+    """Spark looks at it when the session's state is made: then its own sentence is the cause of a cause."""
+    jvm = owners.sparkContext._jvm
+    assert jvm is not None
+    wrong = {"spark.sql.session.timeZone": "Mars"}
+    unread = jvm.org.apache.spark.sql.classic.SparkSession(owners.sparkContext._jsc.sc(), wrong)
+    session: Any = SimpleNamespace(sparkContext=owners.sparkContext, _jsparkSession=unread)
+    with pytest.raises(ConfigError, match=r"spark.sql.session.timeZone is 'Mars', which Spark refuses: .*TIME_?ZONE"):
+        plan_session(session, {"spark.sql.ansi.enabled": "true", **wrong})
+
+
 def test_rows_are_not_compressed_on_their_way_to_a_worker(owners: SparkSession) -> None:
     """Those of a column that is null, compressed with lz4, no worker can read."""
     owners.conf.set("spark.sql.execution.arrow.compression.codec", "lz4")

@@ -57,7 +57,7 @@ def launch(config: SparkConfig, environ: Mapping[str, str]) -> Launched:
     Raises:
         ConfigError: settings that can't be used, or the process has a session already. EnvironmentProblem: no Java.
     """
-    require_room_for_own(environ)
+    require_room_for_own()
     settings = resolved_spark(config.spark)
     return launch_jvm(
         environ,
@@ -83,7 +83,7 @@ def launch_jvm(
     """``machine_jvm`` with what its workers are forked from, where they are this machine's.
 
     Raises:
-        EnvironmentProblem: there is no Java.
+        ConfigError: the environment makes every session one of Spark Connect. EnvironmentProblem: there is no Java.
     """
     settings = settings or {}
     forks = None if is_cluster(settings.get("spark.master", "")) else start_fork_server(WORKER_MODULES)

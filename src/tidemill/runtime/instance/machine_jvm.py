@@ -18,6 +18,7 @@ from tidemill.log_format import LogEvent
 from tidemill.spark.launch.fork_server import ForkServer
 from tidemill.spark.launch.jvm_process import JVM_FLAGS, SPARK
 from tidemill.spark.launch.session import StartingJvm, start_jvm
+from tidemill.spark.launch.session_checks import require_classic_environment
 
 JVM_HEAP = "512m"
 
@@ -43,8 +44,9 @@ def machine_jvm(
     """``start_jvm`` on the Java that is preferred here, with the cache that ``tidemill prepare`` has made for it, if it has.
 
     Raises:
-        EnvironmentProblem: there is no Java.
+        ConfigError: the environment makes every session one of Spark Connect. EnvironmentProblem: there is no Java.
     """
+    require_classic_environment(environ)
     java = find_java(environ)
     cache = spark_cache(java, cache_folder(environ))
     with_ = cache.kind if cache.is_made else "nothing (tidemill prepare makes a cache)"

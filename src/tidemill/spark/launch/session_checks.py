@@ -28,6 +28,8 @@ PIN_THREAD = "PYSPARK_PIN_THREAD"
 """Unless it is false, PySpark gives each thread of Python one of the JVM's, which has the local properties of its jobs."""
 
 _CONNECT = "pyspark.sql.connect."
+_HEAP = re.compile(r"[1-9]\d*[kmgtKMGT]|[1-9]\d{7,}")
+"""What Java takes as a heap's size, and in which an instance could start: without a unit it is a number of bytes."""
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
@@ -39,6 +41,9 @@ def check_settings(settings: Mapping[str, str]) -> None:
             f"spark.master is {master!r}, which tries a task {retrying['failures']} times, but exactly-once needs {needed!r}: "
             "leave the second number out"
         )
+    heap = str(settings.get("spark.driver.memory", "1g"))
+    if not _HEAP.fullmatch(heap):
+        raise ConfigError(f"spark.driver.memory is {heap!r}, expected a whole number with a unit, such as 512m or 2g")
     for name, needed in REQUIRED.items():
         value = settings.get(name)
         if value is not None and str(value).lower() != needed:
@@ -62,10 +67,19 @@ def require_classic(session: object) -> None:
         )
 
 
-def require_room_for_own(environ: Mapping[str, str]) -> None:
+def require_classic_environment(environ: Mapping[str, str]) -> None:
+    """ConfigError where PySpark would take a session of our own for one of Spark Connect, whose JVM is out of reach."""
+    is_set = {
+        "SPARK_REMOTE": bool(environ.get("SPARK_REMOTE")),
+        "SPARK_API_MODE=connect": environ.get("SPARK_API_MODE", "").lower() == "connect",
+        "SPARK_CONNECT_MODE_ENABLED": "SPARK_CONNECT_MODE_ENABLED" in environ,
+    }
+    for name in (name for name, found in is_set.items() if found):
+        raise ConfigError(f"{name} is set, which makes every session a Spark Connect session: unset it, and start again")
+
+
+def require_room_for_own() -> None:
     """ConfigError where a session of our own can't be started: a process has one SparkContext at most."""
-    if environ.get("SPARK_REMOTE"):
-        raise ConfigError("SPARK_REMOTE is set, which makes every session a Spark Connect session: unset it, and start again")
     active = SparkContext._active_spark_context
     if active is not None:
         raise ConfigError(

@@ -21,6 +21,7 @@ from pyspark import cloudpickle
 
 from tidemill.errors import TopologyError
 from tidemill.printable import said_by
+from tidemill.spark.plan.reducers import register_reducers
 from tidemill.steps.step_spec import SourceSpec, StepSpec
 
 _MAIN_IF_SPAWNED = "__mp_main__"
@@ -29,6 +30,7 @@ _INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib"
 
 def send_by_value() -> None:
     """Functions of modules that workers can't import. To be called before anything is sent."""
+    register_reducers()
     in_path: dict[str, bool] = {}  # by package: finding one takes 0.2 ms, and a program has hundreds of modules of few packages
     for name, module in list(sys.modules.items()):
         if name == _MAIN_IF_SPAWNED or _is_being_imported(module) or _is_loaded_from_file(name, module, in_path):
@@ -64,6 +66,7 @@ def refuse_unsendable(source: SourceSpec, steps: Sequence[StepSpec]) -> None:
 
 def problem_of_sending(value: object) -> str | None:
     """Why ``value`` can't be sent, as the end of a sentence about it; None if it can."""
+    register_reducers()
     try:
         cloudpickle.dumps(value)
     except Exception as error:
