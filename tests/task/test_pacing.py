@@ -141,12 +141,12 @@ def test_a_backlog_begins_with_a_large_batch_and_ends_with_a_much_smaller_one(
     before: bool, records: int, is_full: bool, expected: bool
 ) -> None:
     last = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=records, is_full=is_full)
-    assert has_backlog(last, before=before, runs=True) is expected
+    assert has_backlog(last, before=before) is expected
 
 
-def test_restored_records_are_a_backlog_only_while_nothing_runs() -> None:
+def test_restored_records_are_no_backlog() -> None:
     half = BACKLOG // 2
-    mixed = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=half, records_restored=half)
+    mixed = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_in=half, records_restored=10 * BACKLOG)
+    assert [has_backlog(mixed, before=before) for before in (False, True)] == [False, True]
     restored = BatchReport(batch_id=1, outcome=Outcome.COMMITTED, records_restored=10 * BACKLOG)
-    assert [has_backlog(one, before=False, runs=False) for one in (mixed, restored)] == [True, True]
-    assert [has_backlog(one, before=True, runs=True) for one in (mixed, restored)] == [True, False]
+    assert [has_backlog(restored, before=before) for before in (False, True)] == [False, False]

@@ -67,9 +67,8 @@ def next_due(
     return Due(due.sources_s, now_s + interval_s / 2)
 
 
-def has_backlog(report: BatchReport, *, before: bool, runs: bool) -> bool:
+def has_backlog(report: BatchReport, *, before: bool) -> bool:
     """True if enough records wait behind a batch for the next one to be a job of its own; ``before``: this one was.
 
-    ``runs``: tasks run, which a copy that catches up must not hold up by the start of such a job."""
-    records = report.records_in + (0 if runs else report.records_restored)
-    return report.is_full or records >= (_CAUGHT_UP if before else BACKLOG)
+    Restored records don't count: they pass the JVM packed, so such a job would gain nothing, and costs its start."""
+    return report.is_full or report.records_in >= (_CAUGHT_UP if before else BACKLOG)

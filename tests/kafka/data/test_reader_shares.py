@@ -26,9 +26,9 @@ def records(size: int) -> Any:
 def test_a_batch_takes_a_quarter_of_its_bytes_of_restored_records(kind: ReadKind) -> None:
     read = shares()
     read.take(kind, records(99))
-    assert not read.is_full
+    assert not read.is_restored_full
     read.take(kind, records(1))
-    assert read.is_full == (kind in RESTORED)
+    assert (read.is_restored_full, read.is_full) == (kind in RESTORED, False)
     read.take(kind, records(300))
     assert read.is_full
 

@@ -63,7 +63,11 @@ class _Shares:
     @property
     def is_full(self) -> bool:
         """True if the batch has as many bytes as it may."""
-        return min(self._bytes, self._restored_bytes) <= 0
+        return self._bytes <= 0
+
+    @property
+    def is_restored_full(self) -> bool:
+        return self._restored_bytes <= 0
 
     @property
     def is_input_full(self) -> bool:
@@ -143,8 +147,8 @@ class ThreadReader:
             got = 0
             for kind in kinds:
                 got += yield from self._chunk(kind, self._patience_s(kind, request, shares), shares, times)
-            if shares.is_full:  # each kind has had a chunk of what was fetched
-                self.is_full = True
+            if shares.is_full or shares.is_restored_full:  # each kind has had a chunk of what was fetched
+                self.is_full = shares.is_full
                 return
             now = time.monotonic()
             if got >= _WORTH_ANOTHER_LOOK and not shares.is_input_full and shares.are_open(kinds):

@@ -230,8 +230,7 @@ class MicroBatches:
     def committed(self, report: BatchReport, took_s: float) -> None:
         """A batch of any kind was committed."""
         self._counted = report.batch_id
-        runs = any(task.phase is Phase.RUNNING for task in self._registry.now.active.values())
-        self._has_backlog = has_backlog(report, before=self._has_backlog, runs=runs)
+        self._has_backlog = has_backlog(report, before=self._has_backlog)
         self._size = succeeded(
             self._size,
             report.records_in,
