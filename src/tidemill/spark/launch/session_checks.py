@@ -84,5 +84,6 @@ def require_room_for_own() -> None:
     if active is not None:
         raise ConfigError(
             f"this process has a SparkSession already ({active.appName}): hand it in with KafkaStreams(..., session=spark), or "
-            "stop it first with spark.stop()"
+            "stop it first with spark.stop(). Two applications in one process share a session that is yours, since one of "
+            "theirs ends with its application"
         )
