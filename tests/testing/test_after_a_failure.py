@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tidemill import Materialized, ProcessorContext, Record, Serdes, SourceRecord, Stores, StreamsBuilder, per_record
 from tidemill.errors import RecordError, StopError
+from tidemill.testing import TestRecord
 
 pytestmark = pytest.mark.spark
 TEXT, LONG = Serdes.string(), Serdes.long()
@@ -111,3 +113,18 @@ def test_functions_that_workers_cannot_import_are_an_error_and_no_hang(
         else:
             source.pipe_input("k", "a")
             assert driver.create_output_topic("out", TEXT, TEXT).read_values() == expected
+
+
+def test_a_record_whose_function_ends_its_process_is_named(topology_test_driver: Any) -> None:
+    builder = StreamsBuilder()
+    ends = per_record(lambda value: os._exit(3) if value == "bad" else value, serde=TEXT)
+    builder.stream("in", key=TEXT, value=TEXT).map_values(ends).to("out")
+    driver = topology_test_driver(builder)
+    source = driver.create_input_topic("in", TEXT, TEXT)
+    source.pipe_input("k", "good")
+    with pytest.raises(StopError, match=r"in-0 at offset 1 has ended the worker \(a Python worker died: .*os._exit"):
+        source.pipe_input("k", "bad")
+    with pytest.raises(StopError, match=r"in-0 at offset 1, or one of the 1 behind it in its batch, has ended the worker"):
+        source.pipe_records([TestRecord("k", "good"), TestRecord("k", "bad")], batch=None)
+    source.pipe_input("k", "better")
+    assert driver.create_output_topic("out", TEXT, TEXT).read_values() == ["good", "better"]

@@ -8,6 +8,7 @@ also be a script; the module is not kept in ``sys.modules``, so that its functio
 from __future__ import annotations
 
 import linecache
+import os
 import re
 import sys
 import traceback
@@ -79,7 +80,7 @@ def _ready_made(file: Path, names: Mapping[str, object], name: str) -> Topology:
 def _located(path: Path) -> tuple[Path, str | None]:
     """The file, and the package that its relative imports begin at. What they need comes first on the import path: of a file its
     folder, as for a script, and that of its package; of a module the working directory, as for ``python -m``."""
-    if path.exists() or path.suffix == ".py" or not _MODULE_PATH.fullmatch(str(path)):
+    if os.path.exists(path) or path.suffix == ".py" or not _MODULE_PATH.fullmatch(str(path)):  # not exists(), which raises
         folder = path.resolve().parent
         parts: list[str] = []
         top = folder

@@ -25,7 +25,7 @@ from typing import NoReturn, Protocol
 
 import psutil
 
-from tidemill.control.failures import blaming_no_record, kind_of
+from tidemill.control.failures import as_pyspark_sends, blaming_no_record, kind_of
 from tidemill.control.messages import (
     AskCommitted,
     Asked,
@@ -381,6 +381,9 @@ class ControlClient:
                     self._ask(StepFailed(run=run, kind=kind, message=message, record=record_of(problem), node=node))
             finally:
                 self._connection.close()
+            sent = as_pyspark_sends(problem)
+            if sent is not problem:
+                raise sent from None
             raise
 
     def next_request(self, run: int) -> bytes | None:

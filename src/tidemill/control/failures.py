@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from tidemill.control.messages import FailureKind
 from tidemill.errors import (
+    BatchLostError,
     ColumnsResultError,
     ConfigError,
     CorruptStateError,
@@ -27,6 +28,7 @@ from tidemill.errors import (
     TopologyError,
 )
 from tidemill.printable import said_by
+from tidemill.task.message_pack import as_utf8
 
 
 def kind_of(error: BaseException) -> FailureKind | None:
@@ -43,6 +45,17 @@ def kind_of(error: BaseException) -> FailureKind | None:
         case Exception():
             return FailureKind.LOST
     return None
+
+
+def as_pyspark_sends(error: BaseException) -> BaseException:
+    """The error, unless it or what has caused it has characters that UTF-8 can't hold: then one that says the same with escapes.
+    PySpark's worker would begin to send that one, fail, and wait for the JVM, which waits for the rest."""
+    if isinstance(error, Exception):
+        try:
+            "".join(traceback.format_exception(error)).encode()
+        except UnicodeEncodeError:
+            return BatchLostError(as_utf8(f"{type(error).__name__}: {said_by(error)}"))
+    return error
 
 
 @contextmanager

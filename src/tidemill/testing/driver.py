@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from tidemill.config.slices import ExceptionConfig, SparkConfig, TopologyConfig
 from tidemill.config.streams_config import StreamsConfig
-from tidemill.errors import FunctionFailedError, StopError, TidemillError, TopologyError
+from tidemill.errors import FunctionFailedError, StopError, TidemillError, TopologyError, WorkerDiedError
 from tidemill.forked import leaves_to_parent
 from tidemill.ids import TaskId, TopicPartition
 from tidemill.kafka.security.config_providers import resolved_spark
@@ -330,11 +330,26 @@ class TopologyTestDriver(Spelled):
                     self._pipe(records[half:])
                     return
                 sent = self._run_without(records, failed)
+            except WorkerDiedError as died:
+                raise StopError(self._died_of(records, died)) from died
             for record in sent:
                 self._written.setdefault(record.topic, []).append(record)
             records = [record for record in sent if record.topic in read]
             if not records:
                 return
+
+    def _died_of(self, records: Sequence[RawRecord], died: WorkerDiedError) -> str:
+        if not records:
+            return str(died)
+        first = TopicPartition(records[0].topic, 0)
+        more = f", or one of the {len(records) - 1} behind it in its batch," if len(records) > 1 else ""
+        return (
+            f"{first} at offset {self._offset(first)}{more} has ended the worker ({died}): mend the function that it goes to. It "
+            "has ended its process (os._exit, a fault in native code), or needs more memory than there is"
+        )
+
+    def _offset(self, partition: TopicPartition) -> int:
+        return {**self._globals, **self._positions}[partition]
 
     def _run_without(self, records: Sequence[RawRecord], failed: FunctionFailedError) -> list[RawRecord]:
         """What a batch sends from which its one record is left out; StopError if that record is not to blame."""
@@ -347,7 +362,7 @@ class TopologyTestDriver(Spelled):
         raise StopError(of_no_record(failed.error, failed.message)) from failed
 
     def _refused(self, record: RawRecord, failed: FunctionFailedError) -> RefusedRecord:
-        offset = {**self._globals, **self._positions}[TopicPartition(record.topic, 0)]
+        offset = self._offset(TopicPartition(record.topic, 0))
         return RefusedRecord(
             topic=record.topic, partition=0, offset=offset, error=failed.error, message=failed.message, node=failed.node
         )  # fmt: skip
